@@ -13,11 +13,11 @@ import pytest
 from client.fake_broker import FakeBroker, closed_port
 from holdfast import dialling
 from holdfast.client import Accepted, connect
-from holdfast.core.config import NeighbourConfig
-from holdfast.core.events import Connect, ConnectFailed, ConnectionOpened, TurnEnded
 from holdfast.dialling import DIAL_ATTEMPTS_MAX, dial
+from holdfast.engine.events import Connect, ConnectFailed, ConnectionOpened, TurnEnded
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
+from holdfast.settings import NeighbourConfig
 from node.fakes import FakeCore, Once, Running, neighbour, settings
 
 LIMIT_S = 4.0

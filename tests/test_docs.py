@@ -13,7 +13,7 @@ import pytest
 
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
-from holdfast.core.config import Limits
+from holdfast.settings import Limits
 
 ROOT = Path(__file__).parent.parent
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8"))

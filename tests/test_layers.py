@@ -13,7 +13,10 @@ PACKAGE = Path(holdfast.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = Path(__file__).parent
 TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
-CORES = ("amqp", "broker", "core", "routing", "telemetry")
+CORES = (
+    "amqp", "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers", "routing",
+    "state", "telemetry",
+)  # fmt: skip
 COMMAND_LINE = ("command.py", "commands.py")
 LINES_MAX = 600
 

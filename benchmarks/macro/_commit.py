@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
 
 QUEUE_ID = 1

@@ -17,10 +17,10 @@ from time import process_time
 from _figures import spread
 from _report import emit, frame, progress
 
-from holdfast.core.config import QueueConfig
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.run import Result, execute
 from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.settings import QueueConfig
 
 GOAL_HOPS_PER_S = 100_000
 LEAST_HOPS_PER_S = 30_000

@@ -20,9 +20,10 @@ from _report import emit, frame
 from holdfast.amqp.connection import Settings
 from holdfast.amqp.message import Message
 from holdfast.broker import entry
-from holdfast.core import doors, events, sessions
-from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
+from holdfast.peering import doors, sessions
+from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
 
 WALL_MS = 1_700_000_000_000

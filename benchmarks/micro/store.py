@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
 
 SWITCH_INTERVAL_S = 0.0001

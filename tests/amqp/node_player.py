@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from holdfast.core import events
-from holdfast.core.config import Limits, NodeConfig, QueueConfig
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
+from holdfast.settings import Limits, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import MIB
 

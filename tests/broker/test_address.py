@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.broker.address import Address, parse, without_alias
-from holdfast.core.config import QueueConfig
 from holdfast.errors import ConfigError
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.settings import QueueConfig
 
 
 @pytest.mark.parametrize(

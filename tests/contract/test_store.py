@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
+from holdfast.engine.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import LocalProtocolError, StorageError, StorageFull
 from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore

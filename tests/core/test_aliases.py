@@ -9,9 +9,11 @@ from holdfast.amqp.connection import LinkAttached, Sender, Settings
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.core import aliases, carried, doors
-from holdfast.core.aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
+from holdfast.custody import carried
 from holdfast.errors import RemoteProtocolError
+from holdfast.peering import doors
+from holdfast.peers import trace_aliases as aliases
+from holdfast.peers.trace_aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
 from support.hops import STRICT, cut_any, is_empty, names, send
 from support.rig import Client, End, Node, Rig, Wire
 

@@ -9,7 +9,7 @@ from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import split
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.core import annotate
+from holdfast.broker import annotate
 
 BODY = b"\x00\x53\x75\xa0\x01x"
 LONG = b"\xa3\x03x-a" + b"\xb1\x00\x00\x00\x01z"

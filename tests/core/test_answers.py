@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.core.catalog import WAITING
-from holdfast.core.config import QueueConfig
-from holdfast.core.management import WAITING_LOOKED_AT
+from holdfast.management.operations import WAITING_LOOKED_AT
+from holdfast.settings import QueueConfig
+from holdfast.state.catalog import WAITING
 from support.hops import names, send
 from support.one_node import done, fill, world
 from support.rig import Rig

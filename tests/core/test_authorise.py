@@ -1,4 +1,4 @@
-"""Who may do what is asked at each attach, and for each message of a link without an address (core/authorise.py)."""
+"""Who may do what is asked at each attach, and for each message of a link without an address (peers/authorise.py)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core.authorise import Everyone
+from holdfast.peers.authorise import Everyone
 from support.rig import Client, Node, Rig
 
 UNAUTHORIZED = "amqp:unauthorized-access"

@@ -12,9 +12,9 @@ from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
-from holdfast.core import carried
-from holdfast.core.aliases import Count, Taken
+from holdfast.custody import carried
 from holdfast.errors import RemoteProtocolError
+from holdfast.peers.trace_aliases import Count, Taken
 
 u63 = st.integers(1, carried.NUMBER_MAX)
 BARE = b"\x00\x53\x75\xa0\x03abc"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.core.config import NodeConfig, QueueConfig
 from holdfast.errors import ConfigError
+from holdfast.settings import NodeConfig, QueueConfig
 from support.hops import names
 from support.rig import Rig
 

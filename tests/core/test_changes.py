@@ -1,6 +1,6 @@
 """What an operation of management changed is a line in the log: who, what, how many."""
 
-from holdfast.core.config import Limits, QueueConfig, UserConfig
+from holdfast.settings import Limits, QueueConfig, UserConfig
 from support.hops import send
 from support.one_node import done, fill, world
 from support.rig import Node, Rig

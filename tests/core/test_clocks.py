@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted
 from holdfast.amqp.types import Ulong
-from holdfast.core import clocks
-from holdfast.core.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
+from holdfast.peering import clocks
+from holdfast.peering.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
 from support.hops import send
 from support.rig import Node, Rig
 

@@ -26,7 +26,7 @@ from holdfast.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from holdfast.core import events
+from holdfast.engine import events
 
 BODY = b"\x00\x53\x75\xa0\x01x"
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.core.catalog import DEAD_LETTERS
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
+from holdfast.state.catalog import DEAD_LETTERS
 from support.hops import names
 from support.one_node import fill, world
 from support.rig import Client, Rig
@@ -112,7 +112,7 @@ def test_a_redelivery_is_marked_after_a_restart(clean: bool) -> None:
     client.receiver("work", credit=2)
     rig.settle()
     if clean:
-        from holdfast.core.events import Stopping
+        from holdfast.engine.events import Stopping
 
         node.handle(Stopping())
         rig.settle()

@@ -9,8 +9,8 @@ from holdfast.amqp.connection import Connection, Settings
 from holdfast.amqp.frames import AMQP_HEADER, FRAME_SIZE_MIN
 from holdfast.amqp.performatives import Attach, Begin, Close, Error, Open, Source
 from holdfast.amqp.types import Symbol
-from holdfast.core import events
-from holdfast.core.config import NeighbourConfig, QueueConfig
+from holdfast.engine import events
+from holdfast.settings import NeighbourConfig, QueueConfig
 from support.rig import Client, Node, Rig
 
 SOLE = "sole-connection-for-container"

@@ -14,12 +14,13 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
-from holdfast.core import events, producer
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.endings import Endings
-from holdfast.core.producer import ProducerLink
-from holdfast.core.room import Room
+from holdfast.custody.endings import Endings
+from holdfast.endpoints import producer
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.engine import events
 from holdfast.errors import BrokenInvariant, StorageError
+from holdfast.state.room import Room
 from support import failing
 from support.limits import world
 from support.rig import Client, Node, Rig

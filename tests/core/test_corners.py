@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import names
 from support.rig import Client, Node, Rig

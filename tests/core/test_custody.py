@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.performatives import Header, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.hop_links import hop_key
+from holdfast.custody.hop.links import hop_key
+from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import names, snapshot
 from support.rig import Client, Node, Rig

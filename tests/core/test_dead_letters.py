@@ -8,11 +8,12 @@ from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.core import events, undo
-from holdfast.core.catalog import DEAD_LETTERS
-from holdfast.core.config import DeadLettersConfig
-from holdfast.core.dead_letters import LOOK_S
-from holdfast.core.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX
+from holdfast.core import undo
+from holdfast.endpoints.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX
+from holdfast.engine import events
+from holdfast.settings import DeadLettersConfig
+from holdfast.state.catalog import DEAD_LETTERS
+from holdfast.state.dead_letter_bounds import LOOK_S
 from holdfast.units import MIB
 from support.hops import names
 from support.rig import Client, Node, Rig
@@ -203,7 +204,7 @@ def test_messages_for_a_queue_that_is_not_there_fill_no_disk() -> None:
 
 
 def test_many_at_once_leave_over_turns_and_the_node_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.dead_letters.RECLAIM_COUNT", 4)
+    monkeypatch.setattr("holdfast.state.dead_letter_bounds.RECLAIM_COUNT", 4)
     rig, hub, client = world()
     make_dead_letters(rig, client, *names(0, 59))
     hub.crash()

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.deadlines import STALE_SPARE, Deadlines
-from holdfast.core.peer import NEVER, Peer
+from holdfast.peers.deadlines import STALE_SPARE, Deadlines
+from holdfast.peers.peer import NEVER, Peer
 
 
 class Engine:

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.broker.queue import RECLAIM_COUNT
 from holdfast.broker.work import RETIRES_MAX
-from holdfast.core.answers import Later, Refused
-from holdfast.core.chores import ASKED_MAX
-from holdfast.core.config import Limits, NodeConfig, QueueConfig
-from holdfast.core.queue_status import QUEUES_A_PAGE
+from holdfast.endpoints.background_jobs import ASKED_MAX
 from holdfast.errors import ConfigError
+from holdfast.management.answers import Later, Refused
+from holdfast.management.queue_status import QUEUES_A_PAGE
+from holdfast.settings import Limits, NodeConfig, QueueConfig
 from holdfast.storage.check import check
 from support.rig import Rig
 from support.stores import Idle, LoneNode
@@ -274,7 +274,7 @@ def test_queues_are_told_page_by_page(count: int) -> None:
 
 
 def test_subscriptions_are_told_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.subscription_operations.SUBSCRIPTIONS_A_PAGE", 3)
+    monkeypatch.setattr("holdfast.management.subscription_operations.SUBSCRIPTIONS_A_PAGE", 3)
     rig = Rig()
     many(rig, 6)
     client = rig.client(rig.nodes["hub"])
@@ -298,7 +298,8 @@ def told(node: LoneNode) -> list[str]:
 
 def test_telemetry_of_many_queues_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn tells some, an interval tells a bounded number, and the next interval begins with the others."""
-    from holdfast.core import events, meter
+    from holdfast.engine import events
+    from holdfast.management import meter
 
     monkeypatch.setattr(meter, "QUEUES_A_TURN", 4)
     monkeypatch.setattr(meter, "QUEUES_MAX", 10)
@@ -324,7 +325,7 @@ def test_telemetry_of_many_queues_takes_turns(tmp_path: Path, monkeypatch: pytes
 
 
 def test_without_a_reader_of_telemetry_no_queue_is_measured(tmp_path: Path) -> None:
-    from holdfast.core import events
+    from holdfast.engine import events
 
     node = LoneNode(tmp_path, telemetry=False)
     node.fill("q", 1)

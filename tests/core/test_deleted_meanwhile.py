@@ -10,7 +10,7 @@ from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.broker import records
 from holdfast.core import undo
-from holdfast.core.config import Limits
+from holdfast.settings import Limits
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

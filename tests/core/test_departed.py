@@ -13,12 +13,13 @@ from holdfast.broker import deletion
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.core import departed, endings, warnings
-from holdfast.core.catalog import Catalog
-from holdfast.core.chores import Chores
-from holdfast.core.config import NeighbourConfig
-from holdfast.core.hop_links import HopLinks
-from holdfast.core.identity import Identities
+from holdfast.custody import departed, endings
+from holdfast.custody.hop.links import HopLinks
+from holdfast.custody.identity import Identities
+from holdfast.endpoints.background_jobs import Chores
+from holdfast.management import warnings
+from holdfast.settings import NeighbourConfig
+from holdfast.state.catalog import Catalog
 from holdfast.storage.check import check
 from support.hops import STRICT, names, reroute, send, snapshot
 from support.rig import Client, Node, Rig

@@ -1,7 +1,7 @@
-"""What the node says of its file descriptors (core/descriptors.py)."""
+"""What the node says of its file descriptors (management/descriptors.py)."""
 
-from holdfast.core.descriptors import FEW
-from holdfast.core.events import DescriptorsMeasured
+from holdfast.engine.events import DescriptorsMeasured
+from holdfast.management.descriptors import FEW
 from support.rig import Node, Rig
 
 

@@ -7,9 +7,10 @@ import pytest
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.broker import purge
-from holdfast.core import events, turn_end
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.disk import RETRY_S, ROOM_BYTES, ROOMY_S
+from holdfast.core import turn_end
+from holdfast.engine import events
+from holdfast.links.disk import RETRY_S, ROOM_BYTES, ROOMY_S
+from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support import streams
 from support.hops import STRICT, is_empty, names, send

@@ -14,9 +14,11 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor, exclusions, halting, purge
-from holdfast.core import events, offering, settlements
-from holdfast.core.answers import Later
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.core import offering
+from holdfast.endpoints import settlements
+from holdfast.engine import events
+from holdfast.management.answers import Later
+from holdfast.settings import Limits, QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

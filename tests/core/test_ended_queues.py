@@ -1,5 +1,5 @@
 """A queue that has ended, a dynamic node or one that an operator deleted, is asked for nothing any more, and is freed
-by reference counts alone (core/temporaries.py, core/catalog.py; ADR 0005)."""
+by reference counts alone (endpoints/dynamic_nodes.py, state/catalog.py; ADR 0005)."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core import returns, settlements
-from holdfast.core.config import QueueConfig
+from holdfast.custody import returns
+from holdfast.endpoints import settlements
+from holdfast.settings import QueueConfig
 from support.garbage import collected
 from support.hops import STRICT, reroute, send
 from support.one_node import done, fill, world

@@ -7,13 +7,12 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Modified, Released
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor, exclusions, halting
+from holdfast.broker import annotate, cursor, exclusions, halting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.core import annotate
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.consumer import ConsumerLink
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import MIB
 from support.memory import check_accounts
 from support.one_node import fill, world

@@ -9,8 +9,8 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker import records
-from holdfast.core import expiry
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.custody import expiry
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig

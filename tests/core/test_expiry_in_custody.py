@@ -8,8 +8,8 @@ import pytest
 from holdfast.amqp.performatives import Header
 from holdfast.broker import entry, records
 from holdfast.core import undo
-from holdfast.core.catalog import WAITING
-from holdfast.core.config import QueueConfig
+from holdfast.settings import QueueConfig
+from holdfast.state.catalog import WAITING
 from support.rig import Node, Rig
 from support.streams import LARGE, LIMITS, body
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker import halting
-from holdfast.core import events
+from holdfast.engine import events
 from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world

@@ -1,4 +1,4 @@
-"""What a connection is handed in one turn is bounded: what its socket takes is known only then (core/outgoing.py)."""
+"""What a connection is handed in one turn is bounded: what its socket takes is known only then (links/outgoing.py)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.types import Symbol
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.memory import HANDED_BYTES, HANDED_BYTES_MIN
+from holdfast.engine import events
+from holdfast.peers.memory import HANDED_BYTES, HANDED_BYTES_MIN
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.one_node import world
 from support.rig import Client, Node, Rig

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Modified, Rejected, Released
 from holdfast.broker.queue import Queue
-from holdfast.core.answers import Later
-from holdfast.core.config import QueueConfig
-from holdfast.core.requests import RequestLink
+from holdfast.management.answers import Later
+from holdfast.management.requests import RequestLink
+from holdfast.settings import QueueConfig
 from support import today
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig

@@ -1,4 +1,4 @@
-"""Consumers that had their share of a turn, beside others that cannot have what is next (core/consumer.py)."""
+"""Consumers that had their share of a turn, beside others that cannot have what is next (endpoints/consumer.py)."""
 
 from collections import Counter
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from holdfast.amqp.performatives import Modified
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.consumer import WAIT_TURNS
-from holdfast.core.peer import Peer
+from holdfast.endpoints.consumer import WAIT_TURNS
+from holdfast.peers.peer import Peer
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.one_node import world
 from support.rig import Client, Node, Rig

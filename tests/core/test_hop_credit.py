@@ -1,6 +1,6 @@
 """The credit of a hop whose messages found no place to wait, and how it grows again."""
 
-from holdfast.core.hop_credit import HOPS_MAX, STEADY, HopCredits
+from holdfast.custody.hop_credit import HOPS_MAX, STEADY, HopCredits
 
 FULL = 500
 

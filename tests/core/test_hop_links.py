@@ -10,10 +10,11 @@ from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Detach, Open, Properties
 from holdfast.amqp.types import Symbol
-from holdfast.core import events, hop_links
-from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
-from holdfast.core.hops import CustodySender
-from holdfast.core.sessions import CAPABILITY
+from holdfast.custody.hop import links as hop_links
+from holdfast.custody.hop.sender import CustodySender
+from holdfast.engine import events
+from holdfast.peering.sessions import CAPABILITY
+from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from support.hops import is_empty, names, send
 from support.raw import Raw, credit, opened, sends
 from support.rig import Node, Rig

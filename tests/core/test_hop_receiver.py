@@ -1,12 +1,12 @@
-"""When a hop's credit is reduced and when not, and that each of its attaches is answered (core/hop_receiver.py)."""
+"""When a hop's credit is reduced and when not, and that each of its attaches is answered (custody/hop/receiver.py)."""
 
 from typing import Any
 
 import pytest
 
 from core.test_custody import cut, joined, send
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.hop_links import hop_key
+from holdfast.custody.hop.links import hop_key
+from holdfast.settings import Limits, QueueConfig
 from support.hops import names
 from support.rig import Node, Rig
 

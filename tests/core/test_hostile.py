@@ -10,9 +10,9 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.custody import Origin
 from holdfast.broker.ranges import RangeSet
-from holdfast.core.answers import NODE, QUEUE, SUBSCRIPTION
-from holdfast.core.config import Limits
-from holdfast.core.origin_status import ORIGINS_LISTED
+from holdfast.management.answers import NODE, QUEUE, SUBSCRIPTION
+from holdfast.management.origin_status import ORIGINS_LISTED
+from holdfast.settings import Limits
 from support.rig import Rig
 
 scalars = (
@@ -105,7 +105,7 @@ def test_no_spin_while_a_dial_is_out() -> None:
     jfk, _ = rig.pair()
     rig.connect = lambda: None  # type: ignore[method-assign]  # the dial hangs
     jfk.end_turn()
-    from holdfast.core import events
+    from holdfast.engine import events
 
     jfk.handle(events.TimerFired())
     rig.pass_time(30)

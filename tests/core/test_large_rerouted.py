@@ -1,8 +1,8 @@
-"""A large message that is given up on its way, because the route changed, and changed again (core/hops.py)."""
+"""A large message that is given up on its way, because the route changed, and changed again (custody/hop/sender.py)."""
 
 from typing import Any
 
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
 from support.hops import STRICT, names, send
 from support.rig import Rig
 

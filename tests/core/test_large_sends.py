@@ -9,10 +9,10 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties, Released, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core import events
-from holdfast.core import sending as sending_out
-from holdfast.core.config import QueueConfig
-from holdfast.core.peer import Peer
+from holdfast.engine import events
+from holdfast.links import large_sends as sending_out
+from holdfast.peers.peer import Peer
+from holdfast.settings import QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, sending, start

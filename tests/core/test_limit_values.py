@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.core.config import _LIMITS_WITHIN, Limits, NodeConfig
 from holdfast.errors import ConfigError
+from holdfast.settings import _LIMITS_WITHIN, Limits, NodeConfig
 
 
 @pytest.mark.parametrize("key", sorted(_LIMITS_WITHIN))

@@ -28,8 +28,8 @@ from holdfast.amqp.performatives import (
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.amqp.weight import weight
 from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.core import events
-from holdfast.core.config import Limits
+from holdfast.engine import events
+from holdfast.settings import Limits
 from support.limits import RESOURCE, conditions, world
 from support.raw import DATA, HELLO, Raw, opened, receives, sends, transfer
 from support.rig import Rig

@@ -23,11 +23,11 @@ from holdfast.amqp.performatives import (
     Target,
 )
 from holdfast.amqp.types import Ulong
-from holdfast.core.answers import Answer
-from holdfast.core.attach import QUEUE_EFFORT
-from holdfast.core.chores import Chores
-from holdfast.core.config import Limits
-from holdfast.core.requests import BACK_BYTES_MAX
+from holdfast.endpoints.attach import QUEUE_EFFORT
+from holdfast.endpoints.background_jobs import Chores
+from holdfast.management.answers import Answer
+from holdfast.management.requests import BACK_BYTES_MAX
+from holdfast.settings import Limits
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer
 from support.rig import Client, Node, Rig

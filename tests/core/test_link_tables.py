@@ -1,4 +1,4 @@
-"""Every table of links is known to who looks for links whose peer is gone (core/link_tables.py, docs/adr/0020)."""
+"""Every table of links is known to who looks for links whose peer is gone (peers/link_tables.py, docs/adr/0020)."""
 
 import gc
 import weakref
@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Properties
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.hop_receiver import CustodyReceiver
-from holdfast.core.link_tables import links_of
-from holdfast.core.peer import Peer
-from holdfast.core.producer import ProducerLink
+from holdfast.custody.hop.receiver import CustodyReceiver
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.producer import ProducerLink
 from holdfast.errors import BrokenInvariant
+from holdfast.peers.link_tables import links_of
+from holdfast.peers.peer import Peer
+from holdfast.settings import Limits, QueueConfig
 from support.garbage import collected
 from support.rig import Node, Rig
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.liveness import (
+from holdfast.peering.liveness import (
     FIRST_TIME_OUT_S,
     GRACE_S,
     HURRY,

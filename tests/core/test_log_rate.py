@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core import events, log
+from holdfast.engine import events, log
 from support.limits import world
 from support.raw import Raw
 from support.rig import Node, Rig

@@ -1,4 +1,4 @@
-"""Failed logins wait, for one address and one name; nobody else is kept out by them (core/logins.py)."""
+"""Failed logins wait, for one address and one name; nobody else is kept out by them (peers/logins.py)."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.performatives import SaslInit
 from holdfast.amqp.types import Symbol
-from holdfast.core import logins
-from holdfast.core.config import Limits, UserConfig
+from holdfast.peers import logins
+from holdfast.settings import Limits, UserConfig
 from holdfast.units import iso8601
 from support.raw import HELLO, Raw
 from support.rig import Node, Rig

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from core.test_dead_letters import make_dead_letters
 from holdfast.amqp.performatives import Rejected
-from holdfast.core.config import DeadLettersConfig
-from holdfast.core.losses import LISTED_MAX
+from holdfast.settings import DeadLettersConfig
+from holdfast.state.losses import LISTED_MAX
 from holdfast.storage.check import check
 from support.hops import STRICT, names, replaced_disk, send
 from support.rig import Node, Rig

@@ -1,8 +1,8 @@
-"""A request of `$management` is carried out only where its sender may ask for it (core/management.py)."""
+"""A request of `$management` is carried out only where its sender may ask for it (management/operations.py)."""
 
 import pytest
 
-from holdfast.core.config import UserConfig
+from holdfast.settings import UserConfig
 from support.rig import Rig
 
 

@@ -1,4 +1,4 @@
-"""What is held in memory for peers is counted in one account and bounded, whoever asks for it (core/memory.py)."""
+"""What is held in memory for peers is counted in one account and bounded, whoever asks for it (peers/memory.py)."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -12,11 +12,13 @@ from holdfast.amqp.performatives import Accepted, Begin, Flow, Modified, Propert
 from holdfast.amqp.types import Symbol
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.halting import FINISHED_MIN
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.connections import Connections
-from holdfast.core.link_tables import LinkTables
-from holdfast.core.memory import (
+from holdfast.core.node import NodeCore
+from holdfast.core.relief import Relief
+from holdfast.engine import events
+from holdfast.engine.outbox import Outbox
+from holdfast.peers.connections import Connections
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import (
     CONNECTION_BYTES,
     LINK_BYTES,
     PARKED_BYTES,
@@ -26,9 +28,7 @@ from holdfast.core.memory import (
     STEP_BYTES,
     Memory,
 )
-from holdfast.core.node import NodeCore
-from holdfast.core.outbox import Outbox
-from holdfast.core.relief import Relief
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.raw import opened, receives, sends, transfer

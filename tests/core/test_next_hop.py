@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core.next_hop import RECEIPTS_MAX
+from holdfast.custody.hop.next_hop import RECEIPTS_MAX
 from holdfast.names import NAME_BYTES_MAX
 from support.hops import send
 from support.rig import Node, Rig

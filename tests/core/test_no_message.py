@@ -4,8 +4,9 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Properties, Source, Target
-from holdfast.core import incoming, producer
-from holdfast.core.config import QueueConfig
+from holdfast.endpoints import producer
+from holdfast.links import incoming
+from holdfast.settings import QueueConfig
 from support.hops import is_empty
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, sending, start

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected
-from holdfast.core.config import Limits
 from holdfast.core.node import NodeCore
+from holdfast.settings import Limits
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import KIB, MIB
@@ -132,7 +132,7 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
     rig, a, b, c = joined(8 * MIB)
     put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     if not knows:
-        monkeypatch.setattr("holdfast.core.carried.length_of", lambda payload: 0)
+        monkeypatch.setattr("holdfast.custody.carried.length_of", lambda payload: 0)
     put(rig, a, LARGE, "behind")
     rig.run(20)
     assert "work" not in c.core.catalog.queues
@@ -210,7 +210,7 @@ def test_where_unfinished_messages_are_at_their_bound_a_try_costs_a_frame_too() 
 
 
 def test_of_an_earlier_version_s_messages_it_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.carried.length_of", lambda payload: 0)
+    monkeypatch.setattr("holdfast.custody.carried.length_of", lambda payload: 0)
     rig, a, b, _ = joined(8 * MIB)
     put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     put(rig, a, LARGE)

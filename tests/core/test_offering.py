@@ -8,11 +8,12 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
-from holdfast.core import events, offering
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.hop_receiver import CustodyReceiver
-from holdfast.core.producer import ProducerLink
+from holdfast.core import offering
+from holdfast.custody.hop.receiver import CustodyReceiver
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.hops import names, send
 from support.one_node import fill, world

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Header, Properties
-from holdfast.core import hops, oversized
-from holdfast.core.config import Limits
-from holdfast.core.endings import MOVED_BYTES
-from holdfast.core.hops import CustodySender
-from holdfast.core.oversized import Oversized
+from holdfast.custody.endings import MOVED_BYTES
+from holdfast.custody.hop import oversized
+from holdfast.custody.hop import sender as hops
+from holdfast.custody.hop.oversized import Oversized
+from holdfast.custody.hop.sender import CustodySender
+from holdfast.settings import Limits
 from holdfast.units import KIB, MIB
 from support.hops import reroute
 from support.rig import Client, Node, Rig

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast.broker import records
-from holdfast.core import own_names
-from holdfast.core.catalog import WAITING
-from holdfast.core.config import QueueConfig
-from holdfast.core.destination import GRACE_S
+from holdfast.custody.destination import GRACE_S
+from holdfast.settings import QueueConfig
+from holdfast.state import own_names
+from holdfast.state.catalog import WAITING
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.core.catalog import DEAD_LETTERS, WAITING
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
+from holdfast.state.catalog import DEAD_LETTERS, WAITING
 from support.limits import RESOURCE, world
 from support.rig import Rig
 

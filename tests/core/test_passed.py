@@ -1,5 +1,5 @@
 """What a turn looks at and does not hand out is bounded as what it hands out: expired entries that are passed, and
-entries that no consumer with credit can have (core/offering.py, core/browser.py)."""
+entries that no consumer with credit can have (core/offering.py, endpoints/browser.py)."""
 
 from collections import Counter
 from typing import Any
@@ -10,9 +10,10 @@ from core.test_offering import attach
 from holdfast.amqp.performatives import Header
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.core import memory, offering
-from holdfast.core.config import QueueConfig
-from holdfast.core.expiry import Expiry
+from holdfast.core import offering
+from holdfast.custody.expiry import Expiry
+from holdfast.peers import memory
+from holdfast.settings import QueueConfig
 from holdfast.units import KIB
 from support.one_node import world
 from support.rig import Client, Node, Rig
@@ -53,7 +54,7 @@ class Turns:
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "OFFERED_COUNT", MOST)
     monkeypatch.setattr(offering, "PUMP_LIMIT", LIMIT)
-    monkeypatch.setattr("holdfast.core.browser.BROWSE_LIMIT", LIMIT)
+    monkeypatch.setattr("holdfast.endpoints.browser.BROWSE_LIMIT", LIMIT)
     monkeypatch.setattr(Expiry, "next_deadline", lambda self: None)  # who reads is first
     monkeypatch.setattr(Expiry, "tick", lambda self, now: None)
 

@@ -7,9 +7,9 @@ import pytest
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Begin, Close, Open
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, NeighbourConfig, UserConfig
-from holdfast.core.containers import SOLE
-from holdfast.core.sessions import CAPABILITY
+from holdfast.peering.sessions import CAPABILITY
+from holdfast.peers.containers import SOLE
+from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.raw import Raw, opened
 from support.rig import Node, Rig
 

@@ -1,13 +1,13 @@
-"""What came and is not on disk yet is bounded, whatever credit and windows allow (core/pressure.py)."""
+"""What came and is not on disk yet is bounded, whatever credit and windows allow (links/pressure.py)."""
 
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
-from holdfast.core import streams
-from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
-from holdfast.core.memory import PARKED_BYTES
+from holdfast.links import large_receives as streams
+from holdfast.peers.memory import PARKED_BYTES
+from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 

@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker import records, rewriting
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
-from holdfast.core import identity
-from holdfast.core.config import QueueConfig
-from holdfast.core.identity import Identities
+from holdfast.custody import identity
+from holdfast.custody.identity import Identities
+from holdfast.engine.port import Batch
+from holdfast.settings import QueueConfig
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
 

@@ -8,8 +8,8 @@ from core.test_temporaries import alone, dynamic_source
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol
 from holdfast.broker.kinds import QueueKind
-from holdfast.broker.port import Batch
-from holdfast.core.catalog import DEAD_LETTERS, WAITING
+from holdfast.engine.port import Batch
+from holdfast.state.catalog import DEAD_LETTERS, WAITING
 from support.rig import Rig
 
 KINDS = {

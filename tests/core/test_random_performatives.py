@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from amqp.joined import wire
 from holdfast.amqp.frames import EMPTY_FRAME
 from holdfast.amqp.performatives import Accepted, Begin, Close, Detach, Disposition, End, Modified, Rejected, Released
-from holdfast.core import events
-from holdfast.core.config import Limits
-from holdfast.core.refusals import REFUSALS_MAX
+from holdfast.engine import events
+from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast.settings import Limits
 from support import today
 from support.hostile_values import PERFORMATIVES, frames, payloads, some, spoilt
 from support.raw import HELLO, Raw, credit, receives, sends, transfer

@@ -9,10 +9,10 @@ from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import cursor, exclusions, halting
 from holdfast.broker.queue import Queue
-from holdfast.core import browser as browsers
-from holdfast.core import consumer
-from holdfast.core.browser import ReaderLink
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.endpoints import browser as browsers
+from holdfast.endpoints import consumer
+from holdfast.endpoints.browser import ReaderLink
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.hops import names
 from support.memory import check_accounts

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Close, Open
-from holdfast.core.config import Limits, NeighbourConfig, UserConfig
-from holdfast.core.refusals import REFUSAL_S, REFUSALS_MAX
+from holdfast.peers.refusals import REFUSAL_S, REFUSALS_MAX
+from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.limits import RESOURCE
 from support.raw import HELLO, Raw, opened
 from support.rig import Node, Rig
@@ -117,7 +117,7 @@ def test_a_refusal_shares_one_read_with_all_that_the_client_sends_at_once() -> N
 
 
 def test_a_second_connection_of_a_sole_container_takes_no_place_either() -> None:
-    from holdfast.core.containers import SOLE
+    from holdfast.peers.containers import SOLE
 
     rig = Rig()
     hub = hub_with(rig, "connections_max")

@@ -20,7 +20,7 @@ from holdfast.amqp.performatives import (
     Transfer,
 )
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.core.config import Limits
+from holdfast.settings import Limits
 from holdfast.units import KIB
 from support.raw import DATA, Raw, credit, opened, receives, sends, transfer
 from support.rig import Node, Rig

@@ -10,10 +10,10 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.core import undo
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.producer import ProducerLink
-from holdfast.core.queue_operations import NOT_SKIPPED
-from holdfast.core.requests import ReplyLink
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.management.queue_operations import NOT_SKIPPED
+from holdfast.management.requests import ReplyLink
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.hops import STRICT, names, send
 from support.one_node import fill, world

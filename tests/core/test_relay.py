@@ -11,8 +11,8 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
-from holdfast.core.relay import ROUTES_MAX
+from holdfast.endpoints.relay import ROUTES_MAX
+from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from support.rig import Client, Rig
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from holdfast.amqp.connection import Delivery
 from holdfast.broker.gaps import GapClocks
-from holdfast.core import destination
-from holdfast.core.config import QueueConfig
-from holdfast.core.producer import ProducerLink
+from holdfast.custody import destination
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.settings import QueueConfig
 from support.hops import names
 from support.rig import Node, Rig
 
@@ -218,7 +218,7 @@ def test_what_finds_its_queue_full_is_not_read_again_before_it_fits(monkeypatch:
 
 
 def test_the_origins_row_is_written_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.core import catalog
+    from holdfast.state import catalog
 
     rig, jfk, hub = together()
     send_from(rig, jfk, 2, *names(2, SHARE))

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.broker.cursor import PUMP_BYTES
-from holdfast.core import events
-from holdfast.core.config import Limits
+from holdfast.engine import events
+from holdfast.settings import Limits
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import (
@@ -278,8 +278,8 @@ def small_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept aside is an eighth of what it is, so that disks can be as small."""
     for name in ("room.FORWARDING_BYTES", "forwarding.RESERVE_BYTES"):
         monkeypatch.setattr(f"holdfast.core.{name}", 128 * 1024)
-    monkeypatch.setattr("holdfast.core.forwarding.ROOM_BYTES", 32 * 1024)
-    monkeypatch.setattr("holdfast.core.disk.ROOM_BYTES", 512)  # clients may fill it to the last message
+    monkeypatch.setattr("holdfast.custody.forwarding.ROOM_BYTES", 32 * 1024)
+    monkeypatch.setattr("holdfast.links.disk.ROOM_BYTES", 512)  # clients may fill it to the last message
 
 
 @pytest.mark.usefixtures("small_disks")

@@ -10,9 +10,9 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Attach, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.resumable import ResumableConsumer
+from holdfast.endpoints.resumable import ResumableConsumer
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from support.resuming import HOLD_S, Producer
 from support.rig import Node, Rig
 

@@ -1,4 +1,4 @@
-"""What is kept of links that may be resumed is bounded, and costs no other link (core/resume.py)."""
+"""What is kept of links that may be resumed is bounded, and costs no other link (endpoints/resume.py)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, QueueConfig, UserConfig
+from holdfast.settings import Limits, QueueConfig, UserConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.resuming import HOLD_S, Producer

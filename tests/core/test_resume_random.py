@@ -13,7 +13,7 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Released
 from holdfast.amqp.resuming import Act, compare
 from holdfast.client.resume import ReceivingState
-from holdfast.core.config import QueueConfig
+from holdfast.settings import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 

@@ -1,13 +1,13 @@
-"""A consumer's link that is resumed and ends in the middle of it: what it held goes to others (core/resumable.py)."""
+"""A consumer's link that is resumed and ends in the middle of it: what it held goes to others (resumable.py)."""
 
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
-from holdfast.core.config import Limits
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.returns import Returns
+from holdfast.custody.returns import Returns
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.settings import Limits
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -1,4 +1,4 @@
-"""What the unsettled map of an attach says of a consumer's deliveries (core/resumable.py): each outcome is applied
+"""What the unsettled map of an attach says of a consumer's deliveries (endpoints/resumable.py): each outcome is applied
 once, whatever ends the link meanwhile.
 """
 
@@ -13,8 +13,9 @@ from holdfast.amqp.connection import Connection
 from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.performatives import Accepted, Modified
 from holdfast.amqp.types import Symbol
-from holdfast.core import memory, resumable
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.endpoints import resumable
+from holdfast.peers import memory
+from holdfast.settings import Limits, QueueConfig
 from support.memory import check_accounts
 from support.one_node import world
 from support.resuming import Producer

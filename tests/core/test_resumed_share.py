@@ -1,4 +1,4 @@
-"""What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (core/resumable.py)."""
+"""What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (resumable.py)."""
 
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple
@@ -10,9 +10,11 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Error, Modified, Received, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import Queue
-from holdfast.core import events, memory, resumable
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.memory import HANDED_BYTES
+from holdfast.endpoints import resumable
+from holdfast.engine import events
+from holdfast.peers import memory
+from holdfast.peers.memory import HANDED_BYTES
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.one_node import world

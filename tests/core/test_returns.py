@@ -1,4 +1,4 @@
-"""What a link that ended held goes back to its places, a bounded number in each turn (core/returns.py)."""
+"""What a link that ended held goes back to its places, a bounded number in each turn (custody/returns.py)."""
 
 from collections import Counter
 from typing import Any
@@ -7,9 +7,10 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted
 from holdfast.broker.cursor import Cursor
-from holdfast.core import events, returns
-from holdfast.core.config import QueueConfig
-from holdfast.core.consumer import ConsumerLink
+from holdfast.custody import returns
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.engine import events
+from holdfast.settings import QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -11,12 +11,14 @@ from holdfast.accounts import Account
 from holdfast.amqp.codec import encode
 from holdfast.amqp.performatives import Accepted, Modified
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker import annotate as annotations
 from holdfast.broker import entry, rewriting
-from holdfast.core import annotate as annotations
-from holdfast.core import events, settlements, undo
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.endings import Endings
-from holdfast.core.settlements import SETTLED_BYTES_MAX, Settlements
+from holdfast.core import undo
+from holdfast.custody.endings import Endings
+from holdfast.endpoints import settlements
+from holdfast.endpoints.settlements import SETTLED_BYTES_MAX, Settlements
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 

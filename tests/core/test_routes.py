@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import events
-from holdfast.core.config import NeighbourConfig, RoutingConfig
-from holdfast.core.route_status import status
+from holdfast.engine import events
+from holdfast.peering.route_status import status
 from holdfast.routing.linkstate import Known, Record
+from holdfast.settings import NeighbourConfig, RoutingConfig
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import STRICT, apart, cut_any, is_empty, names, send, toggle

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.types import Symbol
-from holdfast.broker import custody, entry, halting, records
+from holdfast.broker import annotate, custody, entry, halting, records
 from holdfast.broker.custody import Origin, Verdict
 from holdfast.broker.gaps import CLOCKS_MAX, GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing
-from holdfast.core import annotate
-from holdfast.core.carried import Arrival
-from holdfast.core.config import _LIMITS_WITHIN, Limits
+from holdfast.custody.carried import Arrival
+from holdfast.settings import _LIMITS_WITHIN, Limits
 from holdfast.storage.bounds import check_put
 from support.rig import Rig
 

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from holdfast.core.session_times import SessionTimes
+from holdfast.engine.due_times import SessionTimes
 
 
 class Session:

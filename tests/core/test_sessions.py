@@ -9,11 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
-from holdfast.core import events, sessions
-from holdfast.core.config import NeighbourConfig, NodeConfig, UserConfig
-from holdfast.core.control import CONTROL_ADDRESS
-from holdfast.core.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
+from holdfast.engine import events
 from holdfast.errors import ConfigError
+from holdfast.peering import sessions
+from holdfast.peering.control import CONTROL_ADDRESS
+from holdfast.peers.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
+from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
 from support import today
 from support.rig import Node, Rig
 

@@ -1,4 +1,4 @@
-"""What consumers reject is a dead letter by and by, and holds up nobody else meanwhile (core/settlements.py)."""
+"""What consumers reject is a dead letter by and by, and holds up nobody else meanwhile (endpoints/settlements.py)."""
 
 from collections import Counter
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Error, Modified, Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.core import settlements
-from holdfast.core.catalog import DEAD_LETTERS
-from holdfast.core.config import Limits, UserConfig
-from holdfast.core.settlements import Settlements
+from holdfast.endpoints import settlements
+from holdfast.endpoints.settlements import Settlements
+from holdfast.settings import Limits, UserConfig
+from holdfast.state.catalog import DEAD_LETTERS
 from holdfast.units import KIB
 from support.memory import check_accounts
 from support.rig import Client, Node, Rig

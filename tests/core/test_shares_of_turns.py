@@ -7,8 +7,8 @@ import pytest
 from holdfast.amqp.effort import ADDRESSED, HEAD_BYTES_FREE, LOOKED_UP, MADE, MESSAGE, OUTCOME, OUTCOME_ALIKE, TAKEN
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 

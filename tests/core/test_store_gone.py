@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.core import events
-from holdfast.core.disk import LOOK_S
+from holdfast.engine import events
+from holdfast.links.disk import LOOK_S
 from support.hops import STRICT, names, send
 from support.rig import Client, Node, Rig
 from support.routing import agree, network, path

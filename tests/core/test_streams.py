@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
-from holdfast.broker.port import PIECE_BYTES
-from holdfast.core import blobs
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.engine.port import PIECE_BYTES
+from holdfast.settings import Limits, QueueConfig
+from holdfast.state import blobs
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, begun, body, is_clean, pieces, sending, start

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support import today
 from support.rig import Client, Rig

@@ -1,7 +1,7 @@
 """Summaries and answers between neighbours that compute routes: in order, within bounds. docs/routing.md."""
 
 from holdfast.amqp.types import Ulong
-from holdfast.core.routes import ANSWERS, ASK_S, EARLY_MAX, EARLY_ROWS_MAX
+from holdfast.peering.routes import ANSWERS, ASK_S, EARLY_MAX, EARLY_ROWS_MAX
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX
 from support.rig import Rig
 from support.routing import core_routes, network

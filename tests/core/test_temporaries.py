@@ -10,9 +10,11 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.core import events, settlements, temporaries
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.temporaries import ORPHANS_MAX
+from holdfast.endpoints import dynamic_nodes as temporaries
+from holdfast.endpoints import settlements
+from holdfast.endpoints.dynamic_nodes import ORPHANS_MAX
+from holdfast.engine import events
+from holdfast.settings import Limits, QueueConfig
 from support.rig import Client, Node, Rig
 
 POLICY = Symbol("lifetime-policy")

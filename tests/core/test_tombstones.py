@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
-from holdfast.core.config import QueueConfig
+from holdfast.settings import QueueConfig
 from holdfast.storage.check import check
 from support.hops import STRICT, names, send
 from support.rig import Node, Rig

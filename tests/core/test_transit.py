@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.amqp.performatives import Header
 from holdfast.broker import entry
-from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig
-from holdfast.core.forwarding import RETURN_S
+from holdfast.custody.forwarding import RETURN_S
 from holdfast.errors import ConfigError
+from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import (

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.turns import runs
+from holdfast.state.turns import runs
 
 LAST = 2**32 - 1
 

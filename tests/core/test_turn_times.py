@@ -1,9 +1,9 @@
-"""The histogram of the turns' processor time: its buckets, its record, what status tells (core/turn_times.py)."""
+"""The histogram of the turns' processor time: its buckets, its record, what status tells (management/turn_times.py)."""
 
 import pytest
 
-from holdfast.core import events
-from holdfast.core.turn_times import BUCKETS, TurnTimes
+from holdfast.engine import events
+from holdfast.management.turn_times import BUCKETS, TurnTimes
 from support.rig import Rig
 
 

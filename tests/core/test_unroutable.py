@@ -8,8 +8,8 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, NodeConfig
 from holdfast.errors import ConfigError
+from holdfast.settings import Limits, NodeConfig
 from support.hops import reroute
 from support.rig import Client, Node, Rig
 

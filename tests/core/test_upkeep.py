@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
-from holdfast.core.config import NeighbourConfig
-from holdfast.core.departed import Departures
+from holdfast.custody.departed import Departures
 from holdfast.harness.wrong_tables import spoil
 from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
+from holdfast.settings import NeighbourConfig
 from support import today
 from support.rig import Node, Rig
 from support.routing import agree, core_routes, network, topology

@@ -1,4 +1,4 @@
-"""What each user and neighbour may have, at the bound and one past it (core/users.py)."""
+"""What each user and neighbour may have, at the bound and one past it (peers/users.py)."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Released, Source, Target
-from holdfast.core.config import Limits, UserConfig
-from holdfast.core.use import Use
+from holdfast.peers.use import Use
+from holdfast.settings import Limits, UserConfig
 from holdfast.units import KIB
 from support.limits import RESOURCE
 from support.rig import Client, Node, Rig
@@ -144,7 +144,7 @@ def test_with_room_again_each_consumer_of_the_user_is_offered_what_waits_for_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many wait before it and want nothing any more: a turn wakes a few, and the next ones the others."""
-    monkeypatch.setattr("holdfast.core.use.LINKS_WOKEN", 3)
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", 3)
     node = rig.node("hub", limits=Limits(user_unsettled_bytes_max=10 * KIB))
     client, other = rig.client(node), rig.client(node)
     link = client.sender("held")
@@ -251,7 +251,7 @@ def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_ti
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are: COST_MAX when they come, and those whose time has come afterwards, each in its turn."""
-    monkeypatch.setattr("holdfast.core.requests.COST_MAX", 20)
+    monkeypatch.setattr("holdfast.management.requests.COST_MAX", 20)
     node = rig.node("hub", limits=Limits(user_requests_per_s=5))
     client = rig.client(node)
     client.session.attach_receiver("replies", *_management()).grant(1_000)

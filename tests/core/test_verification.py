@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core import verification
-from holdfast.core.routes import ASK_S
-from holdfast.core.verification import Verification
+from holdfast.custody import path_check as verification
+from holdfast.custody.path_check import Verification
+from holdfast.peering.routes import ASK_S
 from holdfast.routing.linkstate import Known, Record
 from holdfast.telemetry.records import Paths
 from support.hops import STRICT, apart, is_empty, names, reroute, send

@@ -6,12 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core import destination, incidents, sessions
-from holdfast.core import warnings as warnings_module
-from holdfast.core.blocked import Blocked
-from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
-from holdfast.core.disk import ROOM_BYTES
+from holdfast.custody import destination
+from holdfast.custody.hop.blocked import Blocked
+from holdfast.engine import incidents
+from holdfast.links.disk import ROOM_BYTES
+from holdfast.management import warnings as warnings_module
 from holdfast.names import HostPort
+from holdfast.peering import sessions
+from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig

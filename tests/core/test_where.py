@@ -12,8 +12,13 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
-from holdfast.core import asks, events, message_ids, where
-from holdfast.core.asks import (
+from holdfast.custody.forwarding import PASSED_BYTES
+from holdfast.engine import events
+from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
+from holdfast.management import message_ids
+from holdfast.management import where_questions as asks
+from holdfast.management import where_search as where
+from holdfast.management.where_questions import (
     ANSWER_BYTES_MAX,
     CLIENT_ASKS_MAX,
     NEIGHBOUR_ASKS_BURST,
@@ -21,9 +26,7 @@ from holdfast.core.asks import (
     NODES_MAX,
     PATH_MAX,
 )
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.forwarding import PASSED_BYTES
-from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
+from holdfast.settings import Limits, QueueConfig
 from support import today
 from support.hops import STRICT, apart, reroute
 from support.rig import Client, Node, Rig

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import holdfast.client as holdfast
-from holdfast.core.config import Limits, QueueConfig
 from holdfast.harness.configs import Neighbour, NodeFile
+from holdfast.settings import Limits, QueueConfig
 from support.eventually import eventually_async, eventually_true
 from support.mounts import disk
 from support.process import NodeProcess, run_holdfast
@@ -282,7 +282,7 @@ ASKING = """
 import sys
 from pathlib import Path
 from threading import Thread
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
 store = LmdbStore(Path(sys.argv[1]), ahead_bytes=4 * MIB)

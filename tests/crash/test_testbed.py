@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.run import execute
 from holdfast.harness.testbed import TestBed, run_on_testbed
 from holdfast.harness.topology import LinkShape, Topology, line
+from holdfast.settings import QueueConfig, RoutingConfig
 
 pytestmark = pytest.mark.crash
 

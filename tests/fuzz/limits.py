@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from random import Random
 from typing import Any
 
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
 
 DRAWN: dict[str, tuple[Any, ...]] = {
     "stream_bytes": (1_000, 20_000, 1 << 20),

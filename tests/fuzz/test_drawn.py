@@ -18,8 +18,8 @@ from fuzz.in_process import fuzz, run_batch, told
 from fuzz.limits import DRAWN, draw_limits
 from fuzz.test_scan import healthy_client
 from fuzz.world import ACTS_MAX, PLACES
-from holdfast.core.config import Limits
 from holdfast.harness.hostile import ACTS, HostileClient
+from holdfast.settings import Limits
 from support.garbage import collected
 from support.process import NodeProcess
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fuzz.in_process import STREAMS, run_batch
-from holdfast.core import events
-from holdfast.core.attach import AttachTable
 from holdfast.core.node import NodeCore
+from holdfast.endpoints.attach import AttachTable
+from holdfast.engine import events
 
 SEED, BATCH = 3, 0
 

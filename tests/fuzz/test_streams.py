@@ -6,8 +6,8 @@ from amqp.joined import performatives, wire
 from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Stream
 from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Close, Detach, Disposition, End, SaslOutcome
-from holdfast.core import events
-from holdfast.core.config import Limits
+from holdfast.engine import events
+from holdfast.settings import Limits
 from support.raw import Raw
 from support.rig import Node, Rig
 

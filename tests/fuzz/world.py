@@ -31,12 +31,12 @@ from holdfast.amqp.performatives import (
     Transfer,
     decode_composite,
 )
-from holdfast.core import events
-from holdfast.core.config import NeighbourConfig, NodeConfig
-from holdfast.core.disk import RETRY_S
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 from holdfast.errors import BrokenInvariant, StorageFull
 from holdfast.harness.hostile import ACTS, HostileClient, Places
+from holdfast.links.disk import RETRY_S
+from holdfast.settings import NeighbourConfig, NodeConfig
 from holdfast.storage.memory import MemoryStore
 from support.memory import check_accounts
 

@@ -21,7 +21,7 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, records
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.harness.checkers import Ledger, Watch
 from holdfast.harness.history import History, Violation, key_in, make_key
 from holdfast.storage.memory import MemoryStore

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from holdfast.core.config import Limits, QueueConfig
 from holdfast.harness.configs import Neighbour, NodeFile
+from holdfast.settings import Limits, QueueConfig
 
 
 def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:

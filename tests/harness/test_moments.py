@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.config import Limits, QueueConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.coverage import MEETINGS, everything
 from holdfast.harness.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with_aims
@@ -21,6 +20,7 @@ from holdfast.harness.sim.knobs import KNOBS, turned
 from holdfast.harness.sim.run import Result, execute
 from holdfast.harness.swarm import draw_plan
 from holdfast.harness.topology import Link, Topology
+from holdfast.settings import Limits, QueueConfig
 from support.one_node import fill, world
 
 UNDER_WAY = "a commit is under way"
@@ -148,7 +148,7 @@ def test_large_messages_of_a_run_have_pieces_of_its_size() -> None:
     limits = Limits(stream_bytes=1_000, frame_bytes_max=512)
     for size in (2_005, 2_400):
         plan = plan_of(size=size, limits=limits, core_of_streams__PIECE_BYTES=200)
-        assert plan.knobs == {"core.streams:PIECE_BYTES": 200}
+        assert plan.knobs == {"links.large_receives:PIECE_BYTES": 200}
         result = run(plan)
         assert result.hops == 60
 

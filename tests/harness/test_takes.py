@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.hops import CustodySender
-from holdfast.core.oversized import Oversized
+from holdfast.custody.hop.oversized import Oversized
+from holdfast.custody.hop.sender import CustodySender
 from holdfast.harness import drawn_scenes, drawn_takes
 from holdfast.harness.drawn_takes import MOVED_COUNT, TAKES, with_takes
 from holdfast.harness.plan import Plan, from_json

@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.broker.port import Batch
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.engine.port import Batch
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan, from_json
 from holdfast.harness.sim import paged_store
@@ -21,6 +20,7 @@ from holdfast.harness.sim.run import Result, execute
 from holdfast.harness.sim.world import World
 from holdfast.harness.swarm import draw_plan
 from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.lmdb import LmdbStore
 
 SIZES = (5, 8, 1, 40, 3)

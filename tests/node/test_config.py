@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import DeadLettersConfig, Limits, NeighbourConfig, QueueConfig
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import (
@@ -16,6 +15,7 @@ from holdfast.node.config import (
     load_settings,
     parse_source,
 )
+from holdfast.settings import DeadLettersConfig, Limits, NeighbourConfig, QueueConfig
 
 WHOLE = """
 [node]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.events import DescriptorsMeasured
+from holdfast.engine.events import DescriptorsMeasured
 from holdfast.node import descriptors
 from holdfast.node.descriptors import Descriptors, count
 from node.fakes import LIMIT_S, FakeCore, Running, settings

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.core.events import (
+from holdfast.engine.events import (
     BytesReceived,
     Command,
     ConnectionLost,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.port import Batch
-from holdfast.core.events import (
+from holdfast.engine.events import (
     BytesReceived,
     CloseConnection,
     Command,
@@ -33,12 +32,13 @@ from holdfast.core.events import (
     WritingPaused,
     WritingResumed,
 )
-from holdfast.core.refusals import REFUSALS_MAX
+from holdfast.engine.port import Batch
 from holdfast.errors import HoldfastError, LocalProtocolError, StorageError, StorageFull
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
+from holdfast.peers.refusals import REFUSALS_MAX
 from node import fakes
 from node.fakes import (
     LIMIT_S,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.events import (
+from holdfast.engine.events import (
     BytesReceived,
     Command,
     ConnectionLost,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.events import (
+from holdfast.engine.events import (
     BytesReceived,
     Command,
     Connect,

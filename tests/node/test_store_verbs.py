@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.records import counters_key
 from holdfast.client import connect
+from holdfast.engine.port import Batch
 from holdfast.harness.processes import Child, Children, holdfast_command
 from holdfast.storage.lmdb import LmdbStore
 from support.eventually import eventually_true

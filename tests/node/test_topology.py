@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import cli
-from holdfast.core.config import NeighbourConfig
 from holdfast.errors import ConfigError
 from holdfast.node.config import load_settings
+from holdfast.settings import NeighbourConfig
 
 TOPOLOGY = """
 [[node]]

@@ -33,7 +33,7 @@ COST = 1_000_000
 
 
 class Instance:
-    """One node's table with what `core/routes.py` does around it, without times."""
+    """One node's table with what `peering/routes.py` does around it, without times."""
 
     def __init__(self, net: "Net", name: str, version: int) -> None:
         self.net, self.name, self.version = net, name, version

@@ -40,7 +40,7 @@ def test_it_is_gone_behind_its_block(name: str) -> None:
 @pytest.mark.parametrize(
     ("target", "signature"),
     [
-        ("core.hops:CustodySender.no_such_thing", "(self)"),
+        ("custody.hop.sender:CustodySender.no_such_thing", "(self)"),
         ("core.no_such_module:f", "()"),
         ("core.node:NoSuchClass.handle", "(self)"),
         ("core.node:NodeCore.handle", "(self, event)"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.producer import ProducerLink
+from holdfast.endpoints.producer import ProducerLink
 from holdfast.harness.drawn import plan_of
 from holdfast.harness.faults import Fault, Faults
 from holdfast.harness.plan import Plan

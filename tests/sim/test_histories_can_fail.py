@@ -9,24 +9,16 @@ import pytest
 
 from holdfast.broker import custody, entry, purge, queue
 from holdfast.broker.gaps import GapClocks
-from holdfast.core import (
-    destination,
-    endings,
-    expiry,
-    forwarding,
-    hop_receiver,
-    hops,
-    identity,
-    neighbour_attach,
-    neighbour_stores,
-    node,
-    own_names,
-    producer,
-    routes,
-    subscription_operations,
-)
+from holdfast.core import node
+from holdfast.custody import destination, endings, expiry, forwarding, identity, neighbour_stores
+from holdfast.custody.hop import receiver as hop_receiver
+from holdfast.custody.hop import sender as hops
+from holdfast.endpoints import neighbour_attach, producer
 from holdfast.harness.histories import HISTORIES
+from holdfast.management import subscription_operations
+from holdfast.peering import routes
 from holdfast.routing import linkstate
+from holdfast.state import own_names
 
 pytestmark = pytest.mark.sim
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.config import QueueConfig
 from holdfast.harness.coverage import ACTS as ACTS_KIND
 from holdfast.harness.coverage import Coverage
 from holdfast.harness.drawn import plan_of
@@ -14,6 +13,7 @@ from holdfast.harness.plan import Plan
 from holdfast.harness.sim.run import Result, execute
 from holdfast.harness.swarm import draw_plan, run_seed
 from holdfast.harness.topology import line
+from holdfast.settings import QueueConfig
 
 pytestmark = pytest.mark.sim
 

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core.forwarding import PAIRS_MAX
-from holdfast.core.next_hop import RECEIPTS_MAX
+from holdfast.custody.forwarding import PAIRS_MAX
+from holdfast.custody.hop.next_hop import RECEIPTS_MAX
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import Fault, Faults, make_fault
 from holdfast.harness.sim.bed import SimBed

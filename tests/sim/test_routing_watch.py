@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.config import RoutingConfig
 from holdfast.core.node import NodeCore
 from holdfast.harness.faults import Fault, Faults
 from holdfast.harness.history import Violation
@@ -14,6 +13,7 @@ from holdfast.harness.routing_watch import TOLD_MAX, RoutingWatch
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.topology import Link, Topology
 from holdfast.routing.linkstate import Known
+from holdfast.settings import RoutingConfig
 
 pytestmark = pytest.mark.sim
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.amqp.performatives import Source, Target
-from holdfast.broker.port import TABLES, Batch
-from holdfast.core import events, identity
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.resume import UNSETTLED_STATE
+from holdfast.custody import identity
+from holdfast.endpoints.resume import UNSETTLED_STATE
+from holdfast.engine import events
+from holdfast.engine.port import TABLES, Batch
 from holdfast.harness.histories import HISTORIES
+from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.check import check
 from holdfast.storage.check_rows import CUSTODY_ROWS, NODE_ROWS, NODE_WORDS
 from holdfast.storage.lmdb import LmdbStore

@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.core import sessions
 from holdfast.errors import ConfigError
 from holdfast.harness.coverage import EVENTS, REASONS, Coverage, everything
 from holdfast.harness.plan import Plan, from_json
@@ -15,6 +14,7 @@ from holdfast.harness.swarm import (
     run_seed,
     run_seeds,
 )
+from holdfast.peering import sessions
 from support import today
 from support.workers import die, hang
 

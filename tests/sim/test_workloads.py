@@ -12,8 +12,7 @@ from holdfast.amqp.message import Message
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
-from holdfast.core.config import QueueConfig
-from holdfast.core.producer import ProducerLink
+from holdfast.endpoints.producer import ProducerLink
 from holdfast.harness.faults import Fault
 from holdfast.harness.history import Violation
 from holdfast.harness.plan import Plan, from_json
@@ -21,6 +20,7 @@ from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.run import Result, execute
 from holdfast.harness.topology import Topology, line
 from holdfast.harness.workloads import Copy, SlowConsumer, Subscription
+from holdfast.settings import QueueConfig
 from support import today
 
 pytestmark = pytest.mark.sim

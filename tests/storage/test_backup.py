@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage import backup as backing
 from holdfast.storage import copying, directory

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.broker import entry, records
 from holdfast.broker.custody import Origin
-from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.tags import TagRing
+from holdfast.engine.port import PIECE_BYTES
 from holdfast.errors import StorageError
 from holdfast.storage.check import check
 from holdfast.storage.check_rows import FINDINGS_MAX

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage import compaction, copying
 from holdfast.storage.check import check

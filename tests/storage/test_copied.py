@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage import lmdb as lmdb_store
 from holdfast.storage.backup import backup, restore

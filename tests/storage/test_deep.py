@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
 from support.stores import LoneNode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.storage.backup import backup
 from holdfast.storage.check import check

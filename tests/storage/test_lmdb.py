@@ -10,7 +10,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.schema import SCHEMA, SCHEMA_KEY

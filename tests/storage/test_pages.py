@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.pages import (
     META_PAGES,

@@ -13,7 +13,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage import environment, readers
 from holdfast.storage.backup import backup

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast.broker.port import TABLES, Batch
+from holdfast.engine.port import TABLES, Batch
 from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore

@@ -13,7 +13,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from holdfast.broker.port import TABLES
+from holdfast.engine.port import TABLES
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage import upgrades
 from holdfast.storage.check import check

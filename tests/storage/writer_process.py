@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
 
 WINDOW = 20

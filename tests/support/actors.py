@@ -13,8 +13,8 @@ from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import LocalProtocolError
+from holdfast.settings import Limits, QueueConfig, RoutingConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 from support.routing import topology

@@ -22,10 +22,11 @@ from holdfast.amqp.performatives import (
     Target,
 )
 from holdfast.amqp.types import Symbol
-from holdfast.core import events, turn_end
-from holdfast.core.containment import Containment
+from holdfast.core import turn_end
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 from holdfast.errors import HoldfastError
+from holdfast.links.containment import Containment
 from holdfast.units import KIB
 from support.actors import Lost, World, in_order, names
 from support.hops import reroute

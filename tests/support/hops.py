@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.amqp.message import Message
-from holdfast.core import events
-from holdfast.core.config import QueueConfig
+from holdfast.engine import events
+from holdfast.settings import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.rig import Client, Node, Rig
 

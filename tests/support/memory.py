@@ -1,4 +1,4 @@
-"""What the accounts of a node's memory must say: a walk through all holders of a peer's bytes (core/memory.py).
+"""What the accounts of a node's memory must say: a walk through all holders of a peer's bytes (peers/memory.py).
 
 Rules of this file: sums what is held, not what was counted. Who adds a holder adds it here.
 """
@@ -9,12 +9,12 @@ from typing import Any
 from holdfast.amqp.pending import Pending
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
-from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
-from holdfast.core.relay import RelayLink
-from holdfast.core.requests import ReplyLink, RequestLink
-from holdfast.core.resumable import REJECTED_BYTES
-from holdfast.core.temporaries import TemporaryQueue
+from holdfast.endpoints.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.relay import RelayLink
+from holdfast.endpoints.resumable import REJECTED_BYTES
+from holdfast.management.requests import ReplyLink, RequestLink
+from holdfast.peers.memory import PARKED_BYTES, REQUEST_BYTES
 
 
 def links_of(core: NodeCore) -> Iterable[Any]:

@@ -28,11 +28,11 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
-from holdfast.core import events
-from holdfast.core.config import NeighbourConfig, NodeConfig
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
+from holdfast.settings import NeighbourConfig, NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from holdfast.core.config import RoutingConfig
-from holdfast.core.routes import Routes
+from holdfast.peering.routes import Routes
 from holdfast.routing.topology import Topology, TopologyLink, TopologyNode
+from holdfast.settings import RoutingConfig
 from support.rig import Node, Rig
 
 

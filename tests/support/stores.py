@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
-from holdfast.core import NodeCore, events
-from holdfast.core.config import NodeConfig
+from holdfast.core import NodeCore
+from holdfast.engine import events
+from holdfast.engine.port import Batch
+from holdfast.settings import NodeConfig
 from holdfast.storage.lmdb import LmdbStore
 
 WALL_MS = 1_700_000_000_000

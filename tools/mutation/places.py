@@ -7,7 +7,10 @@ from typing import Final
 TOOLS: Final = Path(__file__).resolve().parents[1]
 ROOT: Final = TOOLS.parent
 SOURCES: Final = ROOT / "src" / "holdfast"
-PACKAGES: Final = ("broker", "core", "routing", "storage")
+PACKAGES: Final = (
+    "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers", "routing", "state",
+    "storage",
+)  # fmt: skip
 LEFT_OUT: Final = {"storage/commands.py"}
 """A command's texts and arguments."""
 

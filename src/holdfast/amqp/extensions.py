@@ -1,7 +1,7 @@
 """What a node and its clients say to each other beyond the standard, by name. AMQP 1.0 §2.6.13, §3.2; docs/amqp.md.
 
 Rules of this file: constants only, and those alone that both ends need; what neighbours say to each other stands with
-the cores that say it (core/hops.py, core/carried.py, core/sessions.py).
+the cores that say it (custody/hop/sender.py, custody/carried.py, peering/sessions.py).
 """
 
 from typing import Final
@@ -39,3 +39,6 @@ OWN_PREFIX: Final = "x-opt-holdfast-"
 NUMBER: Final = Symbol("x-opt-holdfast-number")
 PATH: Final = Symbol("x-opt-holdfast-path")
 LATE: Final = Symbol("x-opt-holdfast-late")
+
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+"""The capability of a node that takes links without an address (Anonymous Terminus for Message Routing §2.1)."""

@@ -7,8 +7,8 @@ carry stands in the fixed part. The layout is versioned by its first byte.
     version u8 | flags u8 | priority u8 | trace u8 | enqueued_ms u64 | expires_ms u64 | format u32 |
     annotations u32 | to u16 | [origin 16 | number u64 | trace x 16] | to | annotations | bare message
 
-With BLOB the bare message lies in the store as a blob (core/streams.py); in its place stands a data section that
-holds the blob's id and length, u64 each. It is the node's own and never sent.
+With BLOB the bare message lies in the store as a blob (links/large_receives.py); in its place stands a data section
+that holds the blob's id and length, u64 each. It is the node's own and never sent.
 
 `annotations` holds the count of map items (u16) and the items encoded, without `expires_ms` 0 is never.
 `expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.

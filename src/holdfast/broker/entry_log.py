@@ -15,10 +15,11 @@ from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.exclusions import Withheld
 from holdfast.broker.kinds import QueueKind
-from holdfast.broker.port import EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
 from holdfast.broker.wheel import PRUNE_COUNT, due_s
-from holdfast.broker.work import Clock, Work
+from holdfast.broker.work import Work
+from holdfast.engine.clock import Clock
+from holdfast.engine.port import EntryReader, Settings
 
 TIMED_STEP: Final = 4_096
 """Sequences by which the stored end of those with a time to live moves on: a power of two."""

@@ -6,10 +6,10 @@ Rules of this file: what a taker holds stays; tombstones and what is leaving alr
 from typing import Final
 
 from holdfast.broker import entry
-from holdfast.broker.port import Batch, EntryReader
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.work import RETIRES_MAX
+from holdfast.engine.port import Batch, EntryReader
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
 """What one turn reads of a deleted queue, to know what is there."""

@@ -1,29 +1,18 @@
-"""What the queues of a node share in a turn of the loop: its times, its batch, and its budget.
+"""What the queues of a node share in a turn of the loop: its batch, and its budget.
 
 Rules of this file: data, and the budget's sums alone.
 """
 
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from holdfast.accounts import Account
-from holdfast.broker.port import Batch
 from holdfast.broker.wheel import Timed, Wheel
+from holdfast.engine.port import Batch
 
 RETIRES_MAX: Final = 8_000
 """With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
 
 QueueT = TypeVar("QueueT", bound=Timed)
-
-
-@dataclass(slots=True)
-class Clock:
-    """Times of this event: `now` in seconds on the driver's monotonic scale, `wall_ms` for people, `steady_ms` for time
-    to live; it never goes back, over restarts too."""
-
-    wall_ms: int
-    steady_ms: int
-    now: float = 0.0
 
 
 class Work(Generic[QueueT]):
@@ -54,7 +43,7 @@ class Work(Generic[QueueT]):
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.offered_bytes = self.offered_count = 0
         """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
-        resumed link does counts as several (core/resumable.py)."""
+        resumed link does counts as several (endpoints/resumable.py)."""
         self.offered_bytes_max = self.offered_count_max = 0
         """The turn's budget of each, given when it offers anything."""
         self.turns = 0

@@ -6,17 +6,17 @@ Rules of this file: an event has one place where it goes.
 
 from collections.abc import Mapping
 
-from holdfast.broker.work import Clock
-from holdfast.core import events
-from holdfast.core.connections import Connections
-from holdfast.core.containment import Containment
-from holdfast.core.descriptors import Descriptors
-from holdfast.core.doors import Doors
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.guard import Guard
-from holdfast.core.log import Log
-from holdfast.core.pressure import Pressure
-from holdfast.core.sessions import Neighbour
+from holdfast.custody.forwarding import Forwarding
+from holdfast.engine import events
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.links.containment import Containment
+from holdfast.links.pressure import Pressure
+from holdfast.management.descriptors import Descriptors
+from holdfast.peering.doors import Doors
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.connections import Connections
+from holdfast.peers.guard import Guard
 
 
 class DriverEvents:

@@ -15,25 +15,25 @@ from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
-from holdfast.core.browser import ReaderLink
-from holdfast.core.catalog import WAITING
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.hops import CustodySender
-from holdfast.core.incoming import Ingress, Intake
-from holdfast.core.link_tables import links_of
-from holdfast.core.memory import PARKED_BYTES
-from holdfast.core.outgoing import Egress
 from holdfast.core.parts import Parts
-from holdfast.core.peer import Peer
-from holdfast.core.producer import ProducerLink
-from holdfast.core.requests import ReplyLink
-from holdfast.core.resumable import REJECTED_BYTES, ResumableConsumer
-from holdfast.core.settlements import Settles
-from holdfast.core.temporaries import TemporaryQueue
-from holdfast.core.use import Use
+from holdfast.custody.hop.sender import CustodySender
+from holdfast.endpoints.browser import ReaderLink
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.endpoints.resumable import REJECTED_BYTES, ResumableConsumer
+from holdfast.endpoints.settlements import Settles
+from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
+from holdfast.links.incoming import Ingress, Intake
+from holdfast.links.outgoing import Egress
+from holdfast.management.requests import ReplyLink
+from holdfast.peers.link_tables import links_of
+from holdfast.peers.memory import PARKED_BYTES
+from holdfast.peers.peer import Peer
+from holdfast.peers.use import Use
+from holdfast.state.catalog import WAITING
 
 READ_COUNT: Final = 4_096
 READ_BYTES: Final = 16 * 1024 * 1024
@@ -440,7 +440,7 @@ def unsettled_bytes(core: Parts, links: list[Any]) -> Counter[Use | None]:
 
 def timed(facts: Facts) -> None:
     """A part whose `waits` is empty has no deadline, for it is not asked (deadlines.py); nor is a session asked earlier
-    than it told, unless it was stirred (session_times.py)."""
+    than it told, unless it was stirred (due_times.py)."""
     core = facts.core
     for waits, part in core.timed:
         _must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)

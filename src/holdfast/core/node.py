@@ -8,19 +8,20 @@ set where the order could show.
 from random import Random
 from typing import Final
 
-from holdfast.core import events, invariants, turn_end
-from holdfast.core.catalog import Tables
-from holdfast.core.clocks import calendar_ms
-from holdfast.core.config import NodeConfig
-from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX
+from holdfast.core import invariants, turn_end
 from holdfast.core.offering import offer
 from holdfast.core.parts import Parts
-from holdfast.core.peer import Peer
 from holdfast.core.recovery import Recovery
-from holdfast.core.turns import Extent
 from holdfast.core.undo import refuse
 from holdfast.core.wake import wanted
+from holdfast.engine import events
 from holdfast.errors import BrokenInvariant
+from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
+from holdfast.peering.clocks import calendar_ms
+from holdfast.peers.peer import Peer
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Tables
+from holdfast.state.turns import Extent
 
 COMMITS_FAILED_MAX: Final = 3
 """So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""

@@ -11,9 +11,9 @@ from typing import Final
 
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.core.link_tables import Reader
 from holdfast.core.parts import Parts
-from holdfast.core.turns import Extent
+from holdfast.peers.link_tables import Reader
+from holdfast.state.turns import Extent
 
 PUMP_LIMIT: Final = 256
 """Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""

@@ -11,62 +11,65 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Clock, Work
-from holdfast.core import disk, identity
-from holdfast.core.administration import Administration
-from holdfast.core.authorise import Everyone
-from holdfast.core.blobs import Blobs
-from holdfast.core.catalog import Catalog, Tables
-from holdfast.core.chores import Chores
-from holdfast.core.clocks import Clocks, calendar_ms
-from holdfast.core.config import NodeConfig
-from holdfast.core.connections import Connections
-from holdfast.core.containment import Containment, Recovery
-from holdfast.core.dead_letters import DeadLetters
-from holdfast.core.deadlines import Deadlines
-from holdfast.core.departed import Departures
-from holdfast.core.descriptors import Descriptors
-from holdfast.core.destination import Destination
-from holdfast.core.disk import Disk
-from holdfast.core.dispatch import Dispatch
-from holdfast.core.doors import Doors
+from holdfast.broker.work import Work
 from holdfast.core.driver_events import DriverEvents
-from holdfast.core.duplicates import Duplicates
-from holdfast.core.endings import Endings
-from holdfast.core.endpoints import Endpoints
-from holdfast.core.expiry import Expiry
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.guard import Guard
-from holdfast.core.hop_receiver import ReceiverParts
-from holdfast.core.hops import CustodySender, HopParts, lets_go
-from holdfast.core.incidents import Incidents
-from holdfast.core.link_tables import LinkTables
-from holdfast.core.log import Log, PeerLog
-from holdfast.core.logins import Logins
-from holdfast.core.losses import Losses
-from holdfast.core.management_attach import ManagementAttach
-from holdfast.core.memory import Memory
-from holdfast.core.neighbour_attach import NeighbourAttach
-from holdfast.core.neighbour_stores import NeighbourStores
-from holdfast.core.next_hop import NextHop
-from holdfast.core.outbox import Outbox
-from holdfast.core.outgoing import Egress
-from holdfast.core.pressure import Pressure
-from holdfast.core.refusals import Refusals
 from holdfast.core.relief import Relief
-from holdfast.core.room import Room
-from holdfast.core.routes import Routes
-from holdfast.core.sending import LargeSends
-from holdfast.core.session_port import ControlKinds
-from holdfast.core.session_times import ALWAYS, SessionTimes, Timed
-from holdfast.core.sessions import Neighbour, SessionParts
 from holdfast.core.stopping import Shutdown
-from holdfast.core.store_names import StoreNames
-from holdfast.core.streams import LargeReceives, Stream
-from holdfast.core.temporaries import Temporaries
-from holdfast.core.turn_times import TurnTimes
-from holdfast.core.turns import Turns
-from holdfast.core.users import Users
+from holdfast.custody import identity
+from holdfast.custody.departed import Departures
+from holdfast.custody.destination import Destination
+from holdfast.custody.duplicates import Duplicates
+from holdfast.custody.endings import Endings
+from holdfast.custody.expiry import Expiry
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.receiver import ReceiverParts
+from holdfast.custody.hop.sender import CustodySender, HopParts, lets_go
+from holdfast.custody.neighbour_stores import NeighbourStores
+from holdfast.custody.store_names import StoreNames
+from holdfast.endpoints.assembly import Endpoints
+from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.neighbour_attach import NeighbourAttach
+from holdfast.engine.clock import Clock
+from holdfast.engine.due_times import ALWAYS, SessionTimes, Timed
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.links import disk
+from holdfast.links.containment import Containment, Recovery
+from holdfast.links.disk import Disk
+from holdfast.links.dispatch import Dispatch
+from holdfast.links.large_receives import LargeReceives, Stream
+from holdfast.links.large_sends import LargeSends
+from holdfast.links.outgoing import Egress
+from holdfast.links.pressure import Pressure
+from holdfast.management.assembly import Administration
+from holdfast.management.attach import ManagementAttach
+from holdfast.management.descriptors import Descriptors
+from holdfast.management.turn_times import TurnTimes
+from holdfast.peering.clocks import Clocks, calendar_ms
+from holdfast.peering.doors import Doors
+from holdfast.peering.routes import Routes
+from holdfast.peering.sessions import Neighbour, SessionParts
+from holdfast.peers.authorise import Everyone
+from holdfast.peers.connections import Connections
+from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.guard import Guard
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.logins import Logins
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer_log import PeerLog
+from holdfast.peers.refusals import Refusals
+from holdfast.peers.session_port import ControlKinds
+from holdfast.peers.users import Users
+from holdfast.settings import NodeConfig
+from holdfast.state.blobs import Blobs
+from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.dead_letter_bounds import DeadLetters
+from holdfast.state.losses import Losses
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
 
 
 class Parts:

@@ -10,13 +10,13 @@ from typing import Any
 
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.core import invariants, undo
-from holdfast.core.browser import ReaderLink
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.incoming import Ingress, Intake
-from holdfast.core.link_tables import links_of
-from holdfast.core.outgoing import Egress
 from holdfast.core.parts import Parts
-from holdfast.core.peer import Peer, PeerLink, Requesting
+from holdfast.endpoints.browser import ReaderLink
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.links.incoming import Ingress, Intake
+from holdfast.links.outgoing import Egress
+from holdfast.peers.link_tables import links_of
+from holdfast.peers.peer import Peer, PeerLink, Requesting
 
 
 class Recovery:

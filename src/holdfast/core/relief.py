@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from holdfast.accounts import Account
 from holdfast.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
-from holdfast.core.connections import Connections
-from holdfast.core.consumer import ConsumerLink
-from holdfast.core.link_tables import LinkTables
-from holdfast.core.memory import REFILL_BYTES, REPLY_BYTES, STALLED_A_TURN, Memory
-from holdfast.core.peer import Peer, PeerLink
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.peers.connections import Connections
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import REFILL_BYTES, REPLY_BYTES, STALLED_A_TURN, Memory
+from holdfast.peers.peer import Peer, PeerLink
 
 FORGOTTEN_A_TURN: Final = 100
 """Links that wait to be resumed and are forgotten in one turn."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
-from holdfast.core.catalog import Catalog
-from holdfast.core.connections import Connections
-from holdfast.core.containment import Containment
-from holdfast.core.identity import Identities
-from holdfast.core.outbox import Outbox
-from holdfast.core.resume import Resumption
-from holdfast.core.routes import Routes
-from holdfast.core.sessions import Neighbour
+from holdfast.custody.identity import Identities
+from holdfast.endpoints.resume import Resumption
+from holdfast.engine.outbox import Outbox
+from holdfast.links.containment import Containment
+from holdfast.peering.routes import Routes
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.connections import Connections
+from holdfast.state.catalog import Catalog
 
 
 class Shutdown:

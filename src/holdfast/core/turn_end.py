@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from holdfast.broker.port import Batch
-from holdfast.core import events
-from holdfast.core.catalog import STEADY_KEY
-from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.parts import Parts
-from holdfast.core.peer import Peer
-from holdfast.core.turns import Turn
+from holdfast.custody.hop.receiver import CustodyReceiver
+from holdfast.engine import events
+from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
+from holdfast.peers.peer import Peer
+from holdfast.state.catalog import STEADY_KEY
+from holdfast.state.turns import Turn
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""

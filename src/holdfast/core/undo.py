@@ -11,15 +11,15 @@ from typing import Final
 
 from holdfast.amqp.performatives import Released
 from holdfast.broker import entry, rewriting
+from holdfast.broker.blob import PIECE_OVERHEAD
 from holdfast.broker.kinds import QueueKind
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
-from holdfast.core.blob import PIECE_OVERHEAD
 from holdfast.core.parts import Parts
-from holdfast.core.peer import Peer
-from holdfast.core.producer import ProducerLink
-from holdfast.core.turns import Turn
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.engine.port import Batch
+from holdfast.peers.peer import Peer
+from holdfast.state.turns import Turn
 
 RELEASED: Final = Released()
 

@@ -8,9 +8,9 @@ from math import inf
 
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import RETIRES_MAX
-from holdfast.core.drains import has_something
 from holdfast.core.parts import Parts
-from holdfast.core.session_times import Timed
+from holdfast.endpoints.drains import has_something
+from holdfast.engine.due_times import Timed
 
 
 def _goes_on(core: Parts) -> bool:

@@ -10,10 +10,10 @@ from typing import Any, Final
 from holdfast.amqp import conditions, fast
 from holdfast.amqp.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker import entry, records
-from holdfast.broker.port import Batch
-from holdfast.core import streams
+from holdfast.engine.port import Batch
 from holdfast.harness.frames import FrameReader
 from holdfast.harness.history import KEY_BYTES, History, Violation, key_in
+from holdfast.links import large_receives as streams
 from holdfast.storage.port import Store
 
 TRANSMISSION: Final = "@"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.settings import Limits, QueueConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,15 @@ from typing import Any, Final, get_args
 
 from holdfast.amqp import lifecycle, states
 from holdfast.broker.custody import Origin, Verdict
-from holdfast.core import events, session_states, sessions
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 from holdfast.harness import faults, hostile
 from holdfast.harness.drawn_aims import AIMED
 from holdfast.harness.moments import MOMENTS
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate
+from holdfast.peering import sessions
+from holdfast.peers import session_states
 
 SESSIONS: Final = "session transitions"
 STEPS: Final = "AMQP steps"

@@ -11,13 +11,13 @@ from math import ceil
 from random import Random
 from typing import Any, Final
 
-from holdfast.core.config import Limits, QueueConfig
 from holdfast.harness.drawn_scenes import draw_scenes
 from holdfast.harness.faults import Fault, FaultBudget
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.network import SEGMENT_BYTES
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import Link, LinkShape, Topology, joined
+from holdfast.settings import Limits, QueueConfig
 
 NODE_NAMES: Final = ("ber", "fra", "jfk", "lhr", "nrt", "osl", "syd", "zrh")
 NODES_MAX: Final = 6

@@ -43,13 +43,13 @@ LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop
 PROLONGS: Final = {
     "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursor:MARK_AHEAD"),
     "a deleted queue leaves": ("broker.purge:RECLAIM_COUNT",),
-    "a large message comes": ("core.streams:COMMIT_BYTES", "core.streams:PIECE_BYTES"),
-    "a large message goes": ("core.sending:TURN_BYTES", "core.sending:NEIGHBOUR_TURN_BYTES"),
+    "a large message comes": ("links.large_receives:COMMIT_BYTES", "links.large_receives:PIECE_BYTES"),
+    "a large message goes": ("links.large_sends:TURN_BYTES", "links.large_sends:NEIGHBOUR_TURN_BYTES"),
     "a purge goes on": ("broker.purge:RECLAIM_COUNT",),
-    RENEWED: ("core.identity:RENEW_COUNT",),
-    "messages that waited are moved": ("core.destination:RELEASE_COUNT",),
-    "outcomes are carried out": ("core.settlements:EFFORT_A_TURN",),
-    "what links held goes back": ("core.returns:GIVEN_BACK_MAX",),
+    RENEWED: ("custody.identity:RENEW_COUNT",),
+    "messages that waited are moved": ("custody.destination:RELEASE_COUNT",),
+    "outcomes are carried out": ("endpoints.settlements:EFFORT_A_TURN",),
+    "what links held goes back": ("custody.returns:GIVEN_BACK_MAX",),
 }
 """By moment: the knobs at whose least it lasts for many turns."""
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.core.config import QueueConfig
 from holdfast.harness.drawn import NODE_NAMES, RANGES_LOST
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import Link, LinkShape
+from holdfast.settings import QueueConfig
 
 RENEWAL_SHARE: Final = 0.2
 """Of the seeds with tables from outside, those with a store that is put back or copied."""

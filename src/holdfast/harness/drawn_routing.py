@@ -8,7 +8,6 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from holdfast.core.config import RoutingConfig
 from holdfast.harness.drawn import draw_load, draw_shape
 from holdfast.harness.faults import Fault
 from holdfast.harness.oracle import parts
@@ -16,6 +15,7 @@ from holdfast.harness.plan import Plan
 from holdfast.harness.shapes import SHAPES
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import Link, LinkShape, Topology, joined
+from holdfast.settings import RoutingConfig
 
 NODES: Final = ((8, 12), (8, 12), (8, 16), (8, 16), (12, 24), (12, 24), (16, 40))
 """How many nodes, least and most, each as likely."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.core.config import QueueConfig
 from holdfast.harness.drawn_wire import on_lmdb
 from holdfast.harness.faults import PUT_BACK, Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import joined
+from holdfast.settings import QueueConfig
 
 RENEWED: Final = "messages get new numbers"
 """A moment."""

@@ -15,7 +15,7 @@ from holdfast.harness.topology import LinkShape, Topology
 
 PIECES_SHARE: Final = 0.2
 PAGED_SHARE: Final = 0.1
-PIECE_BYTES: Final = "core.streams:PIECE_BYTES"
+PIECE_BYTES: Final = "links.large_receives:PIECE_BYTES"
 """Not turned beside LMDB: the check of its store knows how large the pieces of a blob are."""
 
 

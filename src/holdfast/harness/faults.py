@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, Final
 
-from holdfast.core import events
-from holdfast.core.use import Use
+from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.harness.checkers import key_of
 from holdfast.harness.history import Violation
@@ -23,6 +22,7 @@ from holdfast.harness.sim.liar import LIES, SHARE, Liar
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate, Snapshot
 from holdfast.harness.wrong_tables import spoil
+from holdfast.peers.use import Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

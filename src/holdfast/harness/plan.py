@@ -8,10 +8,10 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import Fault, make_fault
 from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.settings import Limits, QueueConfig, RoutingConfig
 
 SAFETY_S = 30.0
 LIVENESS_S = 300.0

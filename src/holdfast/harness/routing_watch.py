@@ -12,14 +12,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
-from holdfast.core.forwarding import RETURN_S
-from holdfast.core.sessions import RETRY_S, Neighbour
+from holdfast.custody.forwarding import RETURN_S
+from holdfast.engine.port import Batch
 from holdfast.harness import oracle
 from holdfast.harness.checkers import TRANSMISSION
 from holdfast.harness.history import Violation
 from holdfast.harness.sim.network import CONNECT_TIME_OUT_S
 from holdfast.harness.sim.node import SimNode
+from holdfast.peering.sessions import RETRY_S, Neighbour
 from holdfast.routing import supers
 
 if TYPE_CHECKING:

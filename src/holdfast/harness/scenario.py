@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import KINDS as FAULT_KINDS
 from holdfast.harness.faults import Fault, FaultBudget, make_fault
@@ -24,6 +23,7 @@ from holdfast.harness.topology import Link, LinkShape, Topology
 from holdfast.harness.workloads import KINDS as WORKLOAD_KINDS
 from holdfast.harness.workloads import make_workload
 from holdfast.routing.topology import DIRECTIONS
+from holdfast.settings import Limits, QueueConfig, RoutingConfig
 
 NODES_MAX: Final = 300
 TIMES_MAX: Final = 1_000

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
+from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig
 
 KEEPALIVE_S: Final = 0.5
 HOLD_TIME_S: Final = 1.5

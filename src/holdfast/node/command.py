@@ -106,7 +106,7 @@ def _points(args: argparse.Namespace) -> Points | None:
 def _run(settings: NodeSettings, points: Points | None) -> int:
     # Imported before memory is measured, so that only the store's own pages come after.
     from holdfast.core import NodeCore
-    from holdfast.core.refusals import REFUSALS_MAX
+    from holdfast.peers.refusals import REFUSALS_MAX
     from holdfast.storage.lmdb import LmdbStore
     from holdfast.telemetry.writer import line
 

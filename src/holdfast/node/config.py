@@ -12,7 +12,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.core.config import (
+from holdfast.errors import ConfigError
+from holdfast.names import HostPort, parse_host_port
+from holdfast.node.toml import read_toml
+from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
+from holdfast.routing.topology import Topology
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
+from holdfast.settings import (
     DeadLettersConfig,
     Limits,
     NeighbourConfig,
@@ -21,12 +27,6 @@ from holdfast.core.config import (
     RoutingConfig,
     UserConfig,
 )
-from holdfast.errors import ConfigError
-from holdfast.names import HostPort, parse_host_port
-from holdfast.node.toml import read_toml
-from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
-from holdfast.routing.topology import Topology
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"

@@ -13,7 +13,7 @@ import resource
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.core.events import DescriptorsMeasured
+from holdfast.engine.events import DescriptorsMeasured
 
 LOOK_S: Final = 10.0
 NEAR_S: Final = 1.0

@@ -6,7 +6,7 @@ Rules of this file: types alone.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from holdfast.core.events import Command, Event
+from holdfast.engine.events import Command, Event
 
 
 class Core(Protocol):

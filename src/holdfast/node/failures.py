@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.core.events import DriverFailed, Event
+from holdfast.engine.events import DriverFailed, Event
 from holdfast.node.transport import Peer, describe
 
 INTERVAL_S: Final = 1.0

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.core.events import (
+from holdfast.dialling import dial
+from holdfast.engine.events import (
     BytesReceived,
     CloseConnection,
     Command,
@@ -43,8 +44,6 @@ from holdfast.core.events import (
     WritingPaused,
     WritingResumed,
 )
-from holdfast.core.refusals import REFUSALS_MAX
-from holdfast.dialling import dial
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.names import HostPort, parse_host_port
@@ -58,6 +57,7 @@ from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from holdfast.node.transport import BACKLOG, Pause, Peer, describe, listen, write
 from holdfast.node.writer import CommitWriter
+from holdfast.peers.refusals import REFUSALS_MAX
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0

@@ -7,10 +7,10 @@ be derived. Every mistake is a ConfigError of one line that names the key and th
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.core.config import NeighbourConfig
 from holdfast.errors import ConfigError
 from holdfast.node.toml import read_toml
 from holdfast.routing.topology import SUPER, Topology, TopologyNode, topology_of
+from holdfast.settings import NeighbourConfig
 
 
 def load_topology(path: Path) -> Topology:

@@ -11,7 +11,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from holdfast.core.events import Commit
+from holdfast.engine.events import Commit
 from holdfast.errors import StorageFull
 from holdfast.node.points import Points
 from holdfast.storage.port import Store

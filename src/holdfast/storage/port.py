@@ -1,7 +1,7 @@
 """The store's contract: entries in order, blobs in pieces, small tables, one transaction with one sync a batch.
 
 Rules of this file: types only. `lmdb.py` and `memory.py` implement it; `tests/contract/test_store.py` holds
-both to it. `Batch` and `EntryReader` are the broker's own (`broker/port.py`).
+both to it. `Batch` and `EntryReader` are the broker's own (`engine/port.py`).
 
 Ordering that a store promises: when `commit` returns, everything in the batch is on stable storage; when it
 raises, nothing of the batch is. `commit` runs in the writer's thread; every other method runs on the loop's
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.broker.port import PIECE_BYTES, TABLES, Batch, EntryReader, Rows, Space
+from holdfast.engine.port import PIECE_BYTES, TABLES, Batch, EntryReader, Rows, Space
 
 __all__ = ["PIECE_BYTES", "TABLES", "Batch", "EntryReader", "Rows", "Space", "Store"]
 

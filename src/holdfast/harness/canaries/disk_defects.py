@@ -56,15 +56,15 @@ DISK_CANARIES = (
     Canary(
         name="renewal-not-taken-back",
         sentence="A refused turn that numbered many messages anew counts as done: they keep the former numbers.",
-        target="core.identity:Identities.undo",
-        signature="(self, turn: holdfast.core.turns.Turn) -> None",
+        target="custody.identity:Identities.undo",
+        signature="(self, turn: holdfast.state.turns.Turn) -> None",
         broken=_renewal_not_taken_back,
         expected="which it has not stored",
     ),
     Canary(
         name="purged-without-its-end",
         sentence="Of what a purge takes beside a commit under way, the last leaves without a tombstone.",
-        target="core.endings:Endings.end_in_transit",
+        target="custody.endings:Endings.end_in_transit",
         signature="(self, gone: list[tuple[holdfast.broker.queue.Queue, int, bytes]]) -> None",
         broken=_purged_without_its_end,
         expected="not done",

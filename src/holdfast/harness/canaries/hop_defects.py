@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.broker import entry
-from holdfast.core.forwarding import TIGHT_CREDIT
-from holdfast.core.hops import LAST_STORED
+from holdfast.custody.forwarding import TIGHT_CREDIT
+from holdfast.custody.hop.sender import LAST_STORED
 from holdfast.harness.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -127,7 +127,7 @@ HOP_CANARIES = (
         name="part-unheard",
         sentence="While one large frame comes slowly, its sender is taken for silent.",
         target="core.node:NodeCore._received",
-        signature="(self, peer: holdfast.core.peer.Peer, event: holdfast.core.events.BytesReceived, now: float) "
+        signature="(self, peer: holdfast.peers.peer.Peer, event: holdfast.engine.events.BytesReceived, now: float) "
         "-> None",
         broken=_part_unheard,
         expected="gave",
@@ -135,7 +135,7 @@ HOP_CANARIES = (
     Canary(
         name="hop-number-ahead",
         sentence="After a cut the sender retires one number more than the neighbour's answer says is stored.",
-        target="core.hops:CustodySender.attached",
+        target="custody.hop.sender:CustodySender.attached",
         signature="(self) -> None",
         broken=_hop_number_ahead,
         expected="last copy",
@@ -143,15 +143,15 @@ HOP_CANARIES = (
     Canary(
         name="seen-range-one-off",
         sentence="The destination takes the number just behind its mark for seen, once copies came twice.",
-        target="core.destination:Destination.take",
-        signature="(self, arrival: holdfast.core.carried.Arrival, *, message_format: int, via: str) -> bool | None",
+        target="custody.destination:Destination.take",
+        signature="(self, arrival: holdfast.custody.carried.Arrival, *, message_format: int, via: str) -> bool | None",
         broken=_seen_range_one_off,
         expected="accepted",
     ),
     Canary(
         name="receipt-of-an-empty-queue",
         sentence="An origin whose queue holds one message tells that all before it is finished.",
-        target="core.forwarding:Forwarding.receipt_for",
+        target="custody.forwarding:Forwarding.receipt_for",
         signature="(self, origin: bytes, destination: str) -> int",
         broken=_receipt_of_an_empty_queue,
         expected="late, though its order is strict",
@@ -159,7 +159,7 @@ HOP_CANARIES = (
     Canary(
         name="starved-link-asleep",
         sentence="A small window that is used up while a commit is under way is never opened again.",
-        target="core.hop_receiver:CustodyReceiver.refill",
+        target="custody.hop.receiver:CustodyReceiver.refill",
         signature="(self) -> None",
         broken=_starved_link_asleep,
         expected="not done",
@@ -167,15 +167,15 @@ HOP_CANARIES = (
     Canary(
         name="oversized-forgotten",
         sentence="Of messages that the neighbour does not take, and that wait to be dead letters, one is forgotten.",
-        target="core.oversized:Oversized.step",
-        signature="(self, sender: holdfast.core.oversized.Holder, now: float) -> None",
+        target="custody.hop.oversized:Oversized.step",
+        signature="(self, sender: holdfast.custody.hop.oversized.Holder, now: float) -> None",
         broken=_oversized_forgotten,
         expected="forgot them",
     ),
     Canary(
         name="full-credit-again",
         sentence="A hop whose messages found no place to wait is given full credit again.",
-        target="core.hop_credit:HopCredits.credit",
+        target="custody.hop_credit:HopCredits.credit",
         signature="(self, hop: bytes, room: int) -> int",
         broken=_full_credit_again,
         expected="not done",
@@ -183,7 +183,7 @@ HOP_CANARIES = (
     Canary(
         name="priority-lost",
         sentence="A message with a priority and with annotations goes on to the next node with the usual priority.",
-        target="core.annotate:for_neighbour",
+        target="broker.annotate:for_neighbour",
         signature="(item: holdfast.broker.entry.Entry, steady_ms: int) -> tuple[bytes, list[typing.Any]]",
         broken=_priority_lost,
         expected="has priority",

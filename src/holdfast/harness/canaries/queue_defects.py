@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.amqp.resuming import Act
-from holdfast.core.hop_receiver import CustodyReceiver
+from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.harness.canaries.hop_defects import MANY
 from holdfast.harness.canaries.planting import Canary
 
@@ -146,7 +146,7 @@ QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
         sentence="A range is read under the lease before the last, once there were several.",
-        target="core.consumer_attach:_check_lease",
+        target="endpoints.consumer_attach:_check_lease",
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,
         expected="read under lease",
@@ -170,7 +170,7 @@ QUEUE_CANARIES = (
     Canary(
         name="producer-forgotten",
         sentence="What a producer has stored is not stored with its message where producers share a commit.",
-        target="core.catalog:Catalog.put_producer",
+        target="state.catalog:Catalog.put_producer",
         signature="(self, producer: holdfast.broker.producers.Producer) -> None",
         broken=_producer_forgotten,
         expected="appended twice",
@@ -218,7 +218,7 @@ QUEUE_CANARIES = (
     Canary(
         name="resumed-in-part",
         sentence="A resumed consumer that had decided on some messages is not sent the last of the others again.",
-        target="core.resumable:ResumableConsumer.resume",
+        target="endpoints.resumable:ResumableConsumer.resume",
         signature="(self) -> None",
         broken=_resumed_in_part,
         expected="holds what it was never sent",

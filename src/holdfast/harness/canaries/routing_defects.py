@@ -118,7 +118,7 @@ ROUTING_CANARIES = (
     Canary(
         name="queue-not-turned",
         sentence="Messages that wait on a way that broke do not turn when the table changes.",
-        target="core.forwarding:Forwarding.steer",
+        target="custody.forwarding:Forwarding.steer",
         signature="(self, destination: str) -> None",
         broken=_queue_not_turned,
         expected="not done",
@@ -127,7 +127,7 @@ ROUTING_CANARIES = (
     Canary(
         name="return-not-noticed",
         sentence="A message that comes back to a node goes the same way again at once.",
-        target="core.forwarding:Forwarding._would_return",
+        target="custody.forwarding:Forwarding._would_return",
         signature="(self, destination: str, went_by: bytes) -> bool",
         broken=_return_not_noticed,
         expected="in circles",
@@ -145,7 +145,7 @@ ROUTING_CANARIES = (
     Canary(
         name="never-reused",
         sentence="A link that is held down because it flaps is never used again.",
-        target="core.sessions:Neighbour._offer",
+        target="peering.sessions:Neighbour._offer",
         signature="(self) -> None",
         broken=_never_reused,
         expected="Violation",

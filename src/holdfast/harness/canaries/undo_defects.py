@@ -102,7 +102,7 @@ UNDO_CANARIES = (
         name="kept-yet-refused",
         sentence="What a queue in memory keeps of a turn that the disk refused is refused to its producer.",
         target="core.undo:_undo_unstored",
-        signature="(core: 'NodeCore', referred: list[tuple[holdfast.broker.queue.Queue, int, int]]) -> "
+        signature="(core: holdfast.core.parts.Parts, referred: list[tuple[holdfast.broker.queue.Queue, int, int]]) -> "
         "dict[holdfast.broker.queue.Queue, None]",
         broken=_kept_yet_refused,
         expected="not as a redelivery",
@@ -110,7 +110,7 @@ UNDO_CANARIES = (
     Canary(
         name="gaps-closed-in-vain",
         sentence="Of several messages that waited behind what SKIP gives up, the last goes on waiting.",
-        target="core.destination:Destination.skip",
+        target="custody.destination:Destination.skip",
         signature="(self, origin: holdfast.broker.custody.Origin, reason: str) -> list[tuple[int, int]]",
         broken=_gaps_closed_in_vain,
         expected="messages that wait",
@@ -118,7 +118,7 @@ UNDO_CANARIES = (
     Canary(
         name="tags-lost-at-the-wrap",
         sentence="A resumed link forgets that it stored what came in one turn with the last tag before the wrap.",
-        target="core.resumable:ResumableProducer.note",
+        target="endpoints.resumable:ResumableProducer.note",
         signature="(self, tags: holdfast.broker.tags.TagRing, deliveries: list[int]) -> None",
         broken=_tags_lost,
         expected="appended twice",
@@ -127,14 +127,14 @@ UNDO_CANARIES = (
         name="moved-bytes-lost",
         sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",
         target="core.undo:_undo_moves",
-        signature="(core: 'NodeCore', turn: holdfast.core.turns.Turn, retry: holdfast.broker.port.Batch) -> None",
+        signature="(core: holdfast.core.parts.Parts, turn: holdfast.state.turns.Turn, retry: holdfast.engine.port.Batch) -> None",
         broken=_moved_bytes_lost,
         expected="BrokenInvariant",
     ),
     Canary(
         name="aside-stranded",
         sentence="A route changes while messages for a full queue are put aside, and these stay where they were.",
-        target="core.hops:CustodySender.stop",
+        target="custody.hop.sender:CustodySender.stop",
         signature="(self) -> None",
         broken=_aside_stranded,
         expected="and forgot them",
@@ -142,7 +142,7 @@ UNDO_CANARIES = (
     Canary(
         name="stream-not-forgotten",
         sentence="A large message that was given up counts as under way for ever.",
-        target="core.streams:Stream.close",
+        target="links.large_receives:Stream.close",
         signature="(self) -> None",
         broken=_stream_not_forgotten,
         expected="streams: a link's connection is gone",

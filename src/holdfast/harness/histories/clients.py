@@ -8,11 +8,11 @@ import asyncio
 from typing import Any
 
 from holdfast.client import Accepted, Connection, Lease, LinkError, ManagementError, Message
-from holdfast.core.config import QueueConfig
 from holdfast.harness.histories.programs import data_of
 from holdfast.harness.histories.stage import History, Stage, sites
 from holdfast.harness.history import key_in
 from holdfast.harness.workloads import attached
+from holdfast.settings import QueueConfig
 
 SUBSCRIPTION = "holdfast:subscription"
 QUEUE = "holdfast:queue"

@@ -6,7 +6,7 @@ Source: docs/CUSTODY.md, "The hop".
 
 import asyncio
 
-from holdfast.core.hop_receiver import CustodyReceiver
+from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.harness.histories.stage import History, Stage, sites
 from holdfast.harness.sim.store import Fate
 

@@ -6,8 +6,8 @@ takes away is excused. Source: docs/CUSTODY.md, "End to end" 3, "Transit" 6; doc
 
 from collections.abc import Callable
 
-from holdfast.core import events
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 from holdfast.harness.histories.stage import History, Stage, sites
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from holdfast.core.routes import Routes
 from holdfast.harness.histories.stage import History, Stage, sites
 from holdfast.harness.topology import Topology
+from holdfast.peering.routes import Routes
 
 RING: Final = ("a-b", "b-c", "c-d", "d-e", "e-f", "f-a")
 HALVES: Final = ("a-b", "c-d", "b-c")

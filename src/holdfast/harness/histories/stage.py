@@ -12,15 +12,15 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.broker import entry
-from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 from holdfast.harness.histories.programs import Consumer, Producer
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.network import SimConnection
 from holdfast.harness.sim.run import PROGRESS_EVERY, REST_S, Result, check_contained, counts_of, judged, sessions_of
 from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.settings import Limits, QueueConfig, RoutingConfig
 
 LIMIT_S: Final = 900.0
 """Virtual time that a history may take."""

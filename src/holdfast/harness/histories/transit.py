@@ -7,11 +7,11 @@ Source: docs/CUSTODY.md, "End to end", "Trace".
 import asyncio
 
 from holdfast.client import Message
-from holdfast.core.config import Limits
-from holdfast.core.forwarding import RETURN_S
+from holdfast.custody.forwarding import RETURN_S
 from holdfast.harness.histories.programs import data_of
 from holdfast.harness.histories.stage import History, Stage, sites
 from holdfast.harness.workloads import attached
+from holdfast.settings import Limits
 
 DIAMOND = ("a-b", "a-c", "b-d", "c-d")
 BOUND_S = 30.0

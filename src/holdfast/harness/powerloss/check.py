@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import HoldfastError
 from holdfast.harness.powerloss.workload import BLOBS, PIECES_MAX, State, open_store, read_state
 from holdfast.storage.lmdb import LmdbStore

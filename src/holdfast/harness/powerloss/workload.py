@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
+from holdfast.engine.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
 from holdfast.storage.compaction import compact

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from holdfast.broker.port import Batch
 from holdfast.client import Connection, Delivery, Url, connect
 from holdfast.client.wire import Wire
-from holdfast.core import events
+from holdfast.engine import events
+from holdfast.engine.port import Batch
 from holdfast.harness.checkers import Disk, Ledger, Watch
 from holdfast.harness.history import History
 from holdfast.harness.routing_watch import RoutingWatch

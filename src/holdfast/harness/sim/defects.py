@@ -11,8 +11,8 @@ from random import Random
 from types import FrameType
 from typing import Final
 
-from holdfast.core import events
 from holdfast.core.node import NodeCore
+from holdfast.engine import events
 
 SHARE: Final = 0.02
 """Of a node's events, those in which a function is to raise; most of them do not come to it."""

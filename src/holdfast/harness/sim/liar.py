@@ -19,11 +19,11 @@ from holdfast.amqp.frames import frame
 from holdfast.amqp.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
-from holdfast.core import carried, hops, sessions
-from holdfast.core.catalog import WAITING
-from holdfast.core.forwarding import HELD_MAX, PAIRS_MAX
 from holdfast.core.node import NodeCore
+from holdfast.custody import carried
+from holdfast.custody.forwarding import HELD_MAX, PAIRS_MAX
+from holdfast.custody.hop import sender as hops
+from holdfast.engine.port import Batch
 from holdfast.harness.checkers import key_of
 from holdfast.harness.frames import FrameReader
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
@@ -31,6 +31,8 @@ from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.cuts import frame_bytes
 from holdfast.harness.sim.network import End
 from holdfast.harness.sim.node import SimNode
+from holdfast.peering import sessions
+from holdfast.state.catalog import WAITING
 
 SHARE: Final = 0.5
 """Of the frames that a lie could be told in, those in which it is."""

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from holdfast.broker.port import Batch
-from holdfast.core import events
-from holdfast.core.config import NodeConfig
-from holdfast.core.liveness import MISSES_MAX
 from holdfast.core.node import NodeCore
-from holdfast.core.session_states import State
+from holdfast.engine import events
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.history import Violation
 from holdfast.harness.sim.clock import SimClock
@@ -23,6 +20,9 @@ from holdfast.harness.sim.paged_store import PagedStore
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.sim.store import Fate, SimStore
 from holdfast.harness.sim.world import Timer, World
+from holdfast.peering.liveness import MISSES_MAX
+from holdfast.peers.session_states import State
+from holdfast.settings import NodeConfig
 
 TURN_S: Final = 0.000_1
 """From the first event to the turn that takes it: what else comes meanwhile is one batch with it."""

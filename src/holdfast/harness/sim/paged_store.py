@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.broker.port import TABLES, Batch
+from holdfast.engine.port import TABLES, Batch
 from holdfast.harness.history import Violation
 from holdfast.harness.sim.store import SimStore, Snapshot
 from holdfast.harness.sim.world import World

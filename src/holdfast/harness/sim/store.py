@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from holdfast.broker.port import Batch
+from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
 from holdfast.harness.sim.world import Timer, World
 from holdfast.storage.memory import MemoryStore

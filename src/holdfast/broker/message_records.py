@@ -1,0 +1,23 @@
+"""The telemetry record of what happened to one message (docs/telemetry.md)."""
+
+from holdfast.broker import entry
+from holdfast.broker.entry_log import EntryLog
+from holdfast.engine.outbox import Outbox
+
+
+def record_message(
+    outbox: Outbox, what: str, queue: EntryLog, sequence: int, value: bytes, *, destination: str | None = None
+) -> None:
+    """`what`: stored, sent or received. `destination`: the node that it goes on to, where it is another."""
+    item = entry.unpack(value)
+    fields = {
+        "event": what,
+        "queue": queue.name,
+        "sequence": sequence,
+        "origin": str(item.identity.origin) if item.identity is not None else None,
+        "destination": destination,
+        "identity": item.identity.number if item.identity is not None else None,
+        "bytes": item.size,
+        "enqueued_ms": item.enqueued_ms,
+    }
+    outbox.record("message", fields)

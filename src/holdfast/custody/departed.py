@@ -1,0 +1,245 @@
+"""Nodes that left configuration and topology: new mail for them, and what is queued for them (ADR 0024).
+
+Rules of this file: what was accepted stays until an operator ends it, and is then a dead letter, a bounded share each
+turn; a number that was given is closed by a tombstone, unless the operator gives those up too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.broker.purge import at_rest
+from holdfast.broker.queue import Queue
+from holdfast.custody.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.identity import Identities
+from holdfast.engine.log import Log
+from holdfast.peers.link_tables import LinkTables
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+ORPHANS_TOLD_MAX: Final = 20
+"""Unknown nodes with queued messages that are logged; further ones are not."""
+
+
+@dataclass(slots=True)
+class Departure:
+    """A transmission queue of which the messages become dead letters.
+
+    `place`: where the pass goes on; `end`: where it ends; `moved`: whether it has found any. `before`: the tombstones
+    that were there. `told` are called with how many messages became dead letters, and how many tombstones are left.
+    """
+
+    end: int
+    before: int
+    with_tombstones: bool
+    place: int = 0
+    moved: bool = False
+    starved: bool = False
+    """Whether the store has no room for the dead letters."""
+    told: list[Callable[[int, int], None]] = field(default_factory=list)
+
+    def answer(self, made: int, left: int) -> None:
+        while self.told:
+            self.told[0](made, left)
+            del self.told[0]
+
+
+class Hop(Protocol):
+    """A neighbour, as the next hop of messages."""
+
+    def close(self, destination: str) -> None:
+        """The queue for that destination is deleted: nothing more is sent, and what is in doubt is dropped."""
+
+
+class Departures:
+    """Finds nodes that left, and makes dead letters of what is queued for them when an operator asks."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        catalog: Catalog,
+        turns: Turns,
+        log: Log,
+        links: LinkTables,
+        identities: Identities,
+        endings: Endings,
+        forwarding: Forwarding,
+        hops: Mapping[str, Hop],
+        *,
+        offer_again: Callable[[Queue], None],
+        delete: Callable[[Queue], None],
+    ) -> None:
+        """`offer_again`: one of the reasons why that queue offers nothing is over. `delete`: no link holds it."""
+        self._config = config
+        self._catalog = catalog
+        self._turns = turns
+        self._log = log
+        self._links = links
+        self._identities = identities
+        self._endings = endings
+        self._forwarding = forwarding
+        self._hops = hops
+        self._offer_again = offer_again
+        self._delete = delete
+        self.orphans: dict[str, None] = {}
+        """Unknown nodes that messages are queued for, and that were logged."""
+        self.under_way: dict[Queue, Departure] = {}
+        self._look_due = False
+
+    # ------------------------------------------------------------------------------------------------ new mail
+
+    def look_soon(self) -> None:
+        """To be called when nodes may have left: `look` follows once in this turn, however many they are."""
+        self._look_due = True
+
+    def look(self) -> None:
+        """Links for nodes of which nothing is known any more end, so that new mail for them is treated as
+        `unknown_destination` says."""
+        self._look_due = False
+        self._cancel_of_known()
+        unknown = self.find()
+        if not unknown or self._config.unknown_destination == "keep":
+            return
+        for name, queue in unknown.items():
+            for link in list(self._links.producers_of(queue)):
+                link.detach_with(f"{self._config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+        for receiver in list(self._links.custody_receivers.values()):
+            if receiver.destination in unknown:
+                text = f"{self._config.name!r} has no route to {receiver.destination!r}"
+                receiver.dismiss(Error(Symbol(conditions.NOT_FOUND), text))
+
+    def find(self) -> dict[str, Queue]:
+        """The transmission queues for unknown nodes; a line in the log of each new one that has messages. What is kept
+        for such nodes may come long after they left: to be called now and then."""
+        knows = self._forwarding.knows
+        unknown = {name: queue for name, queue in self._catalog.transmissions() if not knows(name)}
+        self.orphans = {name: None for name in self.orphans if name in unknown}
+        for name, queue in unknown.items():
+            count = queue.messages - queue.tombstones
+            if count and name not in self.orphans:
+                self.orphans[name] = None
+                if len(self.orphans) <= ORPHANS_TOLD_MAX:
+                    self._log.write("WARNING", _advice(name, count))
+        return unknown
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """Unknown nodes that messages are queued for, at most ORPHANS_TOLD_MAX, and what to do about it."""
+        transit = self._catalog.transit
+        for name in islice(self.orphans, ORPHANS_TOLD_MAX):
+            queue = transit.get(name)
+            if queue is not None and queue.messages > queue.tombstones:
+                yield name, _advice(name, queue.messages - queue.tombstones)
+
+    # ------------------------------------------------------------------------------------------------ what is queued
+
+    @property
+    def pending(self) -> bool:
+        """Whether `step` is to be called in this turn."""
+        return self._look_due or bool(self.under_way)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next turn has something to do here; without room for dead letters it waits for some."""
+        return self._look_due or not all(departure.starved for departure in self.under_way.values())
+
+    @property
+    def asked(self) -> int:
+        """Requests that wait for an end."""
+        return sum(len(departure.told) for departure in self.under_way.values())
+
+    def begin(self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
+        """Makes dead letters of what is queued for a node that left.
+
+        The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
+        stays; if the node is known again before the end, what is left goes to it.
+        """
+        departure = self.under_way.get(queue) or Departure(queue.next_sequence, queue.tombstones, with_tombstones)
+        if queue not in self.under_way:
+            queue.shared.forget_read_ahead()  # else what leaves now is offered from there afterwards
+            queue.stopped = True  # from here on nothing is called that could fail
+            self.under_way[queue] = departure
+        departure.end = queue.next_sequence
+        departure.moved |= queue.visible < departure.end  # what is on its way to the disk is met in one more pass
+        departure.with_tombstones |= with_tombstones
+        departure.told.append(told)
+
+    def step(self) -> None:
+        """This turn's share."""
+        if self._look_due:
+            self.look()
+        self._cancel_of_known()
+        for queue, departure in list(self.under_way.items()):
+            if departure.place < departure.end:
+                self._some(queue, departure)
+            elif self._turns.in_flight is not None or self._turns.gathered.moves:
+                continue  # what a full disk refuses will be back
+            elif departure.moved:  # one more pass
+                departure.place, departure.moved = 0, False
+            else:
+                self._over(queue, departure)
+
+    def _cancel_of_known(self) -> None:
+        """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
+        for queue, departure in list(self.under_way.items()):
+            if self._forwarding.knows(queue.name[1:]):
+                departure.answer(self._made(queue, departure), queue.tombstones)
+                self._end(queue)
+
+    def _some(self, queue: Queue, departure: Departure) -> None:
+        if self._endings.has_moved_its_share():
+            return
+        name = queue.name[1:]
+        reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
+        found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
+        for sequence, value in found:
+            departure.starved = not self._endings.has_room_to_die(len(value))
+            if departure.starved or self._endings.has_moved_its_share():
+                departure.place = sequence
+                return
+            queue.shared.forget(sequence)
+            self._endings.dead_letter_on_its_way(queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
+            departure.moved = True
+        departure.place = place
+
+    def _made(self, queue: Queue, departure: Departure) -> int:
+        """How many became dead letters."""
+        return max(0, queue.tombstones - departure.before)
+
+    def _end(self, queue: Queue) -> None:
+        """What is left in the queue may be offered again."""
+        del self.under_way[queue]
+        self._offer_again(queue)
+
+    def _over(self, queue: Queue, departure: Departure) -> None:
+        made, left = self._made(queue, departure), queue.tombstones
+        if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
+            left = 0
+            if self._catalog.has(queue):  # else it went already, and telling so failed
+                self._forget(queue)
+        departure.answer(made, left)
+        self._end(queue)
+
+    def _forget(self, queue: Queue) -> None:
+        name = queue.name[1:]
+        for link in list(self._links.producers_of(queue)):  # where new mail is kept, they find a new queue
+            link.detach_with(f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
+        for hop in self._hops.values():
+            hop.close(name)
+        for receiver in self._links.custody_receivers.values():
+            if receiver.onward is queue:
+                receiver.onward = None
+        self._forwarding.forget(name)
+        self._identities.forget(name)
+        self._delete(queue)
+
+
+def _advice(name: str, count: int) -> str:
+    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
+    return f"{left}: `holdfast queue delete @{name}` makes them dead letters"

@@ -1,0 +1,226 @@
+"""How entries end other than by being accepted: rejected, dead-lettered, purged, expired on their way.
+
+Rules of this file: a copy elsewhere and the retirement that it replaces are one batch; what ends on its way to
+another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
+"""
+
+from typing import Final, NamedTuple
+
+from holdfast.amqp.types import Symbol
+from holdfast.broker import annotate, entry, rewriting
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
+from holdfast.engine.clock import Clock
+from holdfast.links.disk import Disk
+from holdfast.links.pressure import Pressure
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer import Peer
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+from holdfast.units import MIB
+
+REASON: Final = Symbol("x-opt-dead-letter-reason")
+DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
+REASON_CHARACTERS_MAX: Final = 500
+DEATH_BYTES_MAX: Final = 4_096
+"""What a dead letter says of its end, beside annotations at their bound."""
+MOVED_COUNT: Final = 200
+MOVED_BYTES: Final = 4 * MIB
+"""What is gathered for one commit before no more is moved to the dead letters, but for what consumers reject: it grows
+no larger the longer the disk does not answer."""
+NOTE_BYTES: Final = 256
+"""What each annotation that a consumer adds to a message counts beside the message, and each subscription that has it:
+they cost time, however short."""
+
+
+class Ended(NamedTuple):
+    """What an outcome took of one message: bytes that were read, those of them that are its annotations, and whether
+    the batch has what became of it."""
+
+    read_bytes: int
+    note_bytes: int
+    in_batch: bool
+
+
+class Endings:
+    """Ends entries. `unroutable`: how many messages for nodes of which nothing is known became dead letters, since the
+    node's start."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        room: Room,
+        memory: Memory,
+        pressure: Pressure,
+        disk: Disk,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._room = room
+        self._memory = memory
+        self._pressure = pressure
+        self._disk = disk
+        self.unroutable = 0
+
+    def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
+        """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without
+        room, and of the dead letters, it goes there not."""
+        queue = cursor.queue
+        value = None if queue.kind is QueueKind.DEAD_LETTERS else queue.value(sequence)
+        size = 0 if value is None else len(value)
+        if value is None or not self._room.has(size, forwarding=True):
+            cursor.finish([sequence])
+            return Ended(size, 0, False)
+        self._move_to_dead_letters(cursor, sequence, value, reason)
+        return Ended(size, entry.note_bytes(value), True)
+
+    def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
+        """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
+        consumer takes so much. False where it cannot."""
+        if cursor.queue.kind is QueueKind.DEAD_LETTERS or not self._room.has(len(value), forwarding=True):
+            return False
+        ended = cursor.links_ended.get(sequence, 0)
+        reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
+        self._move_to_dead_letters(cursor, sequence, value, reason)
+        return True
+
+    def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
+        queue = self._catalog.queue_of(cursor)
+        self.dead_letter(value, reason, queue.name)
+        if cursor.tracked or not queue.config.durable:
+            cursor.finish([sequence])
+        else:
+            self.move_out(queue, sequence, value)
+            cursor.moved(sequence)
+
+    def dead_letter(self, value: bytes, reason: str, place: str) -> int:
+        """Takes the entry into the dead letters, with why and where from; its sequence there."""
+        reason = reason[:REASON_CHARACTERS_MAX]
+        bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
+        item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
+        notes, count = item.annotations, item.annotation_count
+        dead = entry.pack(
+            flags=item.flags & (entry.DURABLE | entry.BLOB),
+            enqueued_ms=self._clock.wall_ms,
+            bare=item.bare,
+            priority=item.priority,
+            message_format=item.message_format,
+            annotation_count=count,
+            annotations=notes,
+        )
+        return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
+
+    def has_room_to_die(self, size: int) -> bool:
+        """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes
+        something."""
+        return not self._disk.takes_nothing and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
+
+    def has_moved_its_share(self) -> bool:
+        """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
+        return len(self._turns.gathered.moves) >= MOVED_COUNT or self._work.batch.bytes_appended >= MOVED_BYTES
+
+    def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """The entry leaves with this batch, in which its copy elsewhere is."""
+        size = entry.size_of(value)
+        queue.touch_counters()
+        queue.touch()
+        queue.uncache(sequence)
+        queue.messages -= 1  # from here on nothing is called that could fail
+        queue.bytes_held -= size
+        self._turns.gathered.moves.append((queue, sequence, value))
+        self._work.moved.append((queue.queue_id, sequence))
+
+    def dead_letter_on_its_way(self, queue: Queue, sequence: int, value: bytes, reason: str, place: str) -> None:
+        """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
+        self.dead_letter(value, reason, place)
+        self.move_out(queue, sequence, value)
+        self._tombstone(queue, value)
+
+    def dead_letter_unroutable(self, value: bytes, to: str, node: str) -> int:
+        """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
+        self.unroutable += 1
+        return self.dead_letter(value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
+
+    def annotate_entry(self, peer: Peer, queue: Queue, sequence: int, notes: annotate.Notes) -> tuple[Ended, str]:
+        """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's
+        own bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk.
+        Past one the entry stays as it was; then the second says why."""
+        durable = queue.config.durable
+        bytes_max = self._config.limits.annotation_bytes_max
+        if not self._memory.admits(peer, bytes_max):
+            return Ended(0, 0, False), "memory is short"
+        value = queue.value(sequence)
+        if value is None:
+            return Ended(0, 0, False), ""
+        merged = annotate.merge(value, notes, bytes_max)
+        size = len(merged) + NOTE_BYTES * (len(notes.added) + len(queue.named))
+        ended = Ended(size, entry.note_bytes(value), False)
+        self._pressure.rewrote(peer, size)
+        grown = entry.size_of(merged) - entry.size_of(value)
+        if merged is value:
+            return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
+        if not self._may_grow(queue, grown):
+            return ended, f"queue {queue.name!r} has no room"
+        if durable and not self._room.has(len(merged)):
+            return ended, "the store has no room"
+        rewriting.replace(queue, sequence, value, merged, self._turns.gathered.rewritten if durable else None)
+        if not durable:
+            queue.ephemeral[sequence] = merged
+            queue.count_memory()
+        elif not merged[1] & entry.BLOB and self._memory.cached.charge(len(merged)):
+            queue.cache[sequence] = merged
+        return ended._replace(in_batch=durable), ""
+
+    def _may_grow(self, queue: Queue, grown: int) -> bool:
+        """Whether an entry of the queue may take so many bytes more."""
+        if grown <= 0:
+            return True
+        if queue.memory is not None and not queue.memory.fits(grown):
+            return False
+        bytes_max = (
+            self._config.dead_letters.bytes_max if queue.kind is QueueKind.DEAD_LETTERS else queue.config.bytes_max
+        )
+        return bytes_max is None or queue.bytes_held + grown <= bytes_max
+
+    def end_in_transit(self, gone: list[tuple[Queue, int, bytes]]) -> None:
+        """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
+        if not gone:
+            return
+        places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
+        batch = self._work.batch
+        batch.retires[:] = [item for item in batch.retires if item not in places]
+        self._turns.gathered.moves += gone
+        self._work.moved += [(queue.queue_id, sequence) for queue, sequence, _ in gone]
+        for queue, _, value in gone:
+            self._tombstone(queue, value)
+
+    def _tombstone(self, queue: Queue, value: bytes) -> None:
+        """The end of a message on its way, told to its destination (CUSTODY, end to end 3)."""
+        item = entry.unpack(value)
+        if item.identity is None or item.flags & entry.TOMBSTONE:
+            return
+        stone = tombstone_of(item, self._clock.wall_ms)
+        queue.append(stone, entry.size_of(stone))
+
+
+def tombstone_of(item: entry.Entry, wall_ms: int) -> bytes:
+    """The end of a message in custody, with its identity."""
+    return entry.pack(
+        flags=entry.DURABLE | entry.TOMBSTONE,
+        enqueued_ms=wall_ms,
+        bare=b"\x00\x53\x77\x40",
+        identity=item.identity,
+        trace=item.trace,
+        to=item.to,
+    )

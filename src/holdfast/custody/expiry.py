@@ -1,0 +1,220 @@
+"""Entries whose time to live is over leave their queues though nobody reads them (ADR 0023).
+
+Rules of this file: a turn looks at a bounded number of entries, and at none while its batch is deep already. What a
+taker holds is left to it. A queue that a subscription takes by sequence keeps what has expired until that has advanced:
+the same range is the same messages, again and again. What is on its way to another node becomes a tombstone in its
+place, what waits for an earlier number is done with: no destination waits for the number of either.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from holdfast.broker import entry, rewriting
+from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_BYTES
+from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
+from holdfast.broker.work import RETIRES_MAX, Work
+from holdfast.custody.destination import Destination
+from holdfast.custody.endings import tombstone_of
+from holdfast.engine.clock import Clock
+from holdfast.state.catalog import Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+STEP_COST: Final = 1_000
+"""What one turn may look at: an entry costs 1, so do 4 KiB of entries, and a visit to the store VISIT_COST."""
+
+VISIT_COST: Final = 20
+COST_BYTES: Final = 4_096
+
+PAUSE_S: Final = 0.02
+"""Between two turns that found nothing to drop, where there is more to look at."""
+
+AGAIN_S: Final = 2
+"""How many seconds later what could not leave is looked at again: its queue was stopped, or the disk had no room."""
+
+TIMER_S: Final = 0.001
+"""A deadline lies this much behind its second, because the steady clock counts whole milliseconds."""
+
+
+class Scan(NamedTuple):
+    """A queue's entries from `first` on, below `end`, that are still to be looked at."""
+
+    queue: Queue
+    first: int
+    end: int
+
+
+class Expiry:
+    """What expires in one node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        room: Room,
+        destination: Destination,
+        *,
+        lets_go: Callable[[object], bool],
+    ) -> None:
+        """`lets_go`: whether what that taker holds may end all the same: it is on its way, and its session is lost.
+        What the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._room = room
+        self._destination = destination
+        self._lets_go = lets_go
+        self._started_at, self._steady_at_start_ms = clock.now, clock.steady_ms
+        self._scan: Scan | None = None
+        self._unread: deque[Scan] = deque()
+        """What an earlier life of the node left, of which it is not known when it expires."""
+        self._not_before = clock.now
+        for queue in catalog.queues.values():
+            if queue.timed is not None:
+                self._unread.append(Scan(queue, queue.timed[0], min(queue.timed[1], queue.next_sequence)))
+
+    def next_deadline(self) -> float | None:
+        if len(self._work.batch.retires) >= RETIRES_MAX:
+            return None  # asked again when the commit under way is done
+        if self._scan is not None or self._unread:
+            return self._not_before
+        first = self._work.wheel.first_s()
+        if first is None:
+            return None
+        due = self._started_at + (first * 1000 - self._steady_at_start_ms) / 1000 + TIMER_S
+        return max(due, self._not_before)
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is deleted."""
+        self._work.wheel.forget(queue)
+        self._unread = deque(scan for scan in self._unread if scan.queue is not queue)
+        if self._scan is not None and self._scan.queue is queue:
+            self._scan = None
+
+    def tick(self, now: float) -> None:
+        """One turn's share."""
+        batch = self._work.batch
+        if now < self._not_before or len(batch.retires) >= RETIRES_MAX:
+            return
+        leaving: set[tuple[int, int]] | None = None
+        gone: list[tuple[Queue, list[int]]] = []
+        left = STEP_COST
+        while left > 0 and (scan := self._scan or self._next()) is not None:
+            if leaving is None:
+                leaving = {*batch.retires, *self._work.retires_in_flight, *self._work.moved}
+            left -= self._look(scan, leaving, gone)
+        more = self._scan is not None or bool(self._unread)
+        self._not_before = now + PAUSE_S if more and not gone else now
+
+    def _next(self) -> Scan | None:
+        found = self._work.wheel.take(self._clock.steady_ms // 1000)
+        if found is not None:
+            queue, block = found
+            self._scan = Scan(queue, block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
+        elif self._unread:
+            self._scan = self._unread.popleft()
+        return self._scan
+
+    def _look(self, scan: Scan, leaving: set[tuple[int, int]], gone: list[tuple[Queue, list[int]]]) -> int:
+        """Goes on with a scan, a visit to the store; what that cost."""
+        queue = scan.queue
+        if queue.taken_by is not None or queue.stopped:
+            later = self._clock.steady_ms // 1000 + (AGAIN_S if queue.stopped else STEP_S_MAX)
+            end = min(scan.end, scan.first + STEP_COST * BLOCK_COUNT)
+            for sequence in range(scan.first, end, BLOCK_COUNT):
+                self._work.wheel.note(queue, sequence, later)
+            self._scan = scan._replace(first=end) if end < scan.end else None
+            return VISIT_COST + (end - scan.first) // BLOCK_COUNT
+        found, ended = _entries(queue, scan)
+        size = sum([len(value) for _, value in found])
+        expired = [item for item in found if self._is_over(queue, *item, leaving)]
+        if expired and queue.holds_custody:
+            self._end_in_custody(queue, expired)
+        elif expired:
+            if not gone:  # before anything is hidden, which then is for no longer than its batch needs
+                self._turns.gathered.then.append(lambda: _show(gone))
+            hidden = queue, [sequence for sequence, _ in expired]
+            queue.drop_expired_all(expired)
+            gone.append(hidden)
+        if not ended and found[-1][0] + 1 < scan.end:
+            self._scan = scan._replace(first=found[-1][0] + 1)
+        else:
+            self._scan = None
+            if queue.visible < min(scan.end, queue.next_sequence):  # the rest of the block is not on disk yet
+                self._work.wheel.note(queue, queue.visible, self._clock.steady_ms // 1000 + 1)
+            self._ended(queue)
+        return VISIT_COST + len(found) + size // COST_BYTES
+
+    def _is_over(self, queue: Queue, sequence: int, value: bytes, leaving: set[tuple[int, int]]) -> bool:
+        """Whether the entry is to leave now; one that is to leave later is noted."""
+        if value[12:20] == entry.NEVER or (queue.in_transit and not value[1] & entry.CUSTODY):
+            return False
+        clock = self._clock
+        if not queue.expired(value):
+            expires_ms = int.from_bytes(value[12:20], "big")
+            waited_ms = max(0, clock.wall_ms - entry.enqueued_ms_of(value))
+            ttl_ms = expires_ms - clock.steady_ms + waited_ms
+            self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
+            return False
+        shown = [cursor.shown[sequence] for cursor in queue.cursors if sequence in cursor.shown]
+        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.taker) for item in shown):
+            self._work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
+            return False
+        return True
+
+    def _end_in_custody(self, queue: Queue, found: list[tuple[int, bytes]]) -> None:
+        """Messages whose numbers somebody may wait for: a tombstone takes the place of one that is on its way."""
+        done: list[int] = []
+        for sequence, value in found:
+            if queue.in_transit:
+                stone = tombstone_of(entry.unpack(value), self._clock.wall_ms)
+                ended = self._room.has(len(stone), forwarding=True)
+                if ended:
+                    rewriting.replace(queue, sequence, value, stone, self._turns.gathered.rewritten)
+            else:
+                ended = self._destination.expire(sequence, value)
+            if ended:
+                done.append(sequence)
+            else:
+                self._work.wheel.note(queue, sequence, self._clock.steady_ms // 1000 + AGAIN_S)
+        if done:
+            self._turns.gathered.decided.append(partial(self._decided, queue, done))
+
+    def _decided(self, queue: Queue, sequences: list[int], stored: bool) -> None:
+        """The turn in which they ended is on disk, or was undone and they are as they were."""
+        if stored:
+            queue.expired_total += len(sequences)
+        elif self._catalog.has(queue):
+            first, end = queue.timed or (sequences[0], sequences[-1] + 1)
+            queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
+            queue.look_again(sequences)
+
+    def _ended(self, queue: Queue) -> None:
+        """Where nothing with a time to live is left, a restart need not look."""
+        if queue.timed is not None and not queue.expiring and not any(scan.queue is queue for scan in self._unread):
+            queue.set_timed(None)
+
+
+def _entries(queue: Queue, scan: Scan) -> tuple[list[tuple[int, bytes]], bool]:
+    """What is to be looked at next, at most a block, the first entry whatever its size; whether that is the last."""
+    if not queue.config.durable:
+        ephemeral = queue.ephemeral
+        end = min(scan.end, queue.visible)  # what a scan of memory has is one block
+        return [(sequence, ephemeral[sequence]) for sequence in range(scan.first, end) if sequence in ephemeral], True
+    found = queue.read(scan.first, count_max=min(BLOCK_COUNT, scan.end - scan.first), bytes_max=READ_BYTES)
+    ended = not found or found[-1][0] >= scan.end - 1
+    while found and found[-1][0] >= scan.end:
+        found.pop()
+    return found, ended
+
+
+def _show(gone: list[tuple[Queue, list[int]]]) -> None:
+    """They are off the disk."""
+    for queue, sequences in gone:
+        queue.hidden.difference_update(sequences)

@@ -1,0 +1,142 @@
+"""A neighbour as the next hop of messages: its custody senders and their links, which outlive sessions.
+
+Rules of this file: a session sets it from above, by `session_up` and `session_lost`; it asks of the session only what
+`joined` was given.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from holdfast.custody.hop.links import HopLinks
+from holdfast.custody.hop.sender import CustodySender, HopParts
+from holdfast.custody.hop.state import HopState
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.peer import Peer
+from holdfast.schema import is_whole_within
+
+RECEIPTS_MAX: Final = 1_000
+"""Marks told in one control message."""
+
+Mark = tuple[str, UUID, int]
+"""(destination, origin, mark): all of that origin's messages up to that number are stored at the destination."""
+
+
+class NextHop(HopState):
+    """The senders towards one neighbour, by destination."""
+
+    def __init__(self, parts: HopParts, name: str) -> None:
+        super().__init__(name)
+        self._parts = parts
+        self.senders: dict[str, CustodySender] = {}
+        self.links = HopLinks(parts.config.limits, parts.clock, parts.log, self)
+        self.told: dict[tuple[str, UUID], int] = {}
+        """(destination, origin) -> the last mark told in this session."""
+        self.brings: dict[tuple[UUID, str], None] = {}
+        """(origin, destination) of what it was the last to bring."""
+        self.tell_version: Callable[[], None] = lambda: None
+        """Our forwarding table is another one: what we sent back may be tried again."""
+
+    def joined(self, *, stir: Callable[[], None], tell_version: Callable[[], None]) -> None:
+        """What its session does for it."""
+        self.stir = stir
+        self.tell_version = tell_version
+
+    # ------------------------------------------------------------------------------------------------ the session
+
+    def session_up(self, peer: Peer) -> None:
+        """The session is Established, on that connection."""
+        self.peer = peer
+
+    def session_lost(self) -> None:
+        """Its connection is gone, or is given up; before or after it was Established."""
+        self.peer = None
+        self.links.end()
+        for sender in self.senders.values():
+            sender.lost()
+            sender.retry_at = None
+
+    def links_lost(self) -> None:
+        """As `session_lost`, where that may have been done in part; who waits to try again does so still."""
+        self.peer = None
+        for sender in self.senders.values():
+            sender.lost()
+
+    def recover(self, *, stopping: bool) -> None:
+        """After a failure was contained: does what it may have kept from being done."""
+        for sender in self.senders.values():
+            if sender not in sender.cursor.takers and not stopping:
+                sender.cursor.attach(sender)  # its end was cut short (departed.py), and is tried again
+            sender.recover()
+
+    def sender_to(self, destination: str) -> None:
+        """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
+        sender = self.senders.get(destination)
+        if sender is None:
+            queue = self._parts.catalog.transmission(destination)
+            sender = self.senders[destination] = CustodySender(self._parts, self, self.links, destination, queue)
+        sender.go(self.peer)
+
+    def close(self, destination: str) -> None:
+        """The queue for that destination is deleted: nothing more is sent, and what is in doubt is dropped."""
+        sender = self.senders.get(destination)
+        if sender is None:
+            return
+        sender.stop()
+        sender.in_doubt.clear()
+        if sender.link is not None and sender.peer is not None and not sender.link.detached:
+            sender.link.detach(closed=True)
+            sender.peer.touch()
+        sender.queue.shared.detach(sender, failed=False)
+        self.links.ready.pop(sender, None)
+        if sender.link is None:
+            self.links.gone(sender, None)
+        del self.senders[destination]
+        self.timed.pop(sender, None)
+        self.unanswered.pop(sender, None)
+
+    def backlog_bytes(self) -> int:
+        """What is queued for destinations whose next hop it is."""
+        return sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
+
+    # ------------------------------------------------------------------------------------------------ marks
+
+    def marks_to_tell(self, *, at_first: bool) -> list[Mark]:
+        """Of what it brought, and of its own store, those that it has not been told in this session, RECEIPTS_MAX at
+        most. `at_first`: in the session's hello."""
+        return self._parts.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
+
+    def marks_told(self, marks: list[Mark]) -> None:
+        self.told.update({(destination, origin): mark for destination, origin, mark in marks})
+
+    def hear_marks(self, marks: object) -> None:
+        """Rows of a control message, as they came; what is no mark is passed over."""
+        for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
+            if not isinstance(row, list) or len(row) != 3:
+                continue
+            destination, origin, mark = row
+            if (
+                isinstance(destination, str)
+                and len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX
+                and isinstance(origin, UUID)
+                and is_whole_within(mark, 1, 2**63)
+            ):
+                self._parts.forwarding.hear_mark(self, str(destination), origin, int(mark))
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        for sender in list(self.timed):
+            sender.tick(now)
+            if not sender.timed:
+                del self.timed[sender]
+        if self.peer is not None:
+            self.links.tick(now)
+
+    def next_deadlines(self) -> list[float | None]:
+        """When `tick` is wanted, while the session is Established: each sender's moment, and the links'."""
+        return [*(sender.next_deadline() for sender in self.timed), self.links.due_at]
+
+    def unanswered_at(self) -> float | None:
+        """Since when nothing of what was sent was answered; None where nothing waits for an answer."""
+        return min(self.unanswered.values(), default=None)

@@ -1,0 +1,100 @@
+"""Messages larger than the neighbour takes that is their next hop: each becomes a dead letter, and a tombstone goes on
+in its place (CUSTODY, end to end 3).
+
+Rules of this file: what there is no room for yet, or no share of the turn, stays in the hands of its custody sender,
+unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's.
+"""
+
+from itertools import islice
+from typing import Final, Protocol
+
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.custody.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.custody.hop.state import HopState
+from holdfast.engine.clock import Clock
+
+AGAIN_S: Final = 1.0
+"""How long it is until room is looked for again."""
+
+NEXT_S: Final = 0.02
+"""How long it is until the commit that is gathered may be another one."""
+
+
+class Holder(Protocol):
+    """The custody sender that has them in its hands."""
+
+    hop: HopState
+    destination: str
+    queue: Queue
+    cursor: Cursor
+
+    def in_hands(self, sequence: int) -> bytes | None:
+        """That entry, if it is this sender's own."""
+
+    def give_back(self, sequences: list[int]) -> None:
+        """Those that are its own still go back to their places."""
+
+    def schedule(self) -> None:
+        """It has something to do at a moment of its own."""
+
+
+class Oversized:
+    """Those of one custody sender, in the order in which they were found. It is told whose they are with each call: a
+    sender is freed with its queue, by reference counts alone."""
+
+    def __init__(self, endings: Endings, clock: Clock) -> None:
+        self._endings = endings
+        self._clock = clock
+        self.sequences: dict[int, None] = {}
+        self.due = 0.0
+
+    def add(self, sender: Holder, sequence: int, value: bytes) -> None:
+        """The sender has taken it, and its link does not."""
+        if self.sequences or self._must_wait(value):
+            self.sequences[sequence] = None
+            sender.schedule()
+        else:
+            self._end(sender, sequence, value)
+
+    def step(self, sender: Holder, now: float) -> None:
+        """Ends those that there is room for, a turn's share at most. What has become something else meanwhile, as by
+        its time to live, goes back to its place."""
+        if not self.sequences or now < self.due:
+            return
+        changed: list[int] = []
+        size = 0
+        for sequence in list(islice(self.sequences, MOVED_COUNT)):
+            value = sender.in_hands(sequence)
+            if value is not None and not sender.queue.expired(value):
+                if self._must_wait(value):
+                    break
+                self._end(sender, sequence, value)
+            elif value is not None:
+                changed.append(sequence)
+            del self.sequences[sequence]
+            size += 0 if value is None else len(value)
+            if size >= MOVED_BYTES:
+                break
+        sender.give_back(changed)
+
+    def clear(self) -> list[int]:
+        """Forgets them; what there was."""
+        sequences = [*self.sequences]
+        self.sequences.clear()
+        return sequences
+
+    def _must_wait(self, value: bytes) -> bool:
+        """Whether it is not its time yet; then `due` says when that is asked again."""
+        if not self._endings.has_room_to_die(len(value)):
+            self.due = self._clock.now + AGAIN_S
+            return True
+        if self._endings.has_moved_its_share():
+            self.due = self._clock.now + NEXT_S
+            return True
+        return False
+
+    def _end(self, sender: Holder, sequence: int, value: bytes) -> None:
+        reason = f"larger than {sender.hop.name!r} takes"
+        self._endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
+        sender.cursor.shown.pop(sequence)

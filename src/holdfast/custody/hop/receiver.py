@@ -1,0 +1,261 @@
+"""The hop's other end: what a neighbour hands to us for one destination (CUSTODY, "The hop").
+
+Rules of this file: a receiver keeps (epoch, last stored) and nothing else, written with the entries; numbers are
+decided in order, and a failed one fails every later of its epoch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.performatives import Error, Released
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker.queue import Queue
+from holdfast.custody import carried
+from holdfast.custody.destination import Destination
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.links import hop_key
+from holdfast.custody.hop.sender import BESIDE_BYTES, EPOCH, LAST_STORED
+from holdfast.custody.hop.state import HopState
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.disk import Disk
+from holdfast.links.incoming import IncomingParts, Intake
+from holdfast.links.large_receives import Stream
+from holdfast.peers.peer import Peer
+from holdfast.peers.trace_aliases import Taken
+from holdfast.settings import NodeConfig
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverParts(IncomingParts):
+    """What all of them use. `hops`: by neighbour. `hop_stored`: by the key of a hop, (epoch, last stored) as it is on
+    disk."""
+
+    config: NodeConfig
+    turns: Turns
+    room: Room
+    log: Log
+    incidents: Incidents
+    disk: Disk
+    forwarding: Forwarding
+    destination: Destination
+    hops: Mapping[str, HopState]
+    hop_stored: dict[bytes, tuple[bytes, int]]
+
+
+class CustodyReceiver(Intake):
+    """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
+
+    keeps_faulty = True
+    parts: ReceiverParts
+
+    def __init__(
+        self, parts: ReceiverParts, peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
+    ) -> None:
+        super().__init__(parts, peer, link)
+        self.neighbour = neighbour
+        self.destination = destination
+        self.key = hop_key(neighbour, destination)
+        self.in_transit = destination != parts.config.name
+        self.way: tuple[int, UUID] | None = None
+        """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
+        self.onward: Queue | None = None
+        """The transmission queue that it fills, in transit."""
+        self.epoch = epoch
+        self.epoch_bytes = epoch.bytes
+        self.taken = 0
+        self.aliases = Taken(peer.aliases_taken)
+        link.tells_begin = True
+        self.failed = False
+        self.reduced = False
+        """Its credit was reduced in this epoch, which happens once: the sender does not know yet, and goes on."""
+        self.fenced = False
+
+    def answer(self, continues: object) -> None:
+        """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
+        if self.fenced or self.link.detached:
+            self.peer.refuse_detached(self.link)
+            return
+        stored = self.parts.hop_stored.get(self.key)
+        properties: dict[Any, Any] = {EPOCH: self.epoch}
+        if isinstance(continues, UUID) and stored is not None and stored[0] == continues.bytes:
+            properties[LAST_STORED] = Ulong(stored[1])
+        self.parts.hop_stored[self.key] = (self.epoch_bytes, 0)
+        # What one node takes from a client passes all, but for those whose stores could never hold it.
+        limit = min(self.parts.limits.message_bytes_max + BESIDE_BYTES, self.parts.large_receives.bytes_most())
+        self.link.accept(properties=properties, max_message_size=limit)
+        self.refill()
+        self.peer.touch()
+
+    def refill(self) -> None:
+        if not self.failed:
+            self.take_parked()
+            self._look_at_growing()
+        if self.parked or self.failed or not self.link.attached:
+            return
+        forwarding = self.parts.forwarding
+        credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
+        if credit:
+            self.top_up(credit)
+        else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
+            if self.parts.disk.takes_nothing:
+                self.stop()
+            self.parts.links.wait_for_room(self)
+
+    def gone(self) -> None:
+        self.fence()
+        if self.parts.links.custody_receivers.get(self.key) is self:
+            del self.parts.links.custody_receivers[self.key]
+
+    def refused(self, deliveries: list[int], outcome: object = None) -> None:
+        self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
+        self.fail()
+
+    def fence(self) -> None:
+        """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
+        if not self.fenced:
+            self.parts.hops[self.neighbour].messages_in += self.taken
+        self.fenced = True
+        self.aliases.forget()
+        super().gone()
+
+    def dismiss(self, error: Error) -> None:
+        """Ends the link. Transfers without an answer stay at the sender, which sends them again once it may."""
+        if not self.link.detached:
+            self.link.detach(closed=True, error=error)
+            self.peer.touch()
+        self.fence()
+
+    def fail(self) -> None:
+        """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
+        self.failed = True
+        self._fail_growing()
+        self.settle(self.clear_parked(), Released())
+
+    def _fail_growing(self) -> None:
+        """What is under way is read to its end, and goes back then."""
+        growing = self.growing
+        if growing is not None:
+            growing.fail(conditions.ILLEGAL_STATE, "an earlier number was not taken")
+            if growing in self.parked:
+                self.parked.remove(growing)
+
+    def gave_up(self) -> None:
+        self.fail()
+
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
+        return Released()
+
+    def overflow(self, delivery: Delivery) -> None:
+        self._reduce_credit()  # before `fail` clears what waits
+        super().overflow(delivery)
+        self.fail()
+
+    def too_many_streams(self) -> None:
+        self._reduce_credit()
+
+    def _reduce_credit(self) -> None:
+        """A message found no place to wait: the hop may have as many as wait now. Once in an epoch, which it ends."""
+        if not (self.reduced or self.failed):
+            self.reduced = True
+            self.parts.forwarding.hop_credits.overflowed(self.key, len(self.parked))
+
+    def delivered(self, delivery: Delivery) -> None:
+        if self.fenced:
+            return
+        if self.failed:
+            self.settle([delivery.delivery_id], Released())
+            return
+        if self.parked or not self.take(delivery, large=False):
+            if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
+                self.parts.forwarding.hop_credits.waited(self.key)
+            self.park(delivery)
+        self.parts.links.refills[self] = None
+
+    def park(self, delivery: Delivery) -> None:
+        super().park(delivery)
+        self.parts.links.parked_receivers[self] = None
+
+    def part(self, part: DeliveryPart) -> None:
+        if self.fenced:
+            return
+        super().part(part)
+        self.parts.links.parked_receivers[self] = None
+        if self.failed:
+            self._fail_growing()
+        else:
+            self._look_at_growing()
+
+    def begun(self, event: DeliveryBegun) -> None:
+        """The first frame of a message says how long it is: what there is no room for goes back before the rest has
+        come over a thin link. Not before what came before it: the lowest number that was not taken is told first."""
+        size = carried.length_of(event.payload)
+        if self.failed:
+            self._give_back_unfinished(event.delivery_id)
+        elif size and not (self.fenced or self.parked) and not self.parts.large_receives.has_room(size):
+            self.parts.incidents.found_no_room(self.neighbour, self.destination, size)
+            self._give_back_unfinished(event.delivery_id)
+
+    def _look_at_growing(self) -> None:
+        """What has come of it in part, and cannot be taken, goes back as soon as that is known."""
+        growing = self.growing
+        if growing is not None and growing.outcome is not None and self.parked and self.parked[0] is growing:
+            self.parts.incidents.found_no_room(self.neighbour, self.destination, growing.blob.length)
+            self._give_back_unfinished(growing.first.delivery_id)
+
+    def _give_back_unfinished(self, delivery_id: int) -> None:
+        self.link.settle_unfinished(delivery_id, Released())
+        self.peer.touch()
+        self.fail()
+
+    def take_whole(self, stream: Stream) -> bool:
+        taken = self.take(stream.delivery(), large=True, fault=stream.fault)
+        if not taken:
+            self.parts.forwarding.hop_credits.waited(self.key)
+        return taken
+
+    def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
+        """As of all links: True where the number is decided, or cannot be. `fault`: why a large one is no message."""
+        try:
+            arrival = carried.read(delivery.payload, self.aliases)
+            arrival.large, arrival.fault = large, fault
+            number = arrival.number
+            if number > self.taken + 1:
+                text = f"hop number: found {number}, accepted is at most {self.taken + 1}"
+                raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
+        except RemoteProtocolError as error:
+            self.failed = True
+            self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
+            self.peer.touch()
+            text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
+            self.parts.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
+            return True
+        if number <= self.taken:
+            self.parts.turns.gathered.arrived(self, delivery.delivery_id)
+            return True
+        message_format = delivery.message_format or 0
+        if self.in_transit:
+            taken = self.parts.forwarding.take(self, arrival, message_format)
+        else:  # asked first, whatever the trace says (CUSTODY, "Trace")
+            self.parts.forwarding.arrived(arrival.identity.origin, self.neighbour)
+            taken = self.parts.destination.take(arrival, message_format=message_format, via=self.neighbour)
+        if taken is None:
+            if not self.parts.room.is_known:
+                self.parts.links.wait_for_room(self)
+            return False
+        if not taken:
+            self.settle([delivery.delivery_id], Released())
+            self.fail()
+            return True
+        self.taken = number
+        self.parts.forwarding.hop_credits.took(self.key)
+        self.parts.turns.gathered.arrived(self, delivery.delivery_id)
+        return True

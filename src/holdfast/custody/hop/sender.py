@@ -1,0 +1,477 @@
+"""The hop: one AMQP link for each (neighbour, destination), our end towards the neighbour (CUSTODY, "The hop").
+
+Rules of this file: the map number -> entry lives in memory alone. traffic-control §3.2: the copy stays until the
+neighbour has stored its own (receiver.py).
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.amqp.connection import Sender, Session
+from holdfast.amqp.performatives import Accepted, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.broker.cursor import PUMP_BYTES
+from holdfast.broker.message_records import record_message
+from holdfast.broker.queue import Queue
+from holdfast.broker.taker import UNLIMITED
+from holdfast.custody import carried
+from holdfast.custody.endings import Endings, tombstone_of
+from holdfast.custody.forwarding import HELD_MAX, PASSED_BYTES, Forwarding
+from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
+from holdfast.custody.hop.links import HopLinks, TakesTurns, name_and_source
+from holdfast.custody.hop.oversized import Oversized
+from holdfast.custody.hop.state import HopState
+from holdfast.custody.identity import Identities
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.links.large_sends import LargeSend, LargeSends
+from holdfast.links.outgoing import too_large
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer
+from holdfast.peers.trace_aliases import Given
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
+
+BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
+
+CUSTODY_ADDRESS: Final = "$holdfast/custody"
+EPOCH: Final = Symbol("holdfast:epoch")
+CONTINUES: Final = Symbol("holdfast:continues")
+DESTINATION: Final = Symbol("holdfast:destination")
+LAST_STORED: Final = Symbol("holdfast:last-stored")
+
+RETRY_S: Final = (1.0, 30.0)
+"""How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class HopParts:
+    """What all senders of a node use. `new_uuid` names epochs."""
+
+    config: NodeConfig
+    clock: Clock
+    outbox: Outbox
+    log: Log
+    connections: Connections
+    catalog: Catalog
+    identities: Identities
+    endings: Endings
+    forwarding: Forwarding
+    large_sends: LargeSends
+    new_uuid: Callable[[], UUID]
+
+
+class CustodySender(TakesTurns):
+    """Our end towards the neighbour of `hop` for `destination`; a taker on the transmission queue's cursor.
+
+    It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
+    Only the next hop's sender takes entries (`active`). One that was it before gives all back, which goes again by
+    the new way; an answer that it still gets retires what it speaks of, wherever that entry is by then.
+
+    Where a number was not taken, what else is queued of its origin is put aside, so that other origins flow on, and
+    the lowest number of it is tried alone, later each time: it is the missing one, if that is here at all. Once it is
+    taken the next ones follow.
+    """
+
+    def __init__(self, parts: HopParts, hop: HopState, places: HopLinks, destination: str, queue: Queue) -> None:
+        super().__init__()
+        self._parts = parts
+        self.clock = parts.clock
+        self.hop = hop
+        self.places = places
+        self.destination = destination
+        self.queue = queue
+        self.excluded: set[int] = set()
+        self.bytes_max = UNLIMITED
+        """What is too large for the neighbour is taken all the same, and becomes a dead letter."""
+        self.peer: Peer | None = None
+        self.link: Sender | None = None
+        self.epoch: UUID | None = None
+        self.open = False
+        self.number = 0
+        self.in_doubt: dict[int, int] = {}
+        """Number -> sequence under `epoch`, in ascending order."""
+        self.retry_at: float | None = None
+        self.refusals = 0
+        self.sure_bytes = 0
+        """An entry of at most that many bytes is surely taken, with what custody says beside it."""
+        self.active = False
+        self.blocked: dict[UUID, Blocked] = {}
+        self.oversized = Oversized(parts.endings, parts.clock)
+        self.large: LargeSend | None = None
+        self.given: Given | None = None
+        """The link's aliases, where the neighbour takes such."""
+        self.cursor = queue.shared
+        self.cursor.attach(self)
+
+    # ------------------------------------------------------------------------------------------------ route
+
+    def go(self, peer: Peer | None) -> None:
+        """The way to the destination is by this neighbour; `peer` where its session is up."""
+        if not self.active:
+            self.active = True
+            self.queue.touch()
+        if self.link is None and peer is not None and peer.amqp.usable:
+            self.places.ask(self)
+
+    def stop(self) -> None:
+        """The way is another one now. The map of what is in doubt is kept: it may be answered yet."""
+        if not self.active:
+            return
+        self.active = False
+        self.retry_at = None
+        self.blocked.clear()
+        self.oversized.clear()
+        if self.large is not None and not self.large.stopped:  # the other way has it from its beginning
+            self.in_doubt.pop(self.large.context, None)
+            self.number -= 1
+            self.large.stop()
+            if not self.in_doubt:
+                self.hop.unanswered.pop(self, None)
+        self.give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
+
+    def give_back(self, sequences: list[int]) -> None:
+        """Those of `sequences` that are still this sender's own go back to their places."""
+        self.cursor.give_back([sequence for sequence in sequences if self._has(sequence)], failed=False)
+
+    def _has(self, sequence: int) -> bool:
+        shown = self.cursor.shown.get(sequence)
+        return shown is not None and shown.taker is self
+
+    def in_hands(self, sequence: int) -> bytes | None:
+        """That entry, if it is this sender's own."""
+        return self.queue.value(sequence) if self._has(sequence) else None
+
+    # ------------------------------------------------------------------------------------------------ link
+
+    def attach(self, peer: Peer, session: Session) -> None:
+        """Begins a fresh epoch on that connection, continuing the last one if memory still has it."""
+        assert self.link is None
+        self.peer = peer
+        self.retry_at = None
+        epoch = self._parts.new_uuid()
+        self.continued = self.epoch
+        properties = {EPOCH: epoch, CONTINUES: self.continued, DESTINATION: self.destination}
+        name, address = name_and_source(self.destination, epoch)
+        self.link = session.attach_sender(
+            name,
+            Source(address=address),
+            Target(address=CUSTODY_ADDRESS),
+            snd_settle_mode=0,
+            properties=properties,
+        )
+        self.link.context = self
+        peer.egress[self] = None
+        self.epoch = epoch
+        self.given = Given(peer.aliases_given) if peer.takes_aliases else None
+        peer.touch()
+
+    def attached(self) -> None:
+        """The neighbour answered: what it has stored leaves, the rest goes again under the new epoch."""
+        link = self.link
+        assert link is not None and self.peer is not None
+        limit = link.message_bytes_max
+        if limit is not None and limit <= BESIDE_BYTES:  # not even a tombstone would surely pass
+            text = f"its custody link takes {limit} bytes, accepted is more than {BESIDE_BYTES}"
+            self._parts.connections.drop(self.peer, text)
+            return
+        answer = link.remote_attach
+        properties = (answer.properties or {}) if answer is not None else {}
+        last = properties.get(LAST_STORED)
+        known = last if isinstance(last, int) else 0
+        stored = [sequence for number, sequence in self.in_doubt.items() if number <= known]
+        again = [sequence for number, sequence in self.in_doubt.items() if number > known]
+        self.in_doubt.clear()
+        self.cursor.finish_wherever(stored)
+        self._unblock(stored)
+        for blocked in self.blocked.values():
+            blocked.probe = None
+        self.give_back([*again, *self.oversized.clear()])
+        self.sure_bytes = limit - BESIDE_BYTES if limit is not None else sys.maxsize
+        self.number = 0
+        self.refusals = 0
+        self.open = True
+        self.queue.touch()
+
+    def lost(self) -> None:
+        """The link is gone; what is in doubt stays with us until the next answer, and may end there (expiry.py)."""
+        if self.large is not None:
+            self.large.close()
+            self.large = None
+        if self.given is not None:
+            self.given.forget()
+            self.given = None
+        self.open = False
+        self.queue.look_again(list(self.cursor.shown))
+        self.hop.unanswered.pop(self, None)
+        self.yields_at = self.link = self.peer = None
+
+    def recover(self) -> None:
+        """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
+        held = self._parts.forwarding.returned.get(self.destination)
+        aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
+        known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
+        self.give_back([sequence for sequence in self.cursor.shown if sequence not in known])
+
+    # ------------------------------------------------------------------------------------------------ taker
+
+    def wants(self) -> int:
+        link = self.link
+        if link is None:
+            self.places.note_work(self)
+            return 0
+        if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
+            return 0  # also while an aborted large delivery has not ended
+        forwarding = self._parts.forwarding
+        if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
+            return 0
+        if len(self.oversized.sequences) + aside_of(self.blocked) >= ASIDE_MAX:
+            return 0
+        return min(link.credit, self._parts.config.limits.hop_in_doubt_max - len(self.in_doubt))
+
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        return len(value)
+
+    def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        forwarding = self._parts.forwarding
+        if forwarding.returned and forwarding.holds(self.destination, sequence):
+            return  # kept in our hands, unsent, until a table changes; what is behind it goes on
+        if self.blocked:
+            origin, number = entry.identity_of(value)
+            blocked = self.blocked.get(origin)
+            if blocked is not None:
+                blocked.aside[sequence] = number
+                if number < blocked.lowest:
+                    blocked.due = self.clock.now
+                    self.hop.stir()
+                return
+        self._send(sequence, value)
+
+    @property
+    def run_bytes_max(self) -> int:
+        return self.sure_bytes
+
+    def count_held(self, size: int) -> None:
+        """`hop_in_doubt_max` bounds what it holds."""
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        if self._parts.forwarding.returned or self.blocked:
+            return 0
+        taken = 0
+        for sequence, value in zip(sequences, values, strict=True):
+            if len(value) > self.sure_bytes or value[1] & entry.BLOB:
+                break
+            self._send(sequence, value)
+            taken += 1
+        return taken
+
+    def _send(self, sequence: int, value: bytes) -> None:
+        link, peer, shared, queue = self.link, self.peer, self._parts, self.queue
+        assert link is not None and peer is not None
+        said = value
+        if queue.expired(value):  # its end goes in its place, lest all behind it wait
+            said = tombstone_of(entry.unpack(value), self.clock.wall_ms)
+            queue.expired_total += 1
+        ours = shared.identities.store_uuid.bytes
+        origin = entry.origin_of(value)
+        number = self.number = self.number + 1
+        large = said is value and value[1] & entry.BLOB
+        trace = written = carried.passed_by(said) + ours
+        given, aliases, told = self.given, b"", None
+        path = given.known.get(trace) if given is not None else None
+        if path is None and given is not None and not large:  # a large one may be given up, and what it tells with it
+            told = given.tell(trace)
+            if told is not None:
+                path, aliases = told
+        if path is not None:
+            written = path
+        message_format, parts = carried.parts_of(
+            said,
+            number,
+            trace=written,
+            receipt=shared.forwarding.receipt_for(origin, self.destination),
+            steady_ms=self.clock.steady_ms,
+            short=path is not None,
+            aliases=aliases,
+        )
+        if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
+            self.number -= 1
+            self.oversized.add(self, sequence, value)
+            return
+        if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
+            sent = shared.identities.sent
+            sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
+        self.in_doubt[number] = sequence
+        self.hop.unanswered.setdefault(self, self.clock.now)
+        if large:
+            self.large = LargeSend(
+                shared.large_sends, peer, link, value, parts,
+                context=number, settled=False, message_format=message_format, ended=self._large_ended,
+            )  # fmt: skip
+        else:
+            link.send(parts, context=number, message_format=message_format)
+            if told is not None and given is not None:
+                given.told(trace, *told)
+        if said is value:
+            head = value[: PASSED_BYTES + 16 * value[3]]
+            shared.forwarding.passed.append((head, self.destination, self.hop.name, self.clock.wall_ms))
+        peer.touch()
+        if shared.config.telemetry_messages:
+            record_message(shared.outbox, "sent", self.queue, sequence, value, destination=self.destination)
+
+    def _large_ended(self) -> None:
+        self.large = None
+        self.queue.touch()
+
+    # ------------------------------------------------------------------------------------------------ aside
+
+    def _block(self, sequence: int | None) -> None:
+        """What `sequence` is of was not taken: its origin waits."""
+        value = self.queue.value(sequence) if sequence is not None else None
+        if value is None or not self.active:
+            return
+        identity = entry.identity_of(value)
+        first, longest = RETRY_S
+        blocked = self.blocked.get(identity.origin)
+        if blocked is None:  # its first try is with the next epoch
+            self.blocked[identity.origin] = Blocked(self.clock.now, identity.number, self.clock.now)
+            self.schedule()
+            return
+        blocked.attempts += 1
+        blocked.due = self.clock.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
+        blocked.lowest = min(blocked.lowest, identity.number)
+        blocked.probe = None
+        blocked.window = 1
+
+    def _unblock(self, stored: list[int]) -> None:
+        """What was tried is among what was taken: all of its origin that is aside goes, in the order of its numbers.
+
+        Where the queue has them in that order it hands them out itself. Else the next are tried from here: the queue
+        would begin with one that has no place, and each of them would cost an epoch.
+        """
+        if not self.blocked:
+            return
+        taken = frozenset(stored)
+        for origin, blocked in list(self.blocked.items()):
+            if blocked.probe not in taken:
+                continue
+            blocked.probe = None
+            numbers = [number for _, number in sorted(blocked.aside.items())]
+            if all(number < after for number, after in pairwise(numbers)):
+                del self.blocked[origin]
+                self.give_back(list(blocked.aside))
+            else:
+                blocked.due = self.clock.now
+                self.hop.stir()
+                blocked.attempts = 0
+                blocked.window *= 2
+
+    def _try_blocked(self, now: float) -> None:
+        """Sends the lowest numbers of each blocked origin whose time has come, at first one, PUMP_BYTES in a turn."""
+        left = PUMP_BYTES
+        for origin, blocked in list(self.blocked.items()):
+            if left <= 0:
+                return  # the others are due in the next turn
+            if blocked.probe is not None or now < blocked.due:
+                continue
+            if self.large or not self.link or not self.link.sendable or not self.peer or not self.peer.writable:
+                blocked.due = now + RETRY_S[0]
+                continue
+            tried = 0
+            for sequence in sorted(blocked.aside, key=blocked.aside.__getitem__):
+                number = blocked.aside.pop(sequence)
+                value = self.in_hands(sequence)
+                if value is not None:
+                    blocked.lowest = min(blocked.lowest, number)
+                    left -= len(value)
+                    self._send(sequence, value)
+                    if self.in_doubt.get(self.number) == sequence:  # else it is oversized
+                        blocked.probe = sequence
+                        tried += 1
+                    if left <= 0 or tried >= blocked.window or (tried and self.wants() <= 0):
+                        break
+            if blocked.probe is None and not blocked.aside:
+                if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet
+                    blocked.due = now + RETRY_S[0]
+                else:
+                    del self.blocked[origin]
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has something to do at a moment of its own."""
+        return self.retry_at is not None or bool(self.blocked or self.oversized.sequences)
+
+    def schedule(self) -> None:
+        """From now on `tick` is wanted at a moment of its own."""
+        self.hop.timed[self] = None
+        self.hop.stir()
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is wanted, while the session is up."""
+        if self.retry_at is not None or not self.open:
+            return self.retry_at
+        moments = [blocked.due for blocked in self.blocked.values() if blocked.probe is None]
+        return min([*moments, self.oversized.due] if self.oversized.sequences else moments, default=None)
+
+    # ------------------------------------------------------------------------------------------------ events
+
+    def credited(self) -> None:
+        self.queue.touch()
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
+        if isinstance(state, Accepted):
+            stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
+            if self.in_doubt:
+                self.hop.unanswered[self] = self.clock.now
+            else:
+                self.hop.unanswered.pop(self, None)
+            self.hop.messages_out += len(stored)
+            self.cursor.finish_wherever(stored)
+            self._unblock(stored)
+            self.queue.touch()
+            if self.yields_at is not None and not self.in_doubt:
+                self.give_up_link()
+        elif state is not None and self.link is not None and not self.link.detached:
+            if self.open:
+                self._block(self.in_doubt.get(min(contexts)))
+            self.open = False
+            self.link.detach(closed=True)
+            assert self.peer is not None
+            self.peer.touch()
+        if not settled and self.link is not None and not self.link.detached:
+            self.link.settle(first, last, state)
+
+    def gone(self, unsettled: list[Any]) -> None:
+        link, peer, yielded = self.link, self.peer, self.yields_at is not None
+        self.lost()
+        refused = link is not None and link.refused
+        self.places.gone(self, link.error if link is not None and refused else None)
+        if self.active and peer is not None and self.hop.peer is peer and not peer.amqp.closed:
+            if yielded and not refused:
+                self.places.ask(self)
+                return
+            first, longest = RETRY_S
+            self.retry_at = self.clock.now + min(longest, first * 2.0**self.refusals)
+            self.schedule()
+            if refused:
+                self.refusals = min(self.refusals + 1, 10)
+
+    def tick(self, now: float) -> None:
+        if self.retry_at is not None and now >= self.retry_at and self.hop.established:
+            self.retry_at = None
+            self.go(self.hop.peer)
+        elif self.open:
+            self.oversized.step(self, now)
+            self._try_blocked(now)
+
+
+def lets_go(taker: object) -> bool:
+    """Whether what is in its hands may end all the same: a sender's, once the session is lost in which it was sent."""
+    return isinstance(taker, CustodySender) and not taker.open

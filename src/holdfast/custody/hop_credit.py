@@ -1,0 +1,73 @@
+"""The credit of a hop whose last epoch brought more than may wait here for room (CUSTODY, "The hop", 5).
+
+Rules of this file: counts alone. A number that finds no place to wait, as `parked_bytes_max` or `streams_max` is
+reached, ends its epoch, and the sender begins the next one a second later; a queue of a few messages would take no more
+than those in each second. So a hop is given no more credit than what could wait when that happened, and more again once
+the queue has kept up for a while.
+"""
+
+from typing import Final
+
+STEADY: Final = 64
+"""Numbers taken in a row while none had to wait for room, after which the credit is twice as large."""
+
+HOPS_MAX: Final = 10_000
+"""Hops with reduced credit that are remembered; of more the first one begins with full credit again."""
+
+
+class HopCredit:
+    """Messages that one hop may have under way to us; it outlives the hop's links."""
+
+    __slots__ = ("_steady", "size")
+
+    def __init__(self, waiting: int) -> None:
+        """`waiting` messages found a place to wait, and one more did not."""
+        self.size = max(1, waiting)
+        self._steady = 0
+
+    def took(self) -> None:
+        """A number was taken."""
+        self._steady += 1
+        if self._steady >= STEADY:
+            self._steady = 0
+            self.size *= 2
+
+    def waited(self) -> None:
+        """A number had to wait for room."""
+        self._steady = 0
+
+
+class HopCredits:
+    """The reduced credits of a node's hops, by the key of each (links.py); all others have the full credit of
+    `credit_max` messages."""
+
+    def __init__(self, credit_max: int) -> None:
+        self._credit_max = credit_max
+        self._reduced: dict[bytes, HopCredit] = {}
+
+    def overflowed(self, hop: bytes, waiting: int) -> None:
+        """That hop brought one message more than the `waiting` ones that found a place to wait. Both bounds are the
+        node's: clients and other hops may have used them."""
+        self._reduced.pop(hop, None)
+        if len(self._reduced) >= HOPS_MAX:
+            del self._reduced[next(iter(self._reduced))]
+        self._reduced[hop] = HopCredit(waiting)
+
+    def took(self, hop: bytes) -> None:
+        """A number of that hop was taken."""
+        credit = self._reduced.get(hop)
+        if credit is not None:
+            credit.took()
+            if credit.size >= self._credit_max:
+                del self._reduced[hop]
+
+    def waited(self, hop: bytes) -> None:
+        """A number of that hop had to wait for room."""
+        credit = self._reduced.get(hop)
+        if credit is not None:
+            credit.waited()
+
+    def credit(self, hop: bytes, room: int) -> int:
+        """What the hop may have, where there is room for so many messages of it."""
+        credit = self._reduced.get(hop)
+        return room if credit is None else min(credit.size, room)

@@ -1,0 +1,91 @@
+"""Which store each neighbour's name has, and stores that two of them claim (CUSTODY, "Names").
+
+Rules of this file: a store stands for one node, since the destination counts what it finished by stores; what is kept
+of the names is in the catalog.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.peers.peer import Peer
+from holdfast.state.catalog import Catalog
+
+
+class Connected(Protocol):
+    """A configured neighbour; `peer`: its session's connection."""
+
+    @property
+    def peer(self) -> Peer | None: ...
+
+
+class Replaced(Protocol):
+    """The destination, which keeps the gaps of a replaced store open for a while."""
+
+    def replaced(self, store: UUID) -> None:
+        """That store's name came back with another one."""
+
+    def lives(self, store: UUID) -> None:
+        """That store is its neighbour's now: its gaps stay open."""
+
+
+class NeighbourStores:
+    """Keeps them, and refuses a connection that shows a store which another neighbour has."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        log: Log,
+        incidents: Incidents,
+        neighbours: Mapping[str, Connected],
+        destination: Replaced,
+    ) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._incidents = incidents
+        self._neighbours = neighbours
+        self._destination = destination
+
+    def heard(self, neighbour: str, store: UUID) -> None:
+        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
+        catalog = self._catalog
+        old = catalog.neighbour_stores.get(neighbour)
+        if old == store:
+            return
+        self._tell_renamed(neighbour, store)
+        catalog.put_neighbour(neighbour, store)
+        if store in catalog.replaced:  # it was there before the other: both live
+            self._incidents.name_contested(neighbour)
+        catalog.drop_replaced(store)
+        self._destination.lives(store)
+        if old is not None:
+            text = f"neighbour {neighbour} has a new store {store}, was {old}: it was made anew or put back"
+            self._log.write("WARNING", f"{text}, or two nodes use its name", about=neighbour)
+            catalog.put_replaced(old)
+            self._destination.replaced(old)
+
+    def _tell_renamed(self, neighbour: str, store: UUID) -> None:
+        """Where a neighbour's store was another name's: what it shows of ours may be of that name's numbers."""
+        others = [name for name, known in self._catalog.neighbour_stores.items() if known == store]
+        if others:
+            names = " and ".join(others)
+            text = f"neighbour {neighbour} has the store {store}, known as {names} before: the node was renamed"
+            self._log.write("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
+
+    def refuse_shared(self, neighbour: str, peer: Peer, store: object) -> bool:
+        """Closes the connection that a neighbour opens where its store is another's whose session is up: as origins the
+        two would be one. Both ends say why. Whether it did."""
+        for name, other in self._neighbours.items():
+            if name != neighbour and other.peer is not None and self._catalog.neighbour_stores.get(name) == store:
+                text = f"the store {store} belongs to node {name!r} too, whose session is up; a store is for one node"
+                self._incidents.store_shared(neighbour, text)
+                peer.log("INFO", text)
+                peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
+                peer.touch()
+                return True
+        return False

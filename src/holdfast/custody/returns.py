@@ -1,0 +1,94 @@
+"""What links that ended held, on its way back to its places: a bounded number in each turn.
+
+Rules of this file: few go back at once, so that the end of most links is over when it is told. What waits here is in
+the hands of its link, though that is gone: nobody else has it, and a restart shows it again. A connection may have held
+millions; nobody waits for the end of that.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.taker import Taker
+from holdfast.state.catalog import Catalog
+
+GIVEN_BACK_MAX: Final = 10_000
+"""Entries that go back in one turn: some 10 ms."""
+
+
+@dataclass(slots=True)
+class Return:
+    """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over.
+    `find`: looks for it when its turn has come, where that was not done yet."""
+
+    taker: Taker
+    cursor: Cursor
+    sequences: deque[int]
+    failed: bool
+    find: Callable[[], list[int]] | None = None
+
+    def remaining(self) -> deque[int]:
+        """The sequences still to be given back; the caller removes those that it gives back."""
+        if self.find is not None:
+            self.sequences, self.find = deque(self.find()), None
+        return self.sequences
+
+
+class Returns:
+    """Gives back what links that ended held, a bounded number each turn."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.waiting: deque[Return] = deque()
+        self._left = GIVEN_BACK_MAX
+
+    @property
+    def pending(self) -> bool:
+        """Whether `step` is to be called in this turn."""
+        return bool(self.waiting) or self._left < GIVEN_BACK_MAX
+
+    def give_back(self, taker: Taker, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
+        """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.give_back`."""
+        if self.waiting or len(sequences) > self._left:
+            self.waiting.append(Return(taker, cursor, deque(sequences), failed))
+        elif sequences:
+            self._left -= len(sequences)
+            self._back(taker, cursor, sequences, failed)
+
+    def give_back_found(self, taker: Taker, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+        """As `give_back`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
+        this turn has room for so many, else in a later turn."""
+        if self.waiting or held > self._left:
+            self.waiting.append(Return(taker, cursor, deque(), True, find))
+        else:
+            self.give_back(taker, cursor, find(), failed=True)
+
+    def step(self) -> None:
+        """This turn's share."""
+        left = GIVEN_BACK_MAX
+        while self.waiting and left > 0:
+            item = self.waiting[0]
+            left -= 1  # a link costs as much as an entry
+            if self._catalog.has_cursor(item.cursor):
+                sequences = item.remaining()
+                some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
+                left -= len(some)
+                self._back(item.taker, item.cursor, some, item.failed)
+                if sequences:
+                    break
+            self.waiting.popleft()  # all of it went back, or its queue was deleted, with all that was in it
+        self._left = max(0, left)
+
+    def stop(self) -> None:
+        """The node stops: all of it is back in its places."""
+        for item in self.waiting:
+            if self._catalog.has_cursor(item.cursor):
+                self._back(item.taker, item.cursor, list(item.remaining()), item.failed)
+        self.waiting.clear()
+
+    def _back(self, taker: Taker, cursor: Cursor, sequences: list[int], failed: bool) -> None:
+        shown = cursor.shown
+        mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
+        cursor.give_back(mine, failed=failed)

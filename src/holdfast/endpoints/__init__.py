@@ -1,0 +1,1 @@
+"""What a client's link can be: producers, consumers, browsers, subscriptions, dynamic nodes, resumed links."""

@@ -1,0 +1,100 @@
+"""The endpoints of clients, put together: what their links share, who answers their attaches, what outlives them.
+
+Rules of this file: it builds and joins, and holds no rule.
+"""
+
+from collections.abc import Callable, Container
+
+from holdfast.amqp.connection import Receiver
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
+from holdfast.custody.duplicates import Duplicates
+from holdfast.custody.endings import Endings
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.identity import Identities
+from holdfast.custody.store_names import StoreNames
+from holdfast.endpoints.attach import AttachTable
+from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.browser import ReaderParts
+from holdfast.endpoints.consumer import ConsumerParts
+from holdfast.endpoints.consumer_attach import ConsumerAttach
+from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.producer_attach import ProducerAttach
+from holdfast.endpoints.relay import RelayParts, Requests
+from holdfast.endpoints.resolver import Resolver
+from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.subscriptions import LinkSubscriptions
+from holdfast.engine.clock import Clock
+from holdfast.engine.outbox import Outbox
+from holdfast.links.disk import Disk
+from holdfast.links.large_receives import LargeReceives
+from holdfast.links.large_sends import LargeSends
+from holdfast.peers.authorise import Authoriser
+from holdfast.peers.connections import Connections
+from holdfast.peers.guard import Guard
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer import Peer
+from holdfast.peers.users import Users
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+
+class Endpoints:
+    """`attaches`: who serves which address, all but the node's own registered. `resume`: what is kept of links that
+    ended. `resolver`: what an address means."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        work: Work[Queue],
+        turns: Turns,
+        connections: Connections,
+        links: LinkTables,
+        memory: Memory,
+        catalog: Catalog,
+        *,
+        room: Room,
+        disk: Disk,
+        outbox: Outbox,
+        guard: Guard,
+        users: Users,
+        large_receives: LargeReceives,
+        large_sends: LargeSends,
+        duplicates: Duplicates,
+        identities: Identities,
+        endings: Endings,
+        forwarding: Forwarding,
+        store_names: StoreNames,
+        chores: Chores,
+        temporaries: Temporaries,
+        authoriser: Authoriser,
+        resting: Container[object],
+        requests: Callable[[Peer, Receiver], Requests],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """`resting`: queues, among others, that rest after a failure. `requests` makes what takes the requests to
+        `$management` that come on a link without an address. `is_stopping`: whether the node ends."""
+        limits, settlements, returns = config.limits, chores.settlements, chores.returns
+        self.resolver = Resolver(config, catalog, forwarding, temporaries, authoriser)
+        producers = RelayParts(
+            limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
+            identities, endings, temporaries, self.resolver, catalog, requests,
+        )  # fmt: skip
+        consumers = ConsumerParts(
+            config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, endings, settlements,
+            returns, temporaries, resting,
+        )  # fmt: skip
+        readers = ReaderParts(config, clock, work, links, memory, large_sends, temporaries, resting, store_names)
+        self.resume = Resumption(
+            limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
+            catalog.links, is_stopping=is_stopping,
+        )  # fmt: skip
+        subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
+        producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers)
+        consuming = ConsumerAttach(config.name, catalog, self.resolver, self.resume, subscriptions, consumers, readers)
+        self.attaches = AttachTable(clock, memory, catalog, users, authoriser, reattached=self.resume.reattached)
+        self.attaches.serve_others(receive=producing.receive, send=consuming.send)

@@ -1,0 +1,186 @@
+"""Background work, a bounded share each turn: purges, outcomes, returned entries, departed nodes, renumbering,
+deleted queues.
+
+Rules of this file: a turn takes a bounded share, and none while its batch is deep already; what a restart must go on
+with has a row in the store, what it may forget (a purge, whose answer nobody had) has none.
+"""
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from holdfast.accounts import Account
+from holdfast.broker.purge import begin_purge, leave_some, purge_some
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
+from holdfast.custody.endings import Endings
+from holdfast.custody.identity import Identities
+from holdfast.custody.returns import Returns
+from holdfast.endpoints.settlements import Settlements
+from holdfast.settings import Limits
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+ASKED_MAX: Final = 256
+"""Requests that wait for the end of a purge, or of what is queued for a node that left, all together; one more is
+refused."""
+
+
+@dataclass(slots=True)
+class Purge:
+    """`place`: where it goes on; `end`: what came later stays; `before`: the tombstones that were there. `told` are
+    called with how many left."""
+
+    place: int
+    end: int
+    before: int
+    gone: int = 0
+    told: list[Callable[[int], None]] = field(default_factory=list)
+
+
+class Busy(Protocol):
+    """Who may have something to do in the next turn."""
+
+    @property
+    def busy(self) -> bool: ...
+
+
+class Departing(Busy, Protocol):
+    """What is queued for nodes that left, on its way out of here. `under_way`: the queues that are looked through;
+    `asked`: how many requests wait for the end of that."""
+
+    @property
+    def under_way(self) -> Container[Queue]: ...
+    @property
+    def asked(self) -> int: ...
+    @property
+    def pending(self) -> bool: ...
+    def step(self) -> None: ...
+
+
+class Chores:
+    """Runs the background work of a node; `step` does one turn's share."""
+
+    _departures: Departing
+    _moving: Busy
+
+    def __init__(
+        self,
+        limits: Limits,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        endings: Endings,
+        identities: Identities,
+        settling: Account,
+    ) -> None:
+        """`settling` bounds the outcomes that wait (settlements.py)."""
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._endings = endings
+        self._identities = identities
+        self.purges: dict[Queue, Purge] = {}
+        self.settlements = Settlements(limits, catalog, turns, endings, settling)
+        self.returns = Returns(catalog)
+
+    def join(self, departures: Departing, moving: Busy) -> None:
+        """Before the first turn. `moving` has its own place in the turn, and moves on what waits for other nodes."""
+        self._departures = departures
+        self._moving = moving
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything here to be asked for its share."""
+        catalog = self._catalog
+        return bool(
+            self.purges
+            or self.settlements.waiting
+            or self.returns.pending
+            or self._departures.pending
+            or catalog.leaving
+            or catalog.renewals
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
+        own = (
+            self.purges
+            or self.settlements.waiting
+            or self.returns.waiting
+            or self._catalog.leaving
+            or self._identities.is_busy()
+        )
+        return bool(own) or self._departures.busy or self._moving.busy
+
+    @property
+    def full(self) -> bool:
+        """Whether as many wait for the end of something as may."""
+        return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
+
+    def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
+        """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places, and stay.
+
+        `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
+        """
+        purge = self.purges.get(queue) or Purge(0, queue.visible, queue.tombstones)
+        begin_purge(queue)
+        self.purges[queue] = purge  # from here on nothing is called that could fail
+        purge.end = max(purge.end, queue.visible)
+        purge.told.append(told)
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is deleted: what is left of it leaves as such."""
+        purge = self.purges.get(queue)
+        if purge is not None:
+            self._over(purge)
+            del self.purges[queue]
+
+    def step(self) -> None:
+        """This turn's share of all of it."""
+        self.settlements.step()
+        self.returns.step()
+        for queue, purge in list(self.purges.items()):
+            gone, purge.place = purge_some(queue, purge.place, purge.end)
+            purge.gone += len(gone)
+            if queue.in_transit:
+                self._endings.end_in_transit([(queue, sequence, value) for sequence, value in gone])
+            if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
+                self._over(purge)
+                del self.purges[queue]
+                self.offer_again(queue)
+        self._departures.step()
+        self._identities.renew_some()
+        for queue_id in list(self._catalog.leaving):
+            if not self._leave(queue_id):
+                break
+
+    def offer_again(self, queue: Queue) -> None:
+        """One of the reasons why a queue offers nothing is over."""
+        queue.touch()
+        renewed = queue.in_transit and queue.name[1:] in self._catalog.renewals
+        queue.stopped = queue in self.purges or queue in self._departures.under_way or renewed
+
+    def _waits(self, queue: Queue, purge: Purge) -> bool:
+        """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
+        would meet it, and a full disk may put it back, which then counts as not purged."""
+        if self._turns.in_flight is not None or self._turns.gathered.moves:
+            return True
+        purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
+        return False
+
+    def _over(self, purge: Purge) -> None:
+        while purge.told:
+            purge.told[0](purge.gone)
+            del purge.told[0]
+
+    def _leave(self, queue_id: int) -> bool:
+        """A share of what a deleted queue left on disk; True once that is all."""
+        catalog = self._catalog
+        following = leave_some(catalog.store, self._work.batch, queue_id, catalog.leaving[queue_id])
+        if following is None:
+            catalog.has_left(queue_id)
+            return True
+        catalog.leaving[queue_id] = following
+        return False

@@ -1,0 +1,329 @@
+"""Clients' consumers: links that share a cursor, and durable subscriptions (amqp-illustrations, "Consumption from
+Message Queues").
+
+Rules of this file: an outcome's effect is answered once it is on disk; what a lost link held goes back to its old
+place.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
+from holdfast.broker import annotate, entry
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.message_records import record_message
+from holdfast.broker.taker import UNLIMITED
+from holdfast.custody.endings import Endings
+from holdfast.custody.returns import Returns
+from holdfast.endpoints.drains import has_something, offers, only_excluded
+from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.settlements import Settlements
+from holdfast.engine.outbox import Outbox
+from holdfast.links.disk import Disk
+from holdfast.links.large_sends import LargeSend
+from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, size_of
+from holdfast.peers.peer import Peer
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+from holdfast.units import MIB
+
+RUN_BYTES_MAX: Final = 2 * MIB
+"""The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
+
+WAIT_TURNS: Final = 32
+"""Turns in a row without a message that a drain waits while another consumer is handed what is next."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerParts(OutgoingParts):
+    """What consumers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
+    rest after a failure."""
+
+    catalog: Catalog
+    turns: Turns
+    disk: Disk
+    outbox: Outbox
+    endings: Endings
+    settlements: Settlements
+    returns: Returns
+    temporaries: Temporaries
+    resting: Container[object]
+
+
+class ConsumerLink(Offered):
+    """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
+
+    parts: ConsumerParts
+
+    def __init__(self, parts: ConsumerParts, peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
+        super().__init__(parts, peer, link, parts.catalog.queue_of(cursor))
+        self.cursor = cursor
+        self.presettled = presettled
+        self.excluded: set[int] = set()
+        self.held = 0
+        self.held_bytes = 0
+        """Of what it holds unsettled, as the queue counts it."""
+        self.settling = 0
+        """What it rejected or annotated and is on its way (settlements.py): until then it counts as if it were held."""
+        self.use = peer.use
+        self.batch: list[int] = []
+        """Presettled entries handed out in this turn: finished when it ends."""
+        self.large: LargeSend | None = None
+        self.turns_waited = self.last_waited = 0
+        """In how many turns its drain waited for another consumer, and the last of them (Work.turns)."""
+        self.bytes_max = UNLIMITED if link.message_bytes_max is None else link.message_bytes_max
+        cursor.attach(self)
+
+    @property
+    def run_bytes_max(self) -> int:
+        return RUN_BYTES_MAX
+
+    def wants(self) -> int:
+        if self._is_used_up:
+            if self.link.sendable:
+                self.defer()
+            return 0
+        return self.will_want()
+
+    @property
+    def deferred(self) -> bool:
+        return self in self.peer.deferred and self.will_want() > 0
+
+    def will_want(self) -> int:
+        if self.large is not None or not self.peer.writable or not self.link.sendable:
+            return 0  # also behind a large one that was settled before its end, until that is told
+        settlements = self.parts.settlements
+        if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
+            return 0
+        credit = self.link.credit
+        left = self.parts.config.limits.unsettled_max - self.held - self.settling
+        return credit if credit < left else left
+
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.parts.clock.steady_ms)
+        return size_of(parts, value)
+
+    def _waits_for_its_user(self) -> bool:
+        """Whether its user holds all the unsettled messages that it may, or too much of what it rejected waits; then
+        the user has it offered again once there is room."""
+        use = self.use
+        if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
+            return False
+        use.blocked_consumers[self] = None
+        return True
+
+    def count_held(self, size: int) -> None:
+        if not self.presettled:
+            self.held_bytes += size
+            if self.use is not None:
+                self.use.given(size)
+
+    def _settled(self, size: int) -> None:
+        """So much of it is settled or given back; what it does not hold counts for nothing."""
+        size = self.held_bytes if not self.held else min(size, self.held_bytes)
+        self.held_bytes -= size
+        if self.use is not None:
+            self.use.settled(size)
+
+    def _size_of(self, sequences: list[int]) -> int:
+        shown = self.cursor.shown
+        return sum([shown[sequence].size for sequence in sequences if sequence in shown])
+
+    def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        own = self.parts
+        parts = annotate.for_consumer(value, sequence, delivery_count, own.clock.steady_ms)
+        if self.bytes_max < UNLIMITED and (size := size_of(parts, value)) > self.bytes_max:
+            self._too_large(sequence, value, size)
+            return
+        message_format = int.from_bytes(value[20:24], "big")
+        if value[1] & entry.BLOB:
+            self.large = LargeSend(
+                own.large_sends, self.peer, self.link, value, parts,
+                context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
+            )  # fmt: skip
+        else:
+            self.link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
+        if not self.presettled:
+            self.held += 1
+        elif self.large is None:
+            self.batch.append(sequence)
+            own.links.presettled[self] = None
+        self.handed(len(value))
+        if own.config.telemetry_messages:
+            record_message(own.outbox, "sent", self.queue, sequence, value)
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        link, own = self.link, self.parts
+        if own.config.telemetry_messages:
+            return 0
+        heads, bodies = annotate.plain_for_consumer(sequences, values)
+        taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
+        if self.presettled:
+            if taken:
+                self.batch += sequences[:taken]
+                own.links.presettled[self] = None
+        else:
+            self.held += taken
+        self.handed(sum(map(len, values[:taken])))
+        return taken
+
+    def _too_large(self, sequence: int, value: bytes, size: int) -> None:
+        """Nobody who is attached takes so much: this link is detached, or after some links the entry leaves."""
+        own, cursor = self.parts, self.cursor
+        self._settled(entry.size_of(value))
+        alone = not cursor.another_takes(sequence, size)
+        ended = cursor.links_ended.get(sequence, 0)
+        if alone and ended >= own.config.limits.too_large_links_max:
+            if not own.endings.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
+                cursor.set_aside(sequence, size)
+            return
+        cursor.give_back([sequence], failed=False)
+        if alone:
+            cursor.links_ended[sequence] = ended + 1
+        text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
+        self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
+
+    def end_large(self) -> None:
+        """The link is gone: nothing more of a large message is sent on it."""
+        if self.large is not None:
+            self.large.close()
+            self.large = None
+
+    def _large_ended(self) -> None:
+        large, self.large = self.large, None
+        if large is not None and self.presettled:
+            self.batch.append(large.context)
+            self.parts.links.presettled[self] = None
+        self.cursor.queue.touch()
+
+    def finish_presettled(self) -> None:
+        done, self.batch = self.batch, []
+        self.cursor.finish(done)
+
+    def drain_if_idle(self) -> bool:
+        link = self.link
+        if link.detached or not link.drain:
+            self.turns_waited = 0
+            return True
+        if self.large is not None:
+            return False
+        if link.credit and self._may_be_given() and not only_excluded(self.cursor, self):
+            return False
+        self.turns_waited = 0
+        link.drained()
+        self.peer.touch()
+        return True
+
+    def _may_be_given(self) -> bool:
+        """Whether there is something to hand out, and this node and this link are in a state to do so.
+
+        Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
+        """
+        own, cursor = self.parts, self.cursor
+        if not offers(self.queue, own.resting) or (cursor.aside_full and not self.deferred):
+            return False
+        if cursor.place_kept and not self._waits_for_another():
+            return False
+        if self.held + self.settling >= own.config.limits.unsettled_max or self._waits_for_its_user():
+            return False
+        return not own.settlements.is_crowded(self) and has_something(cursor, marks=not own.disk.stalled)
+
+    def _waits_for_another(self) -> bool:
+        """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
+        if self.last_waited != self.parts.work.turns:
+            self.last_waited = self.parts.work.turns
+            self.turns_waited += 1
+        return self.turns_waited <= WAIT_TURNS
+
+    def handed(self, size: int) -> None:
+        super().handed(size)
+        self.turns_waited = 0
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        cursor = self.cursor
+        if isinstance(state, TransactionalState):
+            refuse_transaction(self, state)
+            return
+        if state is None or isinstance(state, Received):
+            if not settled:
+                return
+            state = self.link.default_outcome
+        elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
+            return  # no outcome: the delivery stays open (session.py)
+        self.held -= len(contexts)
+        if self.large is not None and self.large.context in contexts:
+            self.large.stop()  # it has heard enough
+        if isinstance(state, Accepted):
+            cursor.finish(contexts)
+            self._settled(cursor.finished_bytes)
+            cursor.queue.touch()
+            if not settled:
+                self.parts.turns.gathered.answers.append((self.link, first, last, state))
+            return
+        self._settled(self._size_of(contexts))
+        answer = None if settled else (self.link, first, last, state)
+        if isinstance(state, Rejected):
+            self.parts.settlements.reject(self, contexts, state, answer)
+        elif isinstance(state, Modified):
+            if state.undeliverable_here:
+                cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
+            notes = annotate.notes_added(state.message_annotations)
+            if notes.added:
+                self.parts.settlements.annotate(self, contexts, state, notes, answer)
+                answer = None
+            else:
+                cursor.give_back(contexts, failed=bool(state.delivery_failed))
+        else:
+            cursor.give_back(contexts, failed=False)
+        cursor.queue.touch()
+        if answer is not None and not isinstance(state, Rejected):
+            self.parts.turns.gathered.answers.append(answer)
+        self.check_excluded()
+
+    def all_settled(self) -> None:
+        """Nothing that it rejected or annotated waits in settlements.py any more; what that took is on disk with the
+        next commit."""
+
+    def check_excluded(self) -> None:
+        """Ends the link where more is undeliverable on it than may be."""
+        most = self.parts.config.limits.excluded_max
+        if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
+            text = f"accepted are {most} messages of the queue that are undeliverable on one link"
+            self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
+
+    def gone(self, unsettled: list[Any]) -> None:
+        held = self.held
+        known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
+        self.let_go()
+        self.end_large()
+        self.finish_presettled()
+        self.cursor.release(self)
+        self.parts.returns.give_back_found(
+            self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
+        )
+        self.parts.temporaries.left(self, self.queue)
+
+    def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
+        """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end
+        told, and of `others`. Where that is less, as after a failure, all that is shown is looked through."""
+        shown = self.cursor.shown
+        known = {
+            *unsettled,
+            *self.link.unsettled.values(),
+            *others,
+            *([] if self.large is None else [self.large.context]),
+        }
+        mine = [sequence for sequence in known if sequence in shown and shown[sequence].taker is self]
+        if len(mine) < self.held + held:
+            mine = [sequence for sequence, item in shown.items() if item.taker is self]
+        return mine
+
+    def let_go(self) -> None:
+        """The link holds nothing any more."""
+        self.held = 0
+        self._settled(self.held_bytes)
+        if self.use is not None:
+            self.use.blocked_consumers.pop(self, None)

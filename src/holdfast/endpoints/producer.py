@@ -1,0 +1,286 @@
+"""Clients' producers: into a queue here, or into the transmission queue for another node (CUSTODY, "Producers").
+
+Rules of this file: at a full queue `block` parks what was already under way and gives no credit, `refuse` rejects.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Deliveries, Delivery, Receiver
+from holdfast.amqp.effort import HEAD_BYTES_FREE
+from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.framing import data_starts, fault
+from holdfast.amqp.message import BARE_STARTS, split
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.broker import annotate, entry
+from holdfast.broker.annotate import VIEWED_BYTES
+from holdfast.broker.message_records import record_message
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import Queue
+from holdfast.custody.duplicates import Duplicates
+from holdfast.custody.endings import Endings
+from holdfast.custody.identity import Identities
+from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.resolver import Resolver
+from holdfast.engine.outbox import Outbox
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.disk import Disk
+from holdfast.links.incoming import IncomingParts, Intake, rejection
+from holdfast.peers.peer import Peer
+from holdfast.schema import is_whole_within
+from holdfast.settings import NodeConfig
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+ENTRY_OVERHEAD: Final = 512
+"""Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerParts(IncomingParts):
+    """What clients' producers use beside what all use that bring messages."""
+
+    config: NodeConfig
+    turns: Turns
+    room: Room
+    disk: Disk
+    outbox: Outbox
+    duplicates: Duplicates
+    identities: Identities
+    endings: Endings
+    temporaries: Temporaries
+    resolver: Resolver
+
+
+class ProducerLink(Intake):
+    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
+
+    `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
+    """
+
+    parts: ProducerParts
+
+    may_wait = True
+    """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
+
+    def __init__(
+        self,
+        parts: ProducerParts,
+        peer: Peer,
+        link: Receiver,
+        queue: Queue,
+        *,
+        destination: str | None = None,
+        to: str = "",
+        unknown: str | None = None,
+        producer: Producer | None = None,
+    ) -> None:
+        super().__init__(parts, peer, link)
+        self.queue = queue
+        self.destination = destination
+        self.to = to
+        self.unknown = unknown
+        self.producer = producer
+        self._plain_starts: tuple[bytes, ...] = ()
+        """How a payload begins that has the header of the last plain one, and then its bare message."""
+        self._plain_header = b""
+        self._header_durable = False
+        parts.links.producers_of(queue)[self] = None
+
+    # ------------------------------------------------------------------------------------------------ credit
+
+    def refill(self) -> None:
+        self.take_parked()
+        if not self.parked:
+            limit = self.parts.limits.credit
+            if not self._has_disk():
+                self.stop()
+                return
+            room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
+            if not room and self.queue.memory is not None:
+                self.parts.memory.wait(self)
+            self.top_up(room)
+            return
+        if self.parts.disk.takes_nothing:
+            self.stop()
+        if self.queue.memory is not None:
+            self.parts.memory.wait(self)
+
+    @property
+    def _waits_for_disk(self) -> bool:
+        """Whether a full disk is to this link as a full queue that blocks (docs/adr/0026)."""
+        return self.may_wait and self.queue.config.when_full == "block"
+
+    def _has_disk(self) -> bool:
+        """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
+        disk = self.parts.disk
+        if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
+            return True
+        self.wait_for_room()
+        return False
+
+    def overflow(self, delivery: Delivery) -> None:
+        """Of a full disk a client hears `rejected`: some take `released` for success (docs/adr/0026)."""
+        if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
+            super().overflow(delivery)
+        else:
+            self._answer(delivery, self.parts.disk.refusal)
+
+    def _fits_disk(self, payload: bytes | memoryview) -> bool:
+        return self.parts.room.has(len(payload) + ENTRY_OVERHEAD)
+
+    def detach_with(self, reason: str, condition: str) -> None:
+        """Detaches it with the error: a newer link took its place (CUSTODY, "Producers"), or its queue is gone."""
+        self.link.detach(closed=True, error=Error(Symbol(condition), reason))
+        self.peer.touch()
+        self.link.context = None
+        self.gone()
+
+    def gone(self) -> None:
+        super().gone()
+        self.parts.links.producers_of(self.queue).pop(self, None)
+        self.parts.memory.waiting.pop(self, None)
+        if self.producer is not None and self.producer.holder is self:
+            self.producer.holder = None
+        self.parts.temporaries.left(self, self.queue)
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    def delivered_all(self, run: Deliveries) -> None:
+        """The hot path: what of a run differs in its bare messages alone is taken at once, where it all fits."""
+        parts, queue = self.parts, self.queue
+        payloads = run.payloads
+        taken = 0
+        if not (self.parked or self.producer or self.destination or self.unknown or parts.config.telemetry_messages):
+            if not payloads[0].startswith(self._plain_starts):
+                self._learn(payloads[0])
+            at, starts = len(self._plain_header), self._plain_starts
+            head = entry.plain_head(self._header_durable, parts.clock.wall_ms, run.message_format)
+            values = []
+            length, whole = -1, starts
+            for payload in payloads:
+                if len(payload) != length:
+                    length = len(payload)
+                    whole = data_starts(self._plain_header, length) if starts else ()
+                if not payload.startswith(whole) and (not payload.startswith(starts) or fault(payload, at)):
+                    break
+                # A slice of a large one would be one more copy of it.
+                values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
+            stored_bytes = sum([len(value) for value in values])
+            size = stored_bytes - len(values) * entry.FIXED_BYTES
+            if (
+                values
+                and queue.fits_all(len(values), size)
+                and parts.room.has(stored_bytes + len(values) * ENTRY_OVERHEAD)
+            ):
+                queue.append_all(values, size)
+                taken = len(values)
+                if not run.settled:
+                    parts.turns.gathered.arrived_all(self, run.first_id, taken)
+                parts.links.refills[self] = None
+        if taken < len(payloads):
+            super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
+
+    def _learn(self, payload: bytes) -> None:
+        """Remembers the header before a bare message, if it has nothing that an entry would keep."""
+        self._plain_starts = ()
+        try:
+            sections = split(payload, self.parts.limits.annotation_bytes_max)
+        except RemoteProtocolError:
+            return
+        header = sections.header
+        if sections.annotations[1] or sections.delivery_annotations is not None:
+            return
+        if header is not None and (header.ttl is not None or header.priority != entry.PRIORITY_DEFAULT):
+            return
+        self._plain_header = payload[: sections.bare]
+        self._header_durable = header is not None and header.durable
+        self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        parts = self.parts
+        payload = delivery.payload
+        try:
+            told_max = parts.limits.annotation_bytes_max
+            sections = split(payload, told_max)
+            notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
+            if sections.delivery_annotations is not None and notes.number is None:
+                number: Any = sections.delivery_annotations.get(NUMBER)
+            else:
+                number = notes.number
+        except RemoteProtocolError as error:
+            return self._answer(delivery, rejection(error.condition, error.description))
+        if sections.bare > HEAD_BYTES_FREE:
+            self.peer.amqp.took(sections.bare)
+        producer = self.producer
+        if producer is not None:
+            if not is_whole_within(number, 1, 2**63):
+                text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
+                return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
+            if number in producer.stored:
+                if not delivery.settled:
+                    parts.turns.gathered.arrived(self, delivery.delivery_id)
+                parts.duplicates.suppressed += 1
+                return True
+        size = len(payload) - sections.bare + len(notes.items)
+        if large:
+            size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
+        queue = self.queue
+        if not queue.fits(size):
+            if queue.config.when_full == "block" and self.may_wait:
+                return False
+            text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
+        if queue.config.durable and not self._fits_disk(payload):
+            if self._waits_for_disk or not parts.room.is_known:
+                self.wait_for_room()
+                return False
+            return self._answer(delivery, self.parts.disk.refusal)
+        ranges_max = parts.limits.ranges_max if parts.memory.ranges.room else 1
+        if producer is not None and not producer.admits(number, ranges_max):
+            text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+        header = sections.header
+        bare = memoryview(payload)[sections.bare :]
+        clock = parts.clock
+        if (
+            self.destination is None
+            and not notes.item_count
+            and not large
+            and (header is None or (header.ttl is None and header.priority == 4))
+        ):
+            value = entry.pack_plain(
+                header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
+            )
+        else:
+            identity = None if self.destination is None else parts.identities.next(self.destination)
+            flags = entry.DURABLE if header is not None and header.durable else 0
+            value = entry.pack(
+                flags=flags | entry.BLOB if large else flags,
+                enqueued_ms=clock.wall_ms,
+                bare=bare,
+                priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
+                expires_ms=clock.steady_ms + header.ttl if header is not None and header.ttl is not None else 0,
+                message_format=delivery.message_format or 0,
+                annotation_count=notes.item_count,
+                annotations=notes.items,
+                identity=identity,
+                to=self.to,
+            )
+        sequence = self.keep(value, size)
+        if producer is not None:
+            parts.turns.gathered.keep_producer(producer)
+            producer.stored.add(number)
+        if not delivery.settled:
+            parts.turns.gathered.arrived(self, delivery.delivery_id)
+        if parts.config.telemetry_messages:
+            record_message(parts.outbox, "stored", queue, sequence, value)
+        return True
+
+    def keep(self, value: bytes, size: int) -> int:
+        """Takes the entry into the turn; its sequence."""
+        if self.unknown is not None:
+            return self.parts.endings.dead_letter_unroutable(value, self.to, self.unknown)
+        return self.queue.append(value, size)

@@ -1,0 +1,181 @@
+"""The anonymous terminus: a link without a target address, on which each message's `to` says where it goes (AMQP
+Anonymous Terminus for Message Routing 1.0; CLIENTS 33).
+
+Rules of this file: what is wrong with one message is that message's outcome; the link lives on. A queue that is full
+rejects here even where it blocks its own producers: credit that is withheld, or a message that waits, would hold up
+all other addresses of the link.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
+from holdfast.amqp.message import to_of
+from holdfast.endpoints.attach import QUEUE_EFFORT
+from holdfast.endpoints.link_refusal import Refusal, permit, plain_address
+from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.endpoints.resolver import MANAGEMENT, Place
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
+from holdfast.links.large_receives import Stream
+from holdfast.peers.authorise import SEND
+from holdfast.peers.peer import Peer
+from holdfast.state.catalog import Catalog
+
+ROUTES_MAX: Final = 256
+"""Addresses that one link remembers; the oldest is looked up anew when it comes again."""
+
+
+class Requests(Protocol):
+    """Takes the requests to `$management` that come on a link without an address."""
+
+    def delivered(self, delivery: Delivery) -> None: ...
+    def gone(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelayParts(ProducerParts):
+    """What links without an address use beside what producers do. `requests` makes what takes their requests."""
+
+    catalog: Catalog
+    requests: Callable[[Peer, Receiver], Requests]
+
+
+class Route(ProducerLink):
+    """What a relay takes for one address. It holds no queue: one that is deleted is looked up anew."""
+
+    parts: RelayParts
+
+    may_wait = False
+
+    def __init__(self, relay: "RelayLink", found: Place, address: str) -> None:
+        """`address`: as the node itself writes it."""
+        super().__init__(
+            relay.parts, relay.peer, relay.link, found.queue,
+            destination=found.destination, to=found.to, unknown=found.unknown,
+        )  # fmt: skip
+        self.relay = relay
+        self.address = address
+        self.parts.links.producers_of(self.queue).pop(self)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the address still leads there: the queue is the same, and its node has not left."""
+        parts = self.parts
+        if parts.catalog.queues.get(self.queue.name) is not self.queue:
+            return False
+        return self.destination is None or parts.resolver.knows(self.destination)
+
+    def refill(self) -> None:
+        self.relay.refill()
+
+    def wait_for_room(self) -> None:
+        """Its relay has what it takes, and outlives it."""
+        self.relay.wait_for_room()
+
+
+class RelayLink(Intake):
+    """A client's sender without an address."""
+
+    parts: RelayParts
+
+    def __init__(self, parts: RelayParts, peer: Peer, link: Receiver) -> None:
+        super().__init__(parts, peer, link)
+        self.routes: dict[str, Route] = {}
+        self.requests = parts.requests(peer, link)
+        parts.links.relays[self] = None
+
+    def refill(self) -> None:
+        """Called once a turn while messages come, and when the store says how much room there is."""
+        self.take_parked()
+        if self.parts.disk.takes_nothing:
+            self.stop()
+            self.wait_for_room()
+        elif not self.parked:
+            self.top_up(self.parts.limits.credit)
+
+    def gone(self) -> None:
+        super().gone()
+        self.requests.gone()
+        self.parts.links.relays.pop(self, None)
+        self.routes.clear()
+
+    def begins(self, stream: Stream, head: bytes) -> None:
+        try:
+            address = self._address(head)
+            if address == MANAGEMENT:
+                text = f"{MANAGEMENT}: accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes"
+                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+            stream.address = address
+        except Refusal as error:
+            stream.fail(error.condition, error.description)
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        self.peer.amqp.took(ADDRESSED)
+        try:
+            address = self._address(delivery.payload)
+        except (Refusal, RemoteProtocolError) as error:
+            return self._reject(delivery, error)
+        if address == MANAGEMENT:
+            return self._request(delivery)
+        return self._take_for(address, delivery, large=large)
+
+    def _request(self, delivery: Delivery) -> bool:
+        try:
+            permit(self.parts.resolver.authoriser, self.peer, SEND, MANAGEMENT)
+        except Refusal as error:
+            return self._reject(delivery, error)
+        self.requests.delivered(delivery)
+        return True
+
+    def take_whole(self, stream: Stream) -> bool:
+        assert stream.address is not None
+        return self._take_for(stream.address, stream.delivery(), large=True)
+
+    def _take_for(self, address: str, delivery: Delivery, *, large: bool) -> bool:
+        try:
+            return self._route(address).take(delivery, large=large)
+        except (Refusal, RemoteProtocolError) as error:
+            return self._reject(delivery, error)
+
+    def _reject(self, delivery: Delivery, error: Refusal | RemoteProtocolError) -> bool:
+        self.peer.amqp.took(REFUSED)
+        outcome = rejection(error.condition, error.description)
+        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
+        return True
+
+    def _address(self, payload: bytes) -> str:
+        """Where the message says it goes."""
+        bytes_max = self.parts.limits.annotation_bytes_max
+        address = plain_address(to_of(payload, bytes_max))
+        if not isinstance(address, str):
+            text = "a message on a link without a target address: accepted is one whose properties hold `to`"
+            raise Refusal(conditions.PRECONDITION_FAILED, text)
+        return str(address)
+
+    def _route(self, address: str) -> Route:
+        """Where that address leads; Refusal as for an attach to it. Whether its user may send there is asked for each
+        message: what a user may do can change while the link is there."""
+        routes, resolver = self.routes, self.parts.resolver
+        route = routes.get(address)
+        if route is not None and route.is_valid:
+            permit(resolver.authoriser, self.peer, SEND, route.address)
+            return route
+        amqp = self.peer.amqp
+        amqp.took(LOOKED_UP)
+        queues = self.parts.catalog.next_queue_id
+        meant = resolver.target_of(address)
+        route = Route(self, resolver.resolve(self.peer, SEND, meant), str(meant))
+        if self.parts.catalog.next_queue_id != queues:
+            amqp.took(MADE)
+            amqp.burden(QUEUE_EFFORT, self.parts.clock.now)
+        routes.pop(address, None)
+        if route.unknown is not None:  # looked up anew each time: it may be known by then
+            return route
+        if len(routes) >= ROUTES_MAX:
+            del routes[next(iter(routes))]
+        routes[address] = route
+        return route

@@ -1,0 +1,403 @@
+"""Who may resume a link: what is kept of links that ended, for whom, how long (AMQP 1.0 §2.6.5, §2.6.13, §3.5).
+
+Rules of this file: a link is known by who is behind it, its name and its direction. Nothing is kept that was not
+asked for: a consumer's deliveries stay locked where its source says so (expiry-policy `never`, or a timeout), a
+producer's tags are remembered where its target says so and it tells how it counts them (TAG_OFFSET). An
+attach without an unsettled map ends what was kept at once: who cannot resume does not wait. ADR 0012.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.extensions import TAG_OFFSET
+from holdfast.amqp.performatives import UINT_MAX, Source, Target
+from holdfast.amqp.resuming import Act, compare
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.records import pack_link, unpack_link
+from holdfast.broker.tags import TagRing
+from holdfast.broker.work import Work
+from holdfast.custody.returns import Returns
+from holdfast.endpoints.consumer import ConsumerParts
+from holdfast.endpoints.producer import ProducerParts
+from holdfast.endpoints.resumable import (
+    RECORD_BYTES,
+    REJECTED_BYTES,
+    REJECTED_MAX,
+    Incoming,
+    Outgoing,
+    ResumableConsumer,
+    ResumableProducer,
+    Suspendable,
+)
+from holdfast.endpoints.settlements import Settlements
+from holdfast.engine.clock import Clock
+from holdfast.peers.connections import Connections
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer import Peer
+from holdfast.settings import Limits
+from holdfast.state.turns import Arrivals, Turns
+
+KEY_BYTES_MAX: Final = 380
+"""A link's key: what a key of the store's small tables holds (engine/port.py), with its kind; longer ones hashed."""
+
+ROW_KIND: Final = b"l"
+"""The kind of a durable producer link's row in the table `custody`."""
+
+UNSETTLED_STATE: Final = 2
+"""terminus-durability (§3.5.5)."""
+
+
+class Resumption:
+    """The links of a node that may be resumed. Times are the core's `now`, in seconds."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Clock,
+        turns: Turns,
+        work: Work[Queue],
+        connections: Connections,
+        links: LinkTables,
+        memory: Memory,
+        settlements: Settlements,
+        returns: Returns,
+        producer_parts: ProducerParts,
+        consumer_parts: ConsumerParts,
+        rows: Mapping[bytes, bytes],
+        *,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """`rows`: of durable producer links, by key, as the store has them. `is_stopping`: whether the node ends."""
+        self._limits = limits
+        self._clock = clock
+        self._turns = turns
+        self._work = work
+        self._connections = connections
+        self._memory = memory
+        self._settlements = settlements
+        self._returns = returns
+        self._producer_parts = producer_parts
+        self._consumer_parts = consumer_parts
+        self.is_stopping = is_stopping
+        links.serve_in("resumable", lambda: [record.holder for record in self.incoming.values()])
+        self.incoming: dict[bytes, Incoming] = {}
+        self.outgoing: dict[bytes, Outgoing] = {}
+        self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
+        """The same of each cursor that has any: there may be thousands of others."""
+        self.going_on: dict[Queue, dict[ResumableConsumer, None]] = {}
+        """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
+        self.due: list[tuple[float, int, Suspendable]] = []
+        self._given = 0
+        for key, row in rows.items():
+            self._load(key, row)
+
+    # ------------------------------------------------------------------------------------------------ attach
+
+    def reattached(self, peer: Peer, link: Receiver | Sender) -> None:
+        """An attach came. An older link of its name that may be resumed is over, whether we know of its loss or not;
+        an attach without a map ends what was kept, at once.
+        """
+        attach = link.remote_attach
+        key = _key(peer, link)
+        incoming, outgoing = self.incoming.get(key), self.outgoing.get(key)
+        if outgoing is not None and outgoing.taker is not None and outgoing.until is None:
+            outgoing.taker.fenced = True
+            text = f"link {link.name!r} is attached on a newer connection"
+            outgoing.taker.detach_with(text, conditions.STOLEN)
+        if attach is None or attach.unsettled is not None:
+            return
+        if incoming is not None and incoming.holder is None:
+            self._forget(incoming)
+        if outgoing is not None:
+            self._forget(outgoing)
+
+    def producer(
+        self, peer: Peer, link: Receiver, queue: Queue, *, target: Target, destination: str | None, to: str
+    ) -> bool:
+        """Answers the attach of a producer's link whose tags are to be remembered; False where it is another."""
+        attach = link.remote_attach
+        assert attach is not None
+        offset = (attach.properties or {}).get(TAG_OFFSET)
+        key = _key(peer, link)
+        record = self.incoming.get(key)
+        hold_s = self._hold_s(target, record)
+        asked = attach.unsettled
+        if record is not None and record.holder is not None:
+            older, record.holder = record.holder, None
+            older.detach_with(f"link {link.name!r} is resumed on a newer one", conditions.STOLEN)
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= UINT_MAX or not hold_s:
+            if record is not None:
+                self._forget(record)
+            return False
+        resumed = asked is not None and record is not None and record.target == str(target.address)
+        if record is None or not resumed:
+            if record is not None:
+                self._forget(record)
+            tags = TagRing(self._limits.resume_tags_max)
+            record = self.incoming[key] = Incoming(key, hold_s, target=str(target.address), durable=False, tags=tags)
+            self.count(record)
+        record.hold_s, record.until = hold_s, None
+        record.durable = target.durable == UNSETTLED_STATE and queue.config.durable
+        producer = ResumableProducer(
+            self._producer_parts,
+            peer,
+            link,
+            queue,
+            record,
+            self,
+            tag_offset=int(offset),
+            destination=destination,
+            to=to,
+        )
+        record.holder = link.context = producer
+        granted = replace(target, durable=UNSETTLED_STATE if record.durable else 0)
+        if target.timeout:
+            granted.timeout = int(hold_s)
+
+        def answer() -> None:
+            """What an older link had brought is on disk or refused: now the tags are the truth."""
+            if link.detached or record.holder is not producer:
+                peer.refuse_detached(link)
+                return
+            if resumed and asked is not None:
+                producer.told = record.unsettled(asked)
+            link.accept(target=granted, unsettled=producer.told)
+            producer.refill()
+            peer.touch()
+
+        self._turns.gathered.then.append(answer)
+        return True
+
+    def consumer(self, peer: Peer, link: Sender, cursor: Cursor, asked: Source, echoed: Source) -> bool:
+        """Answers a consumer's attach, resuming where it can; False where nothing of it is to be held.
+
+        `echoed` is the source as it is applied.
+        """
+        attach = link.remote_attach
+        assert attach is not None
+        key = _key(peer, link)
+        record = self.outgoing.get(key)
+        hold_s = self._hold_s(asked, record)
+        theirs = attach.unsettled
+        if record is not None and (theirs is None or record.cursor is not cursor):
+            self._forget(record)
+            record = None
+        if cursor.name:  # a subscription has one reader: what another left behind is this one's
+            for other in list(self.by_cursor.get(cursor, ())):
+                if other is not record:
+                    self._forget(other)
+        if record is None and not hold_s:
+            return False
+        resumed = record is not None
+        if record is None:
+            record = self.outgoing[key] = Outgoing(key, hold_s, cursor=cursor)
+            self.by_cursor.setdefault(cursor, {})[record] = None
+            self.count(record)
+        record.hold_s, record.until = hold_s, None
+        steps = []
+        if resumed and theirs is not None:
+            mine = dict.fromkeys(record.held)
+            steps = compare(role=False, mine=mine, theirs=theirs, incomplete=attach.incomplete_unsettled)
+        link.use_tags(link.session.tag_offset(record.next_tag))
+        link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self)
+        consumer.take_over(steps)
+        self.count(record)
+        unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
+        granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
+
+        def answer() -> None:
+            """What the outcomes of the peer's map do is on disk."""
+            if link.detached or link.context is not consumer:
+                peer.refuse_detached(link)
+                return
+            link.accept(source=granted, unsettled=unsettled)
+            consumer.credited()  # by a flow that came with the attach
+            peer.touch()
+
+        if resumed:
+            consumer.answer_later(answer)
+        else:
+            answer()
+        return True
+
+    def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:
+        """Seconds that the link is kept after its end, as its terminus asks; 0 also where no more can be kept."""
+        limits = self._limits
+        if record is None and (
+            len(self.incoming) + len(self.outgoing) >= limits.resume_links_max
+            or not self._memory.resumable.fits(RECORD_BYTES)
+        ):
+            return 0.0
+        if str(terminus.expiry_policy) == "never":
+            return limits.resume_s_max
+        return min(float(terminus.timeout), limits.resume_s_max)
+
+    def go_on(self, queue: Queue) -> None:
+        """What consumers of the queue held is sent again, before anything new to them and within the bounds of a turn;
+        half of one is left to who reads the queue beside them."""
+        waiting, work = self.going_on[queue], self._work
+        most = work.offered_count + work.offered_count_max // 2
+        while waiting and work.offered_count < most and not work.is_used_up:
+            consumer = next(iter(waiting))
+            del waiting[consumer]
+            if consumer in consumer.cursor.takers:  # else a failure cut its end short
+                consumer.resume()
+        if waiting:
+            queue.touch()
+        elif self.going_on.get(queue) is waiting:
+            del self.going_on[queue]
+
+    def goes_no_further(self, consumer: ResumableConsumer) -> None:
+        """Its link is over: nothing more of it is sent or applied, and an attach that waits is answered."""
+        consumer.steps.clear()
+        consumer.outcomes_due.clear()
+        consumer.answer_now()
+        waiting = self.going_on.get(consumer.queue)
+        if waiting is not None:
+            waiting.pop(consumer, None)
+            if not waiting:
+                del self.going_on[consumer.queue]
+
+    # ------------------------------------------------------------------------------------------------ ends
+
+    def ended(self, record: Suspendable, *, closed: bool) -> None:
+        """The link of the record is over; it is kept its time, unless it was closed."""
+        if closed or not record.hold_s:
+            self._forget(record)
+            return
+        self.count(record)
+        record.until = self._clock.now + record.hold_s
+        self._given += 1
+        heappush(self.due, (record.until, self._given, record))
+        if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
+            self.due[:] = [item for item in self.due if item[2].until == item[0]]
+            heapify(self.due)
+
+    def count(self, record: Suspendable) -> None:
+        """Brings the account of memory up to date."""
+        held = 0 if record.over else record.held_bytes
+        self._memory.resumable.recount(record.counted_bytes, held)
+        record.counted_bytes = held
+
+    def rejected(self, record: Incoming, tag: bytes, state: object) -> None:
+        """The delivery was rejected, which its sender may ask for when it resumes: kept while there is room."""
+        known = record.rejected
+        if record.over:
+            return
+        if tag not in known and (len(known) >= REJECTED_MAX or not self._memory.rejected.charge(REJECTED_BYTES)):
+            if not known:
+                return
+            del known[next(iter(known))]
+        known[tag] = state
+
+    def _forget(self, record: Suspendable) -> None:
+        record.until = None
+        record.over = True
+        self.count(record)
+        if isinstance(record, Incoming):
+            record.gone = True
+            self._memory.rejected.refund(len(record.rejected) * REJECTED_BYTES)
+            record.rejected.clear()
+            if self.incoming.get(record.key) is record:
+                del self.incoming[record.key]
+            if record.has_row:
+                row = ("custody", ROW_KIND + record.key)
+                self._work.batch.puts.pop(row, None)
+                self._work.batch.deletes.append(row)
+        elif isinstance(record, Outgoing):
+            if self.outgoing.get(record.key) is record:
+                del self.outgoing[record.key]
+            mine = self.by_cursor.get(record.cursor, {})
+            mine.pop(record, None)
+            if not mine:
+                self.by_cursor.pop(record.cursor, None)
+            record.uncount()
+            if record.taker is not None and record.held:
+                returns = self._returns
+                returns.give_back(record.taker, record.cursor, [*record.held.values()], failed=True)
+            record.taker = None
+
+    def recover(self) -> None:
+        """After a failure was contained: what a connection that is gone left attached is over."""
+        connections = self._connections
+        for incoming in list(self.incoming.values()):
+            holder = incoming.holder
+            if holder is not None and connections.get(holder.peer.number) is not holder.peer:
+                incoming.holder = None
+                self.ended(incoming, closed=False)
+        for outgoing in list(self.outgoing.values()):
+            taker = outgoing.taker
+            if outgoing.until is None and (taker is None or connections.get(taker.peer.number) is not taker.peer):
+                self._forget(outgoing)
+
+    def release(self, queue: Queue, cursor: Cursor | None = None) -> None:
+        """Somebody wants the queue, or one of its cursors, to himself: what lost consumers left behind goes back."""
+        for item in queue.cursors if cursor is None else (cursor,):
+            for record in list(self.by_cursor.get(item, ())):
+                if record.until is not None:
+                    self._forget(record)
+
+    def next_deadline(self) -> float | None:
+        return self.due[0][0] if self.due else None
+
+    def tick(self, now: float) -> None:
+        """Forgets what was not resumed in its time."""
+        while self.due and self.due[0][0] <= now:
+            at, _, record = heappop(self.due)
+            if record.until == at:
+                self._forget(record)
+
+    def forget_oldest(self) -> bool:
+        """Memory is used up: forgets the link that has waited longest to be resumed; False where none waits."""
+        while self.due:
+            at, _, record = heappop(self.due)
+            if record.until == at:
+                self._forget(record)
+                return True
+        return False
+
+    def stop(self) -> None:
+        """The node ends: what consumers left behind goes back, that it counts as shown."""
+        self._settlements.stop()
+        for record in list(self.outgoing.values()):
+            if record.until is not None:
+                self._forget(record)
+        self._returns.stop()
+
+    # ------------------------------------------------------------------------------------------------ the store
+
+    def store_tags(self, arrivals: Mapping[Arrivals, list[int]]) -> None:
+        """Writes the tags of durable links with the batch that stores what arrived on them."""
+        for link, deliveries in arrivals.items():
+            if not isinstance(link, ResumableProducer) or not link.record.durable or link.record.gone:
+                continue
+            record = link.record
+            tags = record.tags.copy()
+            link.note(tags, deliveries)
+            record.has_row = True
+            row = pack_link(record.hold_s, record.target, tags)
+            self._work.batch.puts["custody", ROW_KIND + record.key] = row
+
+    def _load(self, key: bytes, row: bytes) -> None:
+        """A durable link of the node's earlier life: suspended from now on."""
+        limits = self._limits
+        hold_s, target, tags = unpack_link(row, limits.resume_tags_max)
+        record = Incoming(key, min(hold_s, limits.resume_s_max), target=target, durable=True, tags=tags)
+        record.has_row = True
+        self.incoming[key] = record
+        self.ended(record, closed=False)
+
+
+def _key(peer: Peer, link: Receiver | Sender) -> bytes:
+    opened: Any = peer.amqp.remote_open
+    user = peer.amqp.authenticated_user or ""
+    direction = "in" if link.role else "out"
+    key = f"{direction}\0{user}\0{opened.container_id}\0{link.name}".encode()
+    return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()

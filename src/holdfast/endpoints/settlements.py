@@ -1,0 +1,344 @@
+"""Outcomes of consumers that take work for each message: what they reject goes to the dead letters, what they annotate
+is put anew and goes back; a bounded share with each turn, and with each batch.
+
+Rules of this file: what waits here is in no consumer's hands, whatever becomes of the link; of one link it ends in the
+order in which it was told; a receiver that settles second is answered once all of its disposition is on disk. Who
+tells a great deal holds up nobody else: connections share each batch by bytes, and their consumers take turns. What
+fails on its way is tried once more; then it is offered anew, so that it holds up nobody either.
+"""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from sys import getsizeof
+from typing import Any, Final, Protocol
+
+from holdfast.accounts import Account
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.performatives import Error, Modified, Rejected
+from holdfast.amqp.types import Symbol
+from holdfast.amqp.weight import weight
+from holdfast.broker import annotate
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.taker import Shown
+from holdfast.custody.endings import REASON_CHARACTERS_MAX, Ended, Endings
+from holdfast.peers.peer import Peer
+from holdfast.peers.use import Use
+from holdfast.settings import Limits
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+from holdfast.units import KIB, MIB
+
+SETTLED_BYTES_MAX: Final = 4 * MIB
+"""Of what was rejected or put anew, in one batch, and one message more; as much is read in one step. A quarter of
+`unstored_bytes_max`, where that is less: what is put anew counts there."""
+
+BESIDE_BYTES: Final = 2_112
+"""What each counts beside its own bytes, so that their number is bounded too: to less than the dead letters at their
+bound drop in a turn (RECLAIM_COUNT), else a flood would have them grow as long as it lasts."""
+
+EFFORT_A_TURN: Final = 6_000
+"""Of all connections together, and one message more: in the unit of amqp/effort.py, about a microsecond."""
+
+MESSAGE_EFFORT: Final = 40
+EFFORT_BYTES: Final = 512
+EFFORT_NOTE_BYTES: Final = 16
+"""Of these a message takes the first, one for so many bytes that are copied, and one for so many of its annotations,
+which may have to be decoded."""
+
+CONDITION_CHARACTERS_MAX: Final = 100
+"""Of an error's condition in an answer that is made shorter."""
+
+NOTES_ANSWERED_MAX: Final = 1_024
+"""Bytes of annotations, encoded, that an answer repeats; with more it says none."""
+
+SHARE_BYTES: Final = 64 * KIB
+"""What a connection's consumers may end before the next one's turn. Who goes beyond, by one message, waits for as many
+turns as that was shares."""
+
+SETTLEMENT_BYTES: Final = 512
+ROW_BYTES: Final = 128
+"""What a disposition that waits holds in memory beside its words, and each of its messages, about."""
+
+WAITING_MAX: Final = 65_536
+"""Messages that wait of one user's consumers of a cursor. With so many they get no more there, else what waits would
+grow with each link that comes to reject and goes; one disposition may go beyond."""
+
+Answer = tuple[Sender, int, int, object] | None
+
+
+class Settles(Protocol):
+    """The consumer's link on which outcomes came; it may be gone. `settling`: how many of its messages wait here."""
+
+    peer: Peer
+    link: Any
+    cursor: Cursor
+    queue: Queue
+    use: Use | None
+    settling: int
+
+    def all_settled(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Settlement:
+    """What is left of one disposition. `answer`: what the link is told at the end; `words_bytes`: what is held of the
+    peer's own words."""
+
+    link: Settles
+    answer: Answer
+    words_bytes: int
+    sequences: deque[int] = field(default_factory=deque)
+    counted_bytes: int = 0
+    """What is counted of it beside its messages."""
+    failed: int | None = None
+    """The sequence that failed on its way."""
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.link.cursor
+
+    def settle(self, endings: Endings, sequence: int) -> Ended:
+        """Does with one of them what the disposition says; from then on it is not in the hands of this."""
+        raise AssertionError("a disposition is a rejection or an annotation")
+
+    def over(self) -> None:
+        """Nothing is left of it."""
+
+
+@dataclass(eq=False, slots=True)
+class Rejection(Settlement):
+    """Rejected: dead letters, with that reason."""
+
+    reason: str = "rejected"
+
+    def settle(self, endings: Endings, sequence: int) -> Ended:
+        return endings.end_rejected(self.cursor, sequence, self.reason)
+
+
+@dataclass(eq=False, slots=True)
+class Annotation(Settlement):
+    """Modified, with annotations that are stored: given back with these."""
+
+    notes: annotate.Notes = annotate.NO_NOTES
+    delivery_failed: bool = False
+    left_out: int = 0
+    why: str = ""
+    """Why the annotations of so many messages were left out."""
+
+    def settle(self, endings: Endings, sequence: int) -> Ended:
+        ended, why = endings.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
+        if why:
+            self.left_out += 1
+            self.why = why
+        self.cursor.give_back([sequence], failed=self.delivery_failed)
+        return ended
+
+    def over(self) -> None:
+        if self.left_out:
+            text = f"its annotations of {self.left_out} messages are left out: {self.why}"
+            self.link.peer.log("WARNING", text)
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """What waits of one connection, which may be gone: by link, the one whose turn it is first.
+
+    `left_bytes`: what is left of its shares; below nothing it waits.
+    """
+
+    left_bytes: int = 0
+    links: OrderedDict[Settles, deque[Settlement]] = field(default_factory=OrderedDict)
+
+
+class Settlements:
+    """Does what such outcomes say, connections by turns."""
+
+    def __init__(self, limits: Limits, catalog: Catalog, turns: Turns, endings: Endings, account: Account) -> None:
+        """`account` bounds what waits here, with the peers' own words."""
+        self._limits = limits
+        self._catalog = catalog
+        self._turns = turns
+        self._endings = endings
+        self.waiting: dict[Settlement, None] = {}
+        self.counts: dict[tuple[Cursor, Use | None], int] = {}
+        """How many messages wait, by cursor and by whose consumers told of them."""
+        self.account = account
+        self.crowded: dict[Use, None] = {}
+        """Whose consumers get nothing until less waits: of theirs something did when `account` was full."""
+        self._lanes: OrderedDict[Peer, Lane] = OrderedDict()
+        """The one whose turn it is first."""
+        self._effort_left = EFFORT_A_TURN
+
+    def reject(
+        self,
+        link: Settles,
+        sequences: list[int],
+        state: Rejected,
+        answer: tuple[Sender, int, int, object] | None,
+    ) -> None:
+        """Takes the entries out of their consumer's hands, and ends as many as may go with this turn."""
+        said = state.error
+        reason = "rejected"
+        if said is not None:
+            words = f"rejected: {said.condition} {said.description or ''}".strip()
+            if answer is not None and (said.info or len(words) > REASON_CHARACTERS_MAX):
+                answer = (*answer[:3], _shortened(said))
+            reason = words[:REASON_CHARACTERS_MAX]
+        words_bytes = getsizeof(reason) * (1 if answer is None else 2)
+        self._add(Rejection(link, answer, words_bytes, reason=reason), sequences)
+
+    def annotate(
+        self, link: Settles, sequences: list[int], state: Modified, notes: annotate.Notes, answer: Answer
+    ) -> None:
+        """As `reject`; they are put anew with `notes`, and go back."""
+        words_bytes = weight(notes.added)
+        if answer is not None and len(notes.items) > NOTES_ANSWERED_MAX:
+            answer = (*answer[:3], Modified(state.delivery_failed, state.undeliverable_here))
+        failed = bool(state.delivery_failed)
+        self._add(Annotation(link, answer, words_bytes, notes=notes, delivery_failed=failed), sequences)
+
+    def _add(self, settlement: Settlement, sequences: list[int]) -> None:
+        link = settlement.link
+        shown, key = link.cursor.shown, (link.cursor, link.use)
+        taken = {sequence: Shown(settlement, shown[sequence].size) for sequence in sequences if sequence in shown}
+        settlement.sequences.extend(taken)
+        settlement.counted_bytes = SETTLEMENT_BYTES + settlement.words_bytes
+        lane = self._lanes.get(link.peer) or Lane()
+        self.account.add(settlement.counted_bytes + ROW_BYTES * len(taken))
+        shown.update(taken)  # from here on nothing is called that could fail
+        self.waiting[settlement] = None
+        self._lanes[link.peer] = lane
+        lane.links.setdefault(link, deque()).append(settlement)
+        link.settling += len(taken)
+        self.counts[key] = self.counts.get(key, 0) + len(taken)
+        if link.use is not None and self.account.held >= self.account.held_max:
+            link.use.crowded = True
+            self.crowded[link.use] = None
+        if len(self.waiting) == 1:
+            self.step()
+
+    def begin_turn(self) -> None:
+        """Gives the turn its share."""
+        self._effort_left = EFFORT_A_TURN
+
+    def step(self) -> None:
+        """What the turn and its batch still take."""
+        try:
+            self._step()
+        finally:
+            if self.crowded and self.account.held <= self.account.held_max - self.account.held_max // 8:
+                for use in self.crowded:
+                    use.crowded = False
+                    use.settled(0)
+                self.crowded.clear()
+
+    def _step(self) -> None:
+        left_bytes = SETTLED_BYTES_MAX
+        while self.waiting and left_bytes > 0 and self._has_room():
+            peer, lane = next(iter(self._lanes.items()))
+            self._lanes.move_to_end(peer)
+            lane.left_bytes += SHARE_BYTES
+            while lane.links and lane.left_bytes > 0 and left_bytes > 0 and self._has_room():
+                link, settlements = next(iter(lane.links.items()))
+                lane.links.move_to_end(link)
+                size = self._settle_one(settlements[0])
+                lane.left_bytes -= size
+                left_bytes -= size
+                if not settlements[0].sequences:
+                    self._over(settlements[0])
+
+    def is_crowded(self, link: Settles) -> bool:
+        """Whether so much waits of that link's user and cursor that it gets no more."""
+        return self.counts.get((link.cursor, link.use), 0) >= WAITING_MAX
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next turn does more of it, though a commit is under way."""
+        return bool(self.waiting) and self._batch_has_room()
+
+    def _has_room(self) -> bool:
+        return self._effort_left > 0 and self._batch_has_room()
+
+    def _batch_has_room(self) -> bool:
+        most = min(SETTLED_BYTES_MAX, self._limits.unstored_bytes_max // 4)
+        return self._turns.gathered.settled_bytes < most
+
+    def _settle_one(self, settlement: Settlement) -> int:
+        """Ends the next that it has, if any is left; what that counts."""
+        link, cursor, sequences = settlement.link, settlement.cursor, settlement.sequences
+        key = cursor, link.use
+        if not self._catalog.has_cursor(cursor):  # deleted, with all that was in it
+            self.account.refund(ROW_BYTES * len(sequences))
+            link.settling -= len(sequences)
+            self.counts[key] -= len(sequences)
+            sequences.clear()
+        size = 0
+        while sequences and not size:
+            sequence = sequences[0]
+            shown = cursor.shown.get(sequence)
+            if shown is not None and shown.taker is settlement:
+                size = self._settle_entry(settlement, sequence)
+            self.account.refund(ROW_BYTES)
+            del sequences[0]
+            link.settling -= 1
+            self.counts[key] -= 1
+        return size
+
+    def _settle_entry(self, settlement: Settlement, sequence: int) -> int:
+        cursor = settlement.cursor
+        try:
+            ended = settlement.settle(self._endings, sequence)
+        except Exception:
+            if settlement.failed == sequence:
+                cursor.give_back([sequence], failed=True)
+            settlement.failed = sequence
+            raise
+        size = ended.read_bytes + BESIDE_BYTES
+        effort = MESSAGE_EFFORT + ended.read_bytes // EFFORT_BYTES + ended.note_bytes // EFFORT_NOTE_BYTES
+        self._effort_left -= effort
+        if ended.in_batch:
+            self._turns.gathered.settled_bytes += size
+        return size
+
+    def _over(self, settlement: Settlement) -> None:
+        """Nothing is left of it."""
+        link, cursor = settlement.link, settlement.cursor
+        if self._catalog.has_cursor(cursor):
+            cursor.queue.touch()
+        settlement.over()
+        lane = self._lanes[link.peer]
+        self.account.refund(settlement.counted_bytes)
+        lane.links[link].popleft()  # from here on nothing is called that could fail
+        if not lane.links[link]:
+            del lane.links[link]
+        if not lane.links:
+            del self._lanes[link.peer]
+        if not self.counts[cursor, link.use]:
+            del self.counts[cursor, link.use]
+        del self.waiting[settlement]
+        if settlement.answer is not None:
+            self._turns.gathered.answers.append(settlement.answer)
+        if not link.settling:
+            link.all_settled()
+
+    def stop(self) -> None:
+        """The node stops: what waits is back in its place, and is given out again later."""
+        for settlement in self.waiting:
+            if self._catalog.has_cursor(settlement.cursor):
+                settlement.cursor.give_back(list(settlement.sequences), failed=True)
+        self.waiting.clear()
+        self._lanes.clear()
+        self.counts.clear()
+        self.account.hold(0)
+
+    @property
+    def held_bytes(self) -> int:
+        """What `account` counts."""
+        return sum(item.counted_bytes + ROW_BYTES * len(item.sequences) for item in self.waiting)
+
+
+def _shortened(said: Error) -> Rejected:
+    """What a receiver that settles second hears again, which waits until all is on disk: no more than is kept."""
+    condition = Symbol(said.condition[:CONDITION_CHARACTERS_MAX])
+    return Rejected(Error(condition, (said.description or "")[: REASON_CHARACTERS_MAX - CONDITION_CHARACTERS_MAX]))

@@ -1,0 +1,94 @@
+"""How much a node logs: lines of one cause are bounded in rate, and those left out are counted.
+
+Rules of this file: every line of the core passes here; some callers are rarer. A cause is a place in the code and whom
+or what the line is about: a configured neighbour or user, the place of a failure, or the address of a stranger, of
+which there are at most STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
+"""
+
+import sys
+from types import FrameType
+from typing import Final
+
+from holdfast.engine import events
+from holdfast.engine.clock import Clock
+from holdfast.engine.outbox import Outbox
+
+LINE_CHARACTERS_MAX: Final = 1_000
+"""Of one line: words of peers may be in it."""
+
+CAUSES_MAX: Final = 10_000
+"""Remembered at once; the oldest is forgotten, and may have its lines again."""
+
+STRANGERS_MAX: Final = 100
+"""Addresses with lines of their own; further ones share theirs."""
+
+QUIET_S: Final = 60.0
+"""After so long without a line an address makes room for another: its causes have all their lines again."""
+
+OTHERS: Final = "other addresses"
+
+
+class Cause:
+    """`left`: lines that may be written now; `left_out`: lines suppressed since the last one written."""
+
+    __slots__ = ("at", "left", "left_out")
+
+    def __init__(self, left: float, at: float) -> None:
+        self.left = left
+        self.at = at
+        self.left_out = 0
+
+
+class Log:
+    """Limits the rate of log lines, cause by cause, and counts those left out."""
+
+    def __init__(self, clock: Clock, outbox: Outbox, lines_per_minute: float) -> None:
+        self._clock = clock
+        self._outbox = outbox
+        self._most = float(lines_per_minute)
+        self.causes: dict[tuple[str, int, str, str], Cause] = {}
+        self.left_out_total = 0
+        self.strangers: dict[str, float] = {}
+        """Addresses with lines of their own, the one that was quiet for longest first, and when each had its last."""
+
+    def of_stranger(self, address: str) -> str:
+        """Whom a line is about: the address, or OTHERS where there are too many."""
+        now, strangers = self._clock.now, self.strangers
+        if strangers.pop(address, None) is None and len(strangers) >= STRANGERS_MAX:
+            quiet = next(iter(strangers))
+            if now - strangers[quiet] < QUIET_S:
+                return OTHERS
+            del strangers[quiet]
+        strangers[address] = now
+        return f"address {address}"
+
+    def write(self, level: str, text: str, *, about: str = "") -> None:
+        """Logs `text` unless lines of its cause are over the rate. A cause is the place of the call, and `about`: what
+        is configured."""
+        self.write_for(sys._getframe(1), level, about, text)
+
+    def write_for(self, caller: FrameType, level: str, about: str, text: str) -> None:
+        """As `write`; `caller` is the frame that logged it."""
+        line = self._bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
+        if line is not None:
+            self._outbox.put(events.Log(level=level, text=line))
+
+    def _bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
+        """The line to write, with the number of lines left out before it; None where it is left out itself."""
+        now, most = self._clock.now, self._most
+        if len(self.causes) > CAUSES_MAX:
+            del self.causes[next(iter(self.causes))]
+        cause = self.causes.setdefault((*place, level, about), Cause(most, now))
+        cause.left = min(most, cause.left + (now - cause.at) * most / 60)
+        cause.at = now
+        if cause.left < 1:
+            cause.left_out += 1
+            self.left_out_total += 1
+            return None
+        cause.left -= 1
+        if len(text) > LINE_CHARACTERS_MAX:
+            text = f"{text[:LINE_CHARACTERS_MAX]}…"
+        if cause.left_out:
+            text += f" ({cause.left_out} lines like this one were left out before it)"
+            cause.left_out = 0
+        return text

@@ -1,0 +1,91 @@
+"""What the broker asks of a store (one batch a turn, entries read back by sequence) and of a queue's configuration.
+
+Rules of this file: types only; `storage/port.py` adds what a driver needs. A store knows bytes and order; what
+keys and values mean belongs to `broker/` alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs", "losses")
+"""The small tables. Keys of 1 to 400 bytes; values of at most 1 MiB."""
+
+PIECE_BYTES: Final = 65_520
+"""A blob is cut into pieces of so many bytes, of which the last may be shorter: sixteen pages of 4 KiB less the
+header that a store puts before them."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one turn of the loop writes. Applied in this order: deletes, puts, retires, drops, appends, pieces.
+
+    `appends`: (queue id, sequence, value); values of any size, the store chunks what is large.
+    `retires`: (queue id, sequence); retiring what is not there is no error.
+    `puts`, `deletes`: (table, key[, value]); the last put of a key wins.
+    `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value (broker/blob.py).
+    `drops`: (blob, first, end): the pieces with first <= index < end go; dropping what is not there is no error. A
+    drop costs the store time for each piece: who drops says how many at once.
+    `bytes_appended`: of appends and pieces, as their makers count them.
+    """
+
+    appends: list[tuple[int, int, bytes]] = field(default_factory=list)
+    retires: list[tuple[int, int]] = field(default_factory=list)
+    puts: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    deletes: list[tuple[str, bytes]] = field(default_factory=list)
+    pieces: list[tuple[int, int, bytes]] = field(default_factory=list)
+    drops: list[tuple[int, int, int]] = field(default_factory=list)
+    bytes_appended: int = 0
+    mint: UUID | None = None
+    """Who the store is from this batch on: drawn by `Store.draw_uuid`, stored with all else in it or not at all."""
+
+    def __bool__(self) -> bool:
+        changes = self.appends or self.retires or self.puts or self.deletes or self.pieces or self.drops
+        return bool(changes or self.mint)
+
+
+Rows = Mapping[tuple[str, bytes], bytes]
+"""Rows of the small tables, by (table, key)."""
+
+
+class Space(NamedTuple):
+    """What a store has of its disk, in bytes: what its file takes there, may take at the most, and what the file system
+    would still give."""
+
+    file_bytes: int
+    bytes_max: int
+    free_bytes: int
+
+
+class EntryReader(Protocol):
+    """Read side, called on the loop's thread; no read transaction outlives the call."""
+
+    def read(self, queue_id: int, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        """Entries of `queue_id` with sequence >= `first`, ascending, as (sequence, value).
+
+        At least one where there is one, then as many as fit both bounds.
+        """
+
+    def get(self, queue_id: int, sequence: int) -> bytes | None:
+        """One entry's value, or None."""
+
+    def piece(self, blob: int, index: int) -> bytes | None:
+        """One piece of a blob, or None."""
+
+
+class Settings(Protocol):
+    """What a queue reads of its configuration (`core.config.QueueConfig`)."""
+
+    @property
+    def bytes_max(self) -> int | None: ...
+    @property
+    def messages_max(self) -> int | None: ...
+    @property
+    def when_full(self) -> str: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def order_wait_s(self) -> float: ...
+    @property
+    def durable(self) -> bool: ...

@@ -1,0 +1,234 @@
+"""Failures contained: an exception in what one peer's bytes set off ends that peer, never the node (docs/adr/0019).
+
+Rules of this file: except for `run`, `finish`, `tick` and `next_deadline`, nothing here runs unless something was
+raised. Whom a failure belongs to is read from its traceback: every peer that a function under way was called on, or
+with. After it `NodeCore.validate` has the last word. What contradicts itself (`BrokenInvariant`), a store that fails,
+and an assertion about what peers share end the node, before the next commit is handed over.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.engine import events
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.errors import BrokenInvariant, StorageError
+from holdfast.links.incoming import Ingress
+from holdfast.links.outgoing import Egress
+from holdfast.links.whose import frames_of, links_in, module_of, peer_of, peers_in, place_of
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer, PeerLink
+from holdfast.state.turns import Turns
+
+PROTOCOL: Final = "holdfast.amqp."
+
+DEFECT: Final = "please report this as a defect of Holdfast"
+RETRY_S: Final = (1.0, 60.0)
+"""How long a part of the node rests after its own failure, longer each time up to the second."""
+
+ENTRIES_MAX: Final = 10_000
+"""Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
+
+COUNTED_MAX: Final = 1_000
+"""The last connections that ended for a failure: what fails again before a transport is gone is one of theirs."""
+
+ATTEMPTS_MAX: Final = 10_000
+"""Failures contained in one event; each ends a peer, or has a part rest."""
+
+
+class Recovery(Protocol):
+    """What is done to all that a failure may have left half done (recovery.py)."""
+
+    def take_back_gathered(self, ended: Collection[Peer]) -> None: ...
+    def forget(self, peer: Peer, links: Sequence[PeerLink]) -> None: ...
+    def take_stock(self) -> None: ...
+    def wake_all(self) -> None: ...
+
+
+class Containment:
+    """Ends the peers that a failure belongs to, or lets the part that failed rest, and undoes the turn."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        turns: Turns,
+        outbox: Outbox,
+        log: Log,
+        connections: Connections,
+        recovery: Recovery,
+    ) -> None:
+        self._clock = clock
+        self._turns = turns
+        self._outbox = outbox
+        self._log = log
+        self._connections = connections
+        self._recovery = recovery
+        self.peers_ended = 0
+        self._counted: deque[int] = deque(maxlen=COUNTED_MAX)
+        self.parts_failed = 0
+        """Failures on behalf of no single peer."""
+        self.resting: dict[object, float] = {}
+        """Parts that failed, and until when they rest."""
+        self._failures: dict[object, tuple[float, int]] = {}
+        """When each part failed last, and how often before it had run for a while."""
+        self._unfinished: dict[Callable[[], None], None] = {}
+        """Steps that failed, and rest."""
+        self.unchecked = False
+        """Something was contained in this event, and the invariants are still to be checked."""
+
+    # ------------------------------------------------------------------------------------------------ the failure
+
+    def failed(self, error: Exception, *owners: object, changed: bool = True) -> bool:
+        """Ends the peers that the failure belongs to; `owners` are among them. False where it belongs to none.
+
+        `changed`: the turn was changed by what failed, so it is undone. Raises BrokenInvariant where the node must end.
+        """
+        peers = dict.fromkeys(peer for owner in owners if (peer := peer_of(self._connections, owner)) is not None)
+        frames = frames_of(error)
+        for frame in frames:
+            peers.update(dict.fromkeys(peers_in(self._connections, frame)))
+        if isinstance(error, (BrokenInvariant, StorageError)):
+            raise error
+        if isinstance(error, AssertionError) and not (frames and any(peers_in(self._connections, frames[-1]))):
+            raise BrokenInvariant(f"assertion failed at {place_of(frames)}: {error}") from error
+        self.unchecked = True
+        recovery = self._recovery
+        try:
+            if changed:
+                recovery.take_back_gathered(peers)
+            sound = not any(module_of(frame).startswith(PROTOCOL) for frame in frames[-1:])
+            links = links_in(frames)
+            for peer in peers:
+                self._end(peer, links, error, place_of(frames), sound=sound)
+            recovery.take_stock()
+            recovery.wake_all()
+        except BrokenInvariant:
+            raise
+        except Exception as second:
+            raise BrokenInvariant(
+                f"{place_of(frames_of(second))}: what failed could not be undone: {second!r}"
+            ) from error
+        return bool(peers)
+
+    def part_failed(self, part: object, error: Exception, *, changed: bool = True) -> None:
+        """As `failed`, in work on behalf of no single peer. The part rests, unless the failure is a peer's."""
+        if self.failed(error, part, changed=changed):
+            return
+        self.parts_failed += 1
+        now = self._clock.now
+        first, longest = RETRY_S
+        self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * longest}
+        times = self._failures.get(part, (now, 0))[1]
+        self._failures[part] = now, times + 1
+        rest_s = min(longest, first * 2.0 ** min(times, 10))
+        self.resting[part] = now + rest_s
+        place = place_of(frames_of(error))
+        text = f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s"
+        self._log.write("ERROR", f"{text}; {DEFECT}", about=place)
+
+    def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
+        """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
+        if part in self.resting:
+            return
+        before = self._turns.gathered.extent() if gathers else ()
+        try:
+            work(*given)
+        except Exception as error:
+            self.part_failed(part, error, changed=gathers and self._turns.gathered.extent() != before)
+
+    def finish(self, step: Callable[[], None], *, undoing: bool = False) -> None:
+        """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
+
+        `undoing`: the turn is being undone, and is not for this.
+        """
+        turn = self._turns.gathered
+        before = turn.extent()
+        try:
+            step()
+        except Exception as error:
+            changed = self._turns.gathered is not turn or turn.extent() != before
+            self.part_failed(step, error, changed=changed and not undoing)
+            if step in self.resting:
+                self._unfinished[step] = None
+
+    def next_deadline(self) -> float | None:
+        """When the first part that rests is tried again."""
+        return min(self.resting.values(), default=None)
+
+    def tick(self, now: float) -> None:
+        over = [part for part, at in self.resting.items() if at <= now]
+        for part in over:
+            del self.resting[part]
+        if over:
+            self._recovery.wake_all()
+        for step in [step for step in self._unfinished if step not in self.resting]:
+            del self._unfinished[step]
+            self.finish(step)
+
+    def opening_failed(self, event: events.ConnectionOpened, error: Exception) -> None:
+        """A connection that could not be taken: the transport ends, whatever was made of it."""
+        known = self._connections.get(event.connection)
+        self.failed(error, known)
+        if known is None:
+            place = place_of(frames_of(error))
+            self._log.write(
+                "ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
+            )
+            self.count(event.connection)
+            self._outbox.put(events.CloseConnection(connection=event.connection, abort=True))
+
+    # ------------------------------------------------------------------------------------------------ its peer
+
+    def count(self, connection: int) -> None:
+        """The connection of that number ends for a failure, or it is 0: one that was not opened does."""
+        if connection not in self._counted:
+            self.peers_ended += 1
+            if connection:
+                self._counted.append(connection)
+
+    def _end(self, peer: Peer, links: list[Ingress | Egress], error: Exception, place: str, *, sound: bool) -> None:
+        """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer.
+
+        `links` were just being changed.
+        """
+        self.count(peer.number)
+        self._log.write(
+            "ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
+        )
+        if not self._connections.holds(peer):  # it was just ending
+            self._recovery.forget(peer, links)
+            return
+        del self._connections[peer.number]
+        chunks: list[bytes | memoryview] = []
+        try:
+            if sound:
+                peer.amqp.transport_lost(
+                    Error(Symbol(conditions.INTERNAL_ERROR), "the node failed to handle what came; see its log")
+                )
+                chunks = peer.amqp.take_output(self._clock.now)
+            else:
+                peer.amqp.transport_lost()
+        except Exception:
+            chunks = []  # it cannot be told: the transport ends without a word
+        if chunks:
+            self._outbox.put(events.SendBytes(connection=peer.number, chunks=chunks))
+        self._outbox.put(events.CloseConnection(connection=peer.number, abort=not chunks))
+        self._recovery.forget(peer, links)
+
+
+def _told(error: Exception) -> str:
+    return f"failure {type(error).__name__}: {error}"[:300]
+
+
+def _name(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if callable(part):
+        return "an answer"
+    name = getattr(part, "name", None)
+    return f"{type(part).__name__} {name}" if isinstance(name, str) else type(part).__name__

@@ -1,0 +1,108 @@
+"""What an engine makes of its bytes, handed to the links that it is for.
+
+Rules of this file: it knows that a link of ours is its engine link's `context`, and nothing of what links do. A peer's
+attach, its open, and the answer to an attach of ours go to who is registered for them.
+"""
+
+from collections.abc import Callable, Container
+
+from holdfast.amqp import connection as amqp
+from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
+from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.performatives import Accepted, Released
+from holdfast.links.incoming import Ingress
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.peer import Peer
+
+Attached = Callable[[Peer, amqp.Receiver | amqp.Sender], None]
+
+
+class Dispatch:
+    """One for the node; `join` it before the first event."""
+
+    _connections: Container[int]
+    _attach: Attached
+    _answered: Callable[[amqp.Link], None]
+    _opened: Callable[[Peer, amqp.Opened], None]
+
+    def __init__(self, links: LinkTables) -> None:
+        self._links = links
+
+    def join(
+        self,
+        connections: Container[int],
+        *,
+        attach: Attached,
+        answered: Callable[[amqp.Link], None],
+        opened: Callable[[Peer, amqp.Opened], None],
+    ) -> None:
+        """`attach`: a peer's attach is to be answered. `answered`: a peer answered one of ours."""
+        self._connections = connections
+        self._attach = attach
+        self._answered = answered
+        self._opened = opened
+
+    def deliver(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
+        """All of what the peer's engine told, in order."""
+        for event in told:
+            if isinstance(event, amqp.Delivery):
+                link = event.link.context
+                if link is not None:
+                    link.delivered(event)
+            elif isinstance(event, amqp.Deliveries):
+                link = event.link.context
+                if link is not None:
+                    link.delivered_all(event)
+            elif isinstance(event, (amqp.DeliveryPart, amqp.DeliveryAborted)):
+                link = event.link.context
+                if link is not None:
+                    link.part(event) if isinstance(event, amqp.DeliveryPart) else link.aborted()
+            elif isinstance(event, DeliveryBegun):
+                link = event.link.context
+                if link is not None:
+                    link.begun(event)
+            elif isinstance(event, amqp.Outcomes):
+                link = event.link.context
+                if link is not None:
+                    link.outcomes(event.contexts, event.state, event.settled, event.first, event.last)
+                    alike = isinstance(event.state, (Accepted, Released))
+                    peer.amqp.took((OUTCOME_ALIKE if alike else OUTCOME) + len(event.contexts))
+            elif isinstance(event, amqp.CreditChanged):
+                link = event.link.context
+                if link is not None:
+                    link.credited()
+            elif isinstance(event, amqp.LinkAttached):
+                if peer.number not in self._connections:
+                    continue
+                if event.remote_initiated:
+                    assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
+                    self._attach(peer, event.link)
+                else:
+                    self._answered(event.link)
+            elif isinstance(event, amqp.LinkDetached):
+                self._detached(peer, event)
+            elif isinstance(event, amqp.Opened):
+                self._opened(peer, event)
+            elif isinstance(event, amqp.SessionBegun):
+                if peer.neighbour is not None:
+                    peer.neighbour.session_begun(peer)
+            elif isinstance(event, amqp.ConnectionClosed):
+                peer.closed(event.error)
+            elif isinstance(event, amqp.ProtocolFailed):
+                peer.log("WARNING", f"connection closed: {event.error.condition}: {event.error.description}")
+
+    def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
+        link = event.link.context
+        if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
+            text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
+            peer.log("WARNING", text)
+        if link is None:
+            return
+        event.link.context = None
+        peer.egress.pop(link, None)
+        if isinstance(link, Ingress):
+            link.gone()
+        else:
+            link.gone(event.unsettled)
+            self._links.drains.pop(link, None)
+        peer.touch()

@@ -1,0 +1,380 @@
+"""Links that bring messages: what all of them share (answers, credit), and those that bring messages for the disk.
+
+Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`). What waits for room
+is bounded in bytes: a large message lies on disk meanwhile, one more of the others is released, or rejected where the
+disk is full.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
+from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
+from holdfast.amqp.effort import MESSAGE, REFUSED
+from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.extensions import TRY_LATER
+from holdfast.amqp.framing import check
+from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
+from holdfast.amqp.types import Symbol
+from holdfast.engine.clock import Clock
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.large_receives import LargeReceives, Stream
+from holdfast.peers.guard import Guard
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import PARKED_BYTES, Memory
+from holdfast.peers.peer import Peer, PeerLink
+from holdfast.settings import Limits
+from holdfast.state.turns import runs
+from holdfast.units import MIB
+
+ACCEPTED: Final = Accepted()
+
+NODE_MESSAGE_BYTES_MAX: Final = MIB
+"""The largest message for the node itself: a request, or a neighbour's word."""
+
+DESCRIPTION_CHARACTERS_MAX: Final = 500
+"""Of a rejection: words of the peer may be in it, and it may be remembered (resumable.py)."""
+
+
+def rejection(condition: str, description: str, *, later: bool = False) -> Rejected:
+    """`later`: there is no room now, and the same message may be taken once there is."""
+    info: dict[Any, Any] | None = {TRY_LATER: True} if later else None
+    return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX], info))
+
+
+class Ingress(PeerLink):
+    """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
+    unless the kind of link sets its `stream_bytes`."""
+
+    def __init__(self, peer: Peer, link: Receiver) -> None:
+        self.peer = peer
+        self.link: Receiver = link
+
+    def settle(self, deliveries: list[int], outcome: object) -> None:
+        """One disposition for each run of delivery ids; nothing where the link is gone."""
+        if self.link.detached or not deliveries:
+            return
+        for first, last in runs(deliveries):
+            self.link.settle(first, last, outcome)
+        self.peer.touch()
+
+    def stored(self, deliveries: list[int]) -> None:
+        self.settle(deliveries, ACCEPTED)
+
+    def refused(self, deliveries: list[int], outcome: object) -> None:
+        self.settle(deliveries, outcome)
+
+    def top_up(self, window: int) -> None:
+        """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""
+        if self.link.attached and self.link.credit <= window // 2 and self.link.credit != window:
+            self.link.grant(window)
+            self.peer.touch()
+
+    def delivered(self, delivery: Delivery) -> None:
+        raise AssertionError("each kind of link takes its own")
+
+    def delivered_all(self, run: Deliveries) -> None:
+        """As `delivered`, for each of a run."""
+        for delivery in self._each(run):
+            self.delivered(delivery)
+
+    def _each(self, run: Deliveries) -> Iterator[Delivery]:
+        for number, payload in enumerate(run.payloads, run.first_id):
+            yield Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None)
+
+    def refuse_unusable(self, delivery: Delivery) -> bool:
+        """Answers a delivery without payload or of a transaction; False for any other. To be asked where either holds.
+
+        Proton repeats a delivery that it settled as an empty one: that is dropped, and no message is made of it.
+        """
+        state = delivery.state
+        if isinstance(state, TransactionalState):
+            text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+            outcome = rejection(conditions.UNKNOWN_TRANSACTION, text)
+            if delivery.settled:  # nobody waits for its outcome
+                self.link.detach(closed=True, error=outcome.error)
+        elif delivery.payload:
+            return False
+        else:
+            outcome = rejection(conditions.DECODE_ERROR, "a delivery of 0 bytes: accepted is a message")
+        if not delivery.settled:
+            self.settle([delivery.delivery_id], outcome)
+        self.peer.touch()
+        return True
+
+    def begun(self, event: DeliveryBegun) -> None:
+        """A large delivery has begun, of which nothing can be told yet; hops look at it."""
+
+    def part(self, part: DeliveryPart) -> None:
+        """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
+        deliveries are at their bound. Rejected at its last part."""
+        if part.last and not part.settled:
+            text = f"accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes, few at once"
+            self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+
+    def aborted(self) -> None:
+        """The delivery of which parts came was given up by its sender."""
+
+    def gone(self) -> None:
+        """The link was detached, by either side, or its connection is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingParts:
+    """What all links use that bring messages for the disk."""
+
+    limits: Limits
+    clock: Clock
+    links: LinkTables
+    memory: Memory
+    guard: Guard
+    large_receives: LargeReceives
+
+
+class Intake(Ingress):
+    """What the links share that bring messages for the disk: what waits its turn, whole or in parts."""
+
+    keeps_faulty = False
+    """Whether a large message is taken that is none by the framing of its sections (docs/adr/0048)."""
+
+    def __init__(self, parts: IncomingParts, peer: Peer, link: Receiver) -> None:
+        super().__init__(peer, link)
+        self.parts = parts
+        link.stream_bytes = parts.limits.stream_bytes
+        self.parked: deque[Delivery | Stream] = deque()
+        self.unchecked = 0
+        """How many of these, the last ones, nobody has looked at."""
+        self.growing: Stream | None = None
+        """The large message of which the end is still to come."""
+
+    def refill(self) -> None:
+        """Called when there may be room again, and once a turn while messages come."""
+        raise AssertionError("each kind of link gives its own credit")
+
+    def stop(self) -> None:
+        """Takes back what credit the link has."""
+        if self.link.attached and self.link.credit:
+            self.link.grant(0)
+            self.peer.touch()
+
+    def refuse_malformed(self, delivery: Delivery) -> bool:
+        """Answers a delivery that is no message by the framing of its sections; False for any other."""
+        try:
+            check(delivery.payload)
+        except RemoteProtocolError as error:
+            self.peer.amqp.took(REFUSED)
+            return self._answer(delivery, rejection(error.condition, error.description))
+        return False
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
+
+        `large`: its bare message is a reference to a blob.
+        """
+        raise AssertionError("each kind of link takes its own")
+
+    def settle_one(self, delivery_id: int, settled: bool, outcome: object) -> None:
+        """Answers one delivery, unless its sender settled it."""
+        if not settled:
+            self.settle([delivery_id], outcome)
+
+    def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ whole
+
+    def delivered_all(self, run: Deliveries) -> None:
+        """As `delivered`, for each of a run; what the connection has no share of the turn for goes on in the next one,
+        before anything is understood that came behind it."""
+        alone = len(run.payloads) > EVENTS_MAX or sum(map(len, run.payloads)) >= ALONE_BYTES
+        for delivery in self._each(run):
+            if self.unchecked or (alone and self._is_spent()):
+                self._put_off(delivery)
+            else:
+                self.delivered(delivery)
+
+    def _is_spent(self) -> bool:
+        """Whether this turn takes no more messages of the connection; then the next one does."""
+        if not self.peer.amqp.is_spent or self.peer.neighbour is not None:
+            return False
+        self.peer.late[self] = None
+        self.peer.amqp.wait(self.parts.clock.now)
+        self.parts.guard.waits(self.peer)
+        return True
+
+    def _put_off(self, delivery: Delivery) -> None:
+        """Keeps it though nobody has looked at it yet."""
+        before = len(self.parked)
+        self.park(delivery)
+        self.unchecked += len(self.parked) - before
+
+    def _refuse_unchecked(self, item: Delivery | Stream) -> bool:
+        """Looks at the first that is parked, if nobody has; whether it is answered, as no message."""
+        if len(self.parked) > self.unchecked:
+            return False
+        self.unchecked = len(self.parked) - 1
+        return isinstance(item, Delivery) and self._refuse(item)
+
+    def delivered(self, delivery: Delivery) -> None:
+        if self.unchecked:
+            self._put_off(delivery)
+            return
+        self.peer.amqp.took(MESSAGE)
+        if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=False)):
+            self.park(delivery)
+        self.parts.links.refills[self] = None
+
+    def _refuse(self, delivery: Delivery) -> bool:
+        """Answers a delivery that cannot be taken whatever room there is; False for any other."""
+        odd = delivery.state is not None or not delivery.payload
+        return (odd and self.refuse_unusable(delivery)) or self.refuse_malformed(delivery)
+
+    def park(self, delivery: Delivery) -> None:
+        """Keeps the delivery until there is room for it; where too many bytes wait already it is released, or rejected
+        where the disk is full. The node's first is parked however large it is: were it released, its sender could find
+        room by trying alone."""
+        parked = self.parts.memory.parked
+        size = PARKED_BYTES + len(delivery.payload)
+        if not parked.held:
+            parked.add(size)
+        elif not parked.charge(size):
+            self.overflow(delivery)
+            return
+        self.peer.parked_bytes += size
+        self.parked.append(delivery)
+
+    def overflow(self, delivery: Delivery) -> None:
+        """There is no place for it to wait."""
+        if delivery.settled:
+            text = "a settled message is lost: its queue is full, and parked_bytes_max is used up by others that wait"
+            self.peer.log("WARNING", f"link {self.link.name}: {text}; its sender should not settle it")
+        self.settle_one(delivery.delivery_id, delivery.settled, Released())
+
+    def take_parked(self) -> None:
+        """Takes what is parked, in order, as far as it goes."""
+        if self.parked:
+            for stream in [item for item in self.parked if isinstance(item, Stream)]:
+                stream.advance()
+        while self.parked:
+            item = self.parked[0]
+            if self._is_spent():
+                break
+            self.peer.amqp.took(MESSAGE)
+            if not self._refuse_unchecked(item) and not (
+                self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=False)
+            ):
+                break
+            if self.parked:  # what could not be taken at all may have ended all that is parked with it
+                self._unpark()
+
+    def _unpark(self) -> None:
+        item = self.parked.popleft()
+        self.unchecked = min(self.unchecked, len(self.parked))
+        if isinstance(item, Delivery):
+            size = PARKED_BYTES + len(item.payload)
+            self.parts.memory.parked.refund(size)
+            self.peer.parked_bytes -= size
+
+    def clear_parked(self) -> list[int]:
+        """Forgets all that is parked; returns the ids of what came whole and is to be answered: no settled one's, which
+        another delivery may have."""
+        ids = []
+        while self.parked:
+            item = self.parked[0]
+            if isinstance(item, Stream):
+                if item is not self.growing:
+                    item.close()
+                    if not item.settled:
+                        ids.append(item.first.delivery_id)
+            elif not item.settled:
+                ids.append(item.delivery_id)
+            self._unpark()
+        return ids
+
+    # ------------------------------------------------------------------------------------------------ in parts
+
+    def part(self, part: DeliveryPart) -> None:
+        """Some of a large message."""
+        stream = self.growing
+        if part.first:
+            if not self.parts.large_receives.may_begin(self.peer):
+                self.take_parked()  # one of this link that came whole just now counts among those under way
+            stream = self.growing = self.parts.large_receives.begin(self, part)
+            if stream.outcome is not None:
+                self.too_many_streams()
+            self.parked.append(stream)
+            if self.unchecked:  # it waits behind what nobody has looked at
+                self.unchecked += 1
+        assert stream is not None
+        if part.last and isinstance(part.state, TransactionalState):
+            text = f"txn-id {part.state.txn_id.hex()}: transactions are not offered here"
+            stream.fail(conditions.UNKNOWN_TRANSACTION, text)
+            if part.settled:
+                self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))
+        stream.add(part)
+        if part.last:
+            self.growing = None
+            if stream not in self.parked:  # it was cleared away meanwhile
+                self.settle_one(part.delivery_id, part.settled, stream.outcome)
+        self.parts.links.refills[self] = None
+
+    def aborted(self) -> None:
+        """Its sender gave it up."""
+        stream, self.growing = self.growing, None
+        if stream is not None:
+            stream.close()
+            if stream in self.parked:
+                self.parked.remove(stream)
+                self.unchecked = min(self.unchecked, len(self.parked))
+        self.parts.links.refills[self] = None  # its credit is free, and what was parked behind it may go on
+
+    def too_many_streams(self) -> None:
+        """As many large messages as there may be are under way: the one that begins is refused."""
+
+    def stream_waits(self) -> None:
+        self.wait_for_room()
+
+    def wait_for_room(self) -> None:
+        """Holds back what it has until the next commit says how much room there is."""
+        self.parts.links.wait_for_room(self)
+
+    def begins(self, stream: Stream, head: bytes) -> None:
+        """A large message begins with these bytes, its header and annotations among them. RemoteProtocolError where
+        more of it must be known."""
+
+    def gave_up(self) -> None:
+        """A large message could not be taken."""
+
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
+        """The outcome of a message that cannot be stored."""
+        return rejection(condition, description, later=later)
+
+    def _take_stream(self, stream: Stream) -> bool:
+        if stream.outcome is not None:
+            if not stream.whole:
+                return False
+            self.settle_one(stream.first.delivery_id, stream.settled, stream.outcome)
+            self.gave_up()
+            return True
+        if not stream.ready or not self.take_whole(stream):
+            return False
+        stream.close()
+        return True
+
+    def take_whole(self, stream: Stream) -> bool:
+        """As `take`, of a large message that is all here."""
+        return self.take(stream.delivery(), large=True)
+
+    def gone(self) -> None:
+        """What was parked comes again by another link, or not."""
+        self.parts.links.refills.pop(self, None)
+        self.parts.links.starved.pop(self, None)
+        self.peer.late.pop(self, None)
+        self.clear_parked()
+        if self.growing is not None:
+            self.growing.close()
+            self.growing = None

@@ -1,0 +1,282 @@
+"""Large messages on their way in: written as they come, an entry when they are whole (ADR 0014).
+
+Rules of this file: memory holds less than a piece of a delivery, and what waits for the next commit; what is known
+of its message's head is in `sections`. A client's delivery that cannot be stored is read to its end, thrown away and
+then answered; a neighbour's is given back as soon as that is known (receiver.py, ADR 0052).
+"""
+
+from collections import deque
+from typing import Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.framing import Framing
+from holdfast.amqp.message import split
+from holdfast.broker import entry
+from holdfast.broker.blob import PIECE_OVERHEAD, Blob
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.port import PIECE_BYTES
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.pressure import Pressure
+from holdfast.peers.peer import Peer
+from holdfast.settings import Limits
+from holdfast.state.blobs import Blobs
+from holdfast.state.catalog import Tables
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+from holdfast.units import KIB, MIB
+
+COMMIT_BYTES: Final = 4 * MIB
+"""What a batch may hold before the pieces of large messages wait for the next."""
+
+LEFT_BYTES: Final = 4 * MIB
+LEFT_SHARE: Final = 4
+"""What large messages leave of the store's room to all others; of a small one a quarter."""
+
+BESIDE_SHARE: Final = 32
+"""Of what a large message takes, one part in so many is beside its bytes: rows, and pages that are not free yet."""
+
+RESERVED_SHARE: Final = 4
+"""Of the large messages that may be under way, one part in so many is for connections that have none."""
+
+HEAD_BYTES_MAX: Final = 256 * KIB
+"""Header and annotations of a large message together."""
+
+
+class Bringer(Protocol):
+    """The link that a large message comes on."""
+
+    peer: Peer
+    link: Receiver
+    keeps_faulty: bool
+    growing: "Stream | None"
+    parked: "deque[Delivery | Stream]"
+
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
+        """The outcome that says so; `later`: the same message may be taken once there is room."""
+
+    def begins(self, stream: "Stream", head: bytes) -> None:
+        """The message begins with these bytes; RemoteProtocolError where more of it must be known."""
+
+    def stream_waits(self) -> None:
+        """It is to be asked to go on when the commit that is being gathered or made is done."""
+
+
+class Stream:
+    """One delivery. `outcome`: why it is thrown away, None while it is not."""
+
+    __slots__ = (
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "fault",
+        "first", "outcome", "receives", "sections", "settled", "whole",
+    )  # fmt: skip
+
+    def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
+        self.receives = receives
+        self.bringer = bringer
+        self.first = part._replace(payload=b"")
+        self.blob = blob
+        self.bytes_max = receives.bytes_most()
+        """A larger one is not taken, however much room there is."""
+        self.settled = False
+        self.whole = False
+        self.address: str | None = None
+        """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
+        self.outcome: object | None = None
+        self.sections: bytes | None = None
+        """Header and annotations as they came; None while it is not known where they end."""
+        self._split_at = 1
+        """Bytes with which that is tried next: twice as many each time, however small the parts."""
+        self.fault: str | None = None
+        """Why it is no message, where it is stored all the same."""
+        self._framing: Framing | None = Framing()
+        """None once something is wrong with it."""
+        self.ahead = bytearray()
+        """What came and is in no batch yet."""
+        self.counted = 0
+        """Bytes of it that wait for a commit, as the connection counts them."""
+
+    def add(self, part: DeliveryPart) -> None:
+        """The next part of it."""
+        if part.last:
+            self.settled = part.settled
+            self.whole = True
+        if self.outcome is None and self._framing is not None:
+            self._follow(self._framing, part.payload)
+        if self.outcome is None and self.blob.length + len(self.ahead) + len(part.payload) > self.bytes_max:
+            text = f"larger than this node's store can hold: accepted are about {self.bytes_max} bytes"
+            self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        if self.outcome is None:
+            self.ahead += part.payload
+            if self.sections is None and (self.whole or len(self.ahead) >= self._split_at):
+                self._split()
+        self.advance()
+
+    def _follow(self, framing: Framing, data: bytes) -> None:
+        try:
+            framing.feed(data)
+            if self.whole:
+                framing.end()
+        except RemoteProtocolError as error:
+            self._framing = None
+            if self.bringer.keeps_faulty:
+                self.fault = error.description
+            else:
+                self.fail(error.condition, error.description)
+
+    def _split(self) -> None:
+        """Takes the head of the message off, if all of it is here."""
+        head = bytes(self.ahead[: HEAD_BYTES_MAX + 1])
+        cut_off = len(head) <= HEAD_BYTES_MAX and not self.whole
+        self._split_at = 2 * len(head)
+        try:
+            bare = split(head).bare
+            if bare < len(head):
+                self.bringer.begins(self, head)
+        except RemoteProtocolError as error:
+            if not cut_off:
+                self.fail(error.condition, error.description)
+            return
+        if self.outcome is not None:
+            return
+        if bare < len(head):
+            self.sections = head[:bare]
+            del self.ahead[:bare]
+        elif not cut_off:
+            text = f"header and annotations of a large message: accepted are {HEAD_BYTES_MAX} bytes, and a body"
+            self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def advance(self) -> None:
+        """Hands pieces to the turn's batch, as far as there is room; what is left waits for the next."""
+        if self.sections is None:
+            return
+        if self.outcome is None and self.ahead:
+            at = self._advanced()
+            del self.ahead[:at]
+        waiting = len(self.ahead) if self.whole else len(self.ahead) // PIECE_BYTES * PIECE_BYTES
+        self._count(waiting)
+        if waiting:
+            self.bringer.stream_waits()
+
+    def _advanced(self) -> int:
+        receives, blob, ahead = self.receives, self.blob, self.ahead
+        batch, room = receives.work.batch, receives.room
+        spare = receives.spare_bytes()
+        at = 0
+        while size := min(PIECE_BYTES, len(ahead) - at):
+            if size < PIECE_BYTES and not self.whole:
+                break
+            if batch.bytes_appended >= COMMIT_BYTES:
+                break
+            added = size + PIECE_OVERHEAD
+            if not room.has(added) or spare < added:
+                if room.is_known:
+                    text = "the node's disk has no room for the message"
+                    self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
+                break
+            receives.turns.gathered.streams[self] = None
+            batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
+            batch.bytes_appended += added
+            spare -= added
+            blob.end += 1
+            blob.length += size
+            at += size
+        return at
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it is on disk or in the turn's batch, and its entry may follow."""
+        return self.whole and not self.ahead and self.outcome is None
+
+    def delivery(self) -> Delivery:
+        """As if it had come with a reference in the place of its bare message."""
+        assert self.sections is not None
+        payload = self.sections + entry.reference(self.blob.number, self.blob.length)
+        link, number = self.first.link, self.first.delivery_id
+        return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
+
+    def fail(self, condition: str, description: str, *, later: bool = False) -> None:
+        """It cannot be taken; its bringer answers so, at its end at the latest."""
+        if self.outcome is None:
+            self.outcome = self.bringer.refusal(condition, description, later=later)
+            self.close()
+
+    def refuse(self, why: str) -> None:
+        """The batch with pieces of it found no space."""
+        self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)
+
+    def close(self) -> None:
+        """It has its entry, or never will."""
+        self.receives.streams.pop(self, None)
+        self.receives.blobs.close(self.blob)
+        self.ahead.clear()
+        self._count(0)
+
+    def _count(self, size: int) -> None:
+        self.bringer.peer.ahead_bytes += size - self.counted
+        self.receives.pressure.ahead_bytes += size - self.counted
+        self.counted = size
+
+
+class LargeReceives:
+    """Begins the large messages of all links, and says how large one may be. `streams`: those that are on their way."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        store: Tables,
+        room: Room,
+        turns: Turns,
+        work: Work[Queue],
+        blobs: Blobs,
+        pressure: Pressure,
+        incidents: Incidents,
+        streams: dict[Stream, None],
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self.room = room
+        self.turns = turns
+        self.work = work
+        self.blobs = blobs
+        self.pressure = pressure
+        self._incidents = incidents
+        self.streams = streams
+
+    def bytes_most(self) -> int:
+        """The largest message, with all that is beside it, that the store could hold if it held nothing else."""
+        store = self._store
+        room_bytes = (store.room_bytes_most() - self._left_bytes() - PIECE_BYTES) * store.pieces_a_byte
+        return max(self._limits.stream_bytes, room_bytes - room_bytes // BESIDE_SHARE)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a large message of so many bytes surely fits now."""
+        needed = (size + size // (BESIDE_SHARE - 1)) // self._store.pieces_a_byte + PIECE_BYTES
+        return self.spare_bytes() >= needed
+
+    def spare_bytes(self) -> int:
+        """What of the room is for large messages still to come."""
+        return self._store.room_bytes_possible() - self._left_bytes() - self.room.appended_bytes
+
+    def _left_bytes(self) -> int:
+        return min(LEFT_BYTES, self._store.room_bytes_most() // LEFT_SHARE)
+
+    def may_begin(self, peer: Peer) -> bool:
+        """Whether one more large message from that connection may be under way. The last share of what may be is for
+        connections that have none: many that wait at one full queue keep nobody else's out."""
+        most, streams = self._limits.streams_max, self.streams
+        if len(streams) < most - most // RESERVED_SHARE:
+            return True
+        return len(streams) < most and all(stream.bringer.peer is not peer for stream in streams)
+
+    def begin(self, bringer: Bringer, part: DeliveryPart) -> Stream:
+        """The stream that begins with that part, which is still to be added."""
+        stream = Stream(self, bringer, part, self.blobs.new())
+        if not self.may_begin(bringer.peer):
+            self._incidents.large_refused()
+            text = f"{len(self.streams)} large messages are under way here, no more are taken"
+            stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
+        else:
+            self.streams[stream] = None
+        return stream

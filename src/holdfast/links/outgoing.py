@@ -1,0 +1,137 @@
+"""Links that carry messages away: what all of them share, and those that are handed a queue's messages.
+
+Rules of this file: sends only what is on disk.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.amqp.conditions import UNKNOWN_TRANSACTION
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.performatives import Error, TransactionalState
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_BYTES
+from holdfast.broker.work import Work
+from holdfast.engine.clock import Clock
+from holdfast.links.large_sends import LargeSends, bare_length
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer import Peer, PeerLink
+from holdfast.settings import NodeConfig
+
+
+def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
+    """Bytes of the delivery that tells of an entry."""
+    return bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
+
+
+def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> bool:
+    """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
+    limit = link.message_bytes_max
+    return limit is not None and size_of(parts, value) > limit
+
+
+def refuse_transaction(link: "Offered", state: TransactionalState) -> None:
+    """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
+    text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+    link.detach_with(text, UNKNOWN_TRANSACTION)
+
+
+class Egress(PeerLink):
+    """What all links that carry messages away share."""
+
+    def __init__(self, peer: Peer, link: Sender) -> None:
+        self.peer = peer
+        self.link: Sender = link
+        peer.egress[self] = None
+
+    def credited(self) -> None:
+        """The peer moved its credit, or the session's window opened."""
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        """The peer's word on deliveries of ours; `contexts` as they were sent."""
+
+    def gone(self, unsettled: list[Any]) -> None:
+        """The link was detached, by either side, or its connection is lost."""
+
+    def forget(self) -> None:
+        """We detached it ourselves: nothing more is wanted of it."""
+        self.link.context = None
+        self.peer.egress.pop(self, None)
+        self.gone([])
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingParts:
+    """What all links use that are handed a queue's messages."""
+
+    config: NodeConfig
+    clock: Clock
+    work: Work[Queue]
+    links: LinkTables
+    memory: Memory
+    large_sends: LargeSends
+
+
+class Offered(Egress):
+    """A link that is handed the messages of a queue, as far as its connection's budget of the turn goes."""
+
+    def __init__(self, parts: OutgoingParts, peer: Peer, link: Sender, queue: Queue) -> None:
+        super().__init__(peer, link)
+        self.parts = parts
+        self.queue = queue
+        self.last_budget = 0
+        """The last of its connection's budgets of which it was handed something (Peer.budget_number)."""
+
+    @property
+    def room_bytes(self) -> int:
+        """Of messages that its connection may be handed in this turn."""
+        return max(1, min(READ_BYTES, self.parts.memory.handed_max - self.peer.handed_bytes))
+
+    @property
+    def may_write(self) -> bool:
+        """`has_budget`, and the link has credit and room in the session's window for a message."""
+        return self.link.sendable and self.has_budget
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether its connection takes messages now, and was handed less than it may be in a turn."""
+        return self.peer.writable and not self._is_used_up
+
+    @property
+    def _is_used_up(self) -> bool:
+        return self.peer.handed_bytes >= self.parts.memory.handed_max
+
+    def defer(self) -> None:
+        """It would send now: where its connection's budget of the turn is used up, its queue is offered in the next."""
+        if self.peer.writable and self._is_used_up:
+            self.peer.deferred[self] = None
+
+    def handed(self, size: int) -> None:
+        """Messages of so many bytes are on their way to the connection."""
+        peer = self.peer
+        peer.handed_bytes += size
+        self.last_budget = peer.budget_number
+        peer.touch()
+
+    def detach_with(self, reason: str, condition: str) -> None:
+        """Detaches the link with the error: a newer link took its place, say, or its queue is gone."""
+        self.link.detach(closed=True, error=Error(Symbol(condition), reason))
+        self.peer.touch()
+        self.forget()
+        self.parts.links.drains.pop(self, None)
+
+    def credited(self) -> None:
+        self.queue.touch()
+        self.parts.links.draining(self)
+
+    def drain_if_idle(self) -> bool:
+        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
+        raise AssertionError("such a link is a consumer or a reader")
+
+    def offer_again(self) -> None:
+        """It was deferred in this turn: its queue is offered in the next one, behind those that are told so before."""
+        self.queue.work.dirty_queues.pop(self.queue, None)
+        self.queue.touch()

@@ -1,0 +1,139 @@
+"""What an operator sees of a node and does to it, put together: questions after messages, warnings, records of
+telemetry, `status`, and the operations of `$management`.
+
+Rules of this file: it builds and joins, and holds no rule.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from holdfast.broker.queue import Queue
+from holdfast.custody.departed import Departures
+from holdfast.custody.destination import Destination
+from holdfast.custody.duplicates import Duplicates
+from holdfast.custody.endings import Endings
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.identity import Identities
+from holdfast.custody.store_names import StoreNames
+from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.resume import Resumption
+from holdfast.engine.clock import Clock
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.links.containment import Containment
+from holdfast.links.disk import Disk
+from holdfast.links.large_receives import Stream
+from holdfast.management.descriptors import Descriptors
+from holdfast.management.destination_status import DestinationStatus
+from holdfast.management.meter import Meter, SenderMeter
+from holdfast.management.node_operations import NodeOperations
+from holdfast.management.operations import Management
+from holdfast.management.origin_status import OriginStatus
+from holdfast.management.queue_operations import QueueOperations
+from holdfast.management.queue_status import QueueStatus
+from holdfast.management.requests import RequestParts, Requests
+from holdfast.management.session_status import SessionStatus
+from holdfast.management.status import Report
+from holdfast.management.subscription_operations import SubscriptionOperations
+from holdfast.management.turn_times import TurnTimes
+from holdfast.management.warnings import Warnings
+from holdfast.management.where_questions import Asks
+from holdfast.management.where_search import Whereabouts
+from holdfast.peering.clocks import Clocks
+from holdfast.peering.routes import Routes
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.authorise import Authoriser
+from holdfast.peers.connections import Connections
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.logins import Logins
+from holdfast.peers.memory import Memory
+from holdfast.peers.users import Users
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.dead_letter_bounds import DeadLetters
+from holdfast.state.losses import Losses
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+
+class Administration:
+    """`asks`: questions after messages. `meter`: records of each interval. `requests`: the links of `$management`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Tables,
+        clock: Clock,
+        log: Log,
+        outbox: Outbox,
+        turns: Turns,
+        room: Room,
+        links: LinkTables,
+        memory: Memory,
+        connections: Connections,
+        catalog: Catalog,
+        *,
+        disk: Disk,
+        containment: Containment,
+        users: Users,
+        logins: Logins,
+        turn_times: TurnTimes,
+        descriptors: Descriptors,
+        incidents: Incidents,
+        streams: Mapping[Stream, None],
+        duplicates: Duplicates,
+        losses: Losses,
+        identities: Identities,
+        store_names: StoreNames,
+        endings: Endings,
+        dead_letters: DeadLetters,
+        destination: Destination,
+        forwarding: Forwarding,
+        departures: Departures,
+        next_hops: Mapping[str, NextHop],
+        neighbours: Mapping[str, Neighbour],
+        clocks: Clocks,
+        routing: Routes | None,
+        chores: Chores,
+        resume: Resumption,
+        authoriser: Authoriser,
+        delete_queue: Callable[[Queue], None],
+        resident_bytes: Callable[[], int],
+    ) -> None:
+        """`delete_queue`: deletes a queue that no link holds, with all that is kept of it. `resident_bytes`: the
+        process's memory, as the driver measured it last."""
+        here = Whereabouts(config.name, catalog, store, forwarding, destination, store_names, neighbours, next_hops)
+        self.asks = Asks(here, clock, config.limits, neighbours, identities)
+        self.warnings = Warnings(
+            config.name, clock, log, catalog=catalog, disk=disk, descriptors=descriptors, incidents=incidents,
+            neighbours=neighbours, routing=routing, stores=store_names, destination=destination,
+            departures=departures, streams=streams,
+        )  # fmt: skip
+        self.meter = Meter(config, clock, outbox, catalog)
+        self.meter.each_interval(SenderMeter(outbox, catalog, next_hops, duplicates).tell)
+        self.meter.each_interval(partial(turn_times.tell, outbox))
+        if routing is not None:
+            self.meter.each_interval(lambda: outbox.record("paths", destination.paths.status()))
+        self.queue_status = QueueStatus(catalog, clock)
+        self.report = Report(
+            config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
+            turn_times=turn_times, connections=connections, queues=self.queue_status,
+            sessions=SessionStatus(clock, links, neighbours, disk, clocks),
+            destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
+            paths=destination.paths, forwarding=forwarding, endings=endings, disk=disk, descriptors=descriptors,
+            streams=streams, incidents=incidents, dead_letters=dead_letters, containment=containment,
+            origins=OriginStatus(catalog, routing), losses=losses, warnings=self.warnings, started_at=clock.now,
+            resident_bytes=resident_bytes,
+        )  # fmt: skip
+        self.management = Management(
+            catalog, disk, authoriser,
+            NodeOperations(self.report, self.asks, routing), SubscriptionOperations(catalog, resume),
+            QueueOperations(
+                catalog, links, turns, self.queue_status, resume=resume, chores=chores, departures=departures,
+                forwarding=forwarding, destination=destination, delete=delete_queue,
+            ),
+        )  # fmt: skip
+        parts = RequestParts(config.limits, memory, users, links, turns, self.management)
+        self.requests = Requests(parts, containment.run)

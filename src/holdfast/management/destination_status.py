@@ -1,0 +1,45 @@
+"""What `status` tells of the ways to other nodes (docs/management.md, `routes`).
+
+Rules of this file: reads, never changes; names of fields are OPERATOR's contract.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.amqp.types import Ulong
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.peering.routes import Routes
+from holdfast.routing.topology import MICRO
+from holdfast.state.catalog import Catalog
+
+
+class DestinationStatus:
+    """A row for each destination; `routing` None: the node has no topology."""
+
+    def __init__(
+        self, catalog: Catalog, forwarding: Forwarding, hops: Mapping[str, NextHop], routing: Routes | None
+    ) -> None:
+        self._catalog = catalog
+        self._forwarding = forwarding
+        self._hops = hops
+        self._routing = routing
+
+    def status(self) -> list[dict[str, Any]]:
+        """A row for each destination that can be reached, nearest first, and for each that something waits for."""
+        paths = {} if self._routing is None else self._routing.paths
+        waiting = dict(self._catalog.transmissions())
+        rows = []
+        for name in dict.fromkeys([*paths, *waiting]):
+            hop, queue, path = self._hops.get(self._forwarding.via(name)), waiting.get(name), paths.get(name)
+            row: dict[str, Any] = {
+                "destination": name,
+                "next_hop": None if hop is None else hop.name,
+                "waiting": Ulong(0 if queue is None else queue.messages - queue.tombstones),
+                "held": self._forwarding.held(name),
+            }
+            if self._routing is not None:
+                row["cost"] = None if path is None else path.cost_micro / MICRO
+                row["path"] = None if path is None else list(path.nodes)
+            rows.append(row)
+        return rows

@@ -1,0 +1,48 @@
+"""What `status` tells of the stores whose messages are for this node (docs/management.md, `origins`).
+
+Rules of this file: reads, never changes; names of fields are OPERATOR's contract.
+"""
+
+from heapq import nlargest
+from itertools import chain, islice
+from typing import Any, Final
+
+from holdfast.amqp.types import Ulong
+from holdfast.peering.routes import Routes
+from holdfast.state.catalog import Catalog
+
+ORIGINS_LISTED: Final = 100
+"""Origins in one `status`."""
+
+
+class OriginStatus:
+    """Rows of origins; `routing` None: the node has no topology."""
+
+    def __init__(self, catalog: Catalog, routing: Routes | None) -> None:
+        self._catalog = catalog
+        self._routing = routing
+
+    def fields(self) -> dict[str, Any]:
+        """The rows, and how many there are beside them."""
+        rows = self._rows()
+        return {"origins": rows, "origins_more": Ulong(len(self._catalog.origins) - len(rows))}
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""
+        everyone = self._catalog.origins.values()
+        with_gaps = [origin for origin in everyone if origin.finished or origin.waiting]
+        worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))
+        latest = islice(reversed(everyone), 2 * ORIGINS_LISTED)
+        listed = {origin.origin: origin for origin in chain(worst, latest)}
+        return [
+            {
+                "origin": str(origin.origin),
+                "name": None if self._routing is None else self._routing.name_of_store(origin.origin),
+                "mark": Ulong(origin.mark),
+                "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
+                "waiting": len(origin.waiting),
+                "duplicates": origin.duplicates,
+                "late": origin.late,
+            }
+            for origin in islice(listed.values(), ORIGINS_LISTED)
+        ]

@@ -1,0 +1,319 @@
+"""The links of `$management`: requests come in, answers go out (AMQP Management, request and response).
+
+Rules of this file: a request is carried out when its turn comes, not when it arrives, for one may cost more than ten
+thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing that was
+taken is dropped: what waits is bounded by the credit of the link that brings it, by `connection_request_bytes_max`, by
+`output_bytes_max`, and by the node's memory (memory.py). A request is counted from when it comes until it is answered.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Error, Properties
+from holdfast.amqp.types import Int, Symbol
+from holdfast.errors import RemoteProtocolError
+from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
+from holdfast.links.outgoing import Egress, too_large
+from holdfast.management.answers import SUBSCRIPTION, Answer, Later
+from holdfast.management.changes import told_of
+from holdfast.management.operations import Management
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import REPLY_BYTES, REQUEST_BYTES, Memory
+from holdfast.peers.peer import Peer, Requesting
+from holdfast.peers.users import Users
+from holdfast.settings import Limits
+from holdfast.state.turns import Turns
+
+BACK_BYTES_MAX: Final = 4_096
+"""What a request says of its answer, where to and which, encoded: it is kept until that is sent."""
+
+COST_MAX: Final = 1_000
+"""What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """What the links of `$management` share."""
+
+    limits: Limits
+    memory: Memory
+    users: Users
+    links: LinkTables
+    turns: Turns
+    management: Management
+
+
+class ReplyLink(Egress):
+    """A client's receiver on `$management`; its target address is the name that requests reply to."""
+
+    def __init__(self, parts: RequestParts, peer: Peer, link: Sender, reply_to: str) -> None:
+        super().__init__(peer, link)
+        self.parts = parts
+        self.reply_to = reply_to
+        self.waiting: deque[bytes] = deque()
+        parts.links.reply_links[peer, reply_to] = self
+
+    def reply(self, payload: bytes) -> None:
+        if self.link.detached:
+            return
+        self.parts.memory.requests.add(len(payload))
+        self.peer.reply_bytes += len(payload)
+        self.waiting.append(payload)
+        self.credited()
+
+    def credited(self) -> None:
+        link, peer = self.link, self.peer
+        while self.waiting and not link.detached and peer.writable and link.sendable:
+            payload = self.waiting[0]
+            self._count_off(len(payload))
+            del self.waiting[0]
+            if too_large(link, (payload,)):
+                error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
+                link.detach(closed=True, error=error)
+            else:
+                link.send(payload, context=None, settled=True)
+            peer.touch()
+        if link.drain and not link.detached:
+            link.drained()
+            peer.touch()
+        self._go_on()
+
+    def _count_off(self, size: int) -> None:
+        self.parts.memory.requests.refund(size)
+        self.peer.reply_bytes -= size
+
+    def _go_on(self) -> None:
+        if self.peer.reply_bytes < self.parts.limits.output_bytes_max:
+            self.parts.links.requests.update(self.peer.stalled)
+            self.peer.stalled.clear()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        self._count_off(sum(len(payload) for payload in self.waiting))
+        self.waiting.clear()
+        if self.parts.links.reply_links.get((self.peer, self.reply_to)) is self:
+            del self.parts.links.reply_links[self.peer, self.reply_to]
+        self._go_on()
+
+
+class RequestLink(Ingress, Requesting):
+    """A client's sender to `$management`."""
+
+    def __init__(self, parts: RequestParts, peer: Peer, link: Receiver, *, grants: bool = True) -> None:
+        """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
+        super().__init__(peer, link)
+        self.parts = parts
+        if grants:
+            link.stream_bytes = max(parts.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
+        self.waiting: deque[Delivery] = deque()
+        self.serving: Asked | None = None
+        """What is being answered now."""
+        self.grants = grants
+
+    def delivered(self, delivery: Delivery) -> None:
+        if (delivery.state is not None or not delivery.payload) and self.refuse_unusable(delivery):
+            self._renew()
+            return
+        limits = self.parts.limits
+        size = REQUEST_BYTES + len(delivery.payload)
+        text = None
+        if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
+            text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
+        elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
+            text = f"accepted are {limits.connection_request_bytes_max} bytes of requests that are not answered"
+        elif not self.parts.memory.admits(self.peer, size):
+            text = "the node's memory is used up; try again later"
+        if text is not None:
+            if not delivery.settled:
+                self.settle([delivery.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+            self._renew()
+            return
+        self.count(size)
+        self.waiting.append(delivery)
+        if self not in self.parts.users.waiting and self not in self.peer.stalled:
+            self.parts.links.requests[self] = None
+
+    def part(self, part: DeliveryPart) -> None:
+        super().part(part)
+        if part.last:
+            self._renew()
+
+    def aborted(self) -> None:
+        self._renew()
+
+    def count(self, size: int) -> None:
+        requests = self.parts.memory.requests
+        requests.hold(requests.held + size)
+        self.peer.request_bytes += size
+
+    def gone(self) -> None:
+        self.count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
+        self.waiting.clear()
+        if self.serving is not None:
+            self.serving.counts(0)
+        self.parts.links.requests.pop(self, None)
+        self.parts.users.forget(self)
+        self.peer.stalled.pop(self, None)
+
+    def serve_one(self) -> int:
+        """Carries out the oldest request; what it cost."""
+        delivery = self.waiting[0]  # it waits, and counts, until it is answered or taken for later
+        size = REQUEST_BYTES + len(delivery.payload)
+        outcome: object = ACCEPTED
+        cost = 1
+        try:
+            cost = self._request(delivery, Message.decode(delivery.payload), size) + size // 4096
+        except RemoteProtocolError as error:
+            outcome = rejection(error.condition, error.description)
+            if self.waiting and self.waiting[0] is delivery:
+                self.count(-size)
+                del self.waiting[0]
+        if not delivery.settled:
+            self.settle([delivery.delivery_id], outcome)
+        self._renew()
+        return cost
+
+    def _renew(self) -> None:
+        limit = self.parts.limits.requests_max
+        if self.grants and len(self.waiting) <= limit // 2:
+            self.top_up(limit - len(self.waiting))
+
+    def _request(self, delivery: Delivery, message: Message, size: int) -> int:
+        """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
+        asked = Asked(self, *_way_back(message.properties or Properties()), size)
+        told = {str(key): value for key, value in (message.application_properties or {}).items()}
+        arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
+        kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
+        management = self.parts.management
+        cost = management.cost_of(kind, operation, name, arguments)
+        answer = management.carry_out(self.peer.amqp.authenticated_user, kind, operation, name, arguments)
+        queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
+        asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
+        if self.waiting and self.waiting[0] is delivery:
+            self.serving = asked
+            del self.waiting[0]
+        else:  # the link is gone, and what waited is counted no more
+            asked.size = 0
+        if isinstance(answer, Later):
+            answer.asked = asked
+        else:
+            asked.answer(answer)
+        self.serving = None
+        return cost
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `back`: the
+    answer's properties, encoded. `told` says what the answer changed. It may wait long, and what is decoded may be many
+    times its bytes: none of that is kept."""
+
+    link: RequestLink
+    reply_to: str | None
+    back: bytes
+    size: int
+    told: Callable[[Answer], str | None] = lambda answer: None
+
+    def answer(self, answer: Answer) -> None:
+        parts, peer = self.link.parts, self.link.peer
+        reply = (
+            self.back
+            + Message(
+                application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
+                value=answer.body,
+            ).encode()
+        )
+        link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
+        changed = self.told(answer)
+        if changed is not None and answer.stored:
+            parts.turns.gathered.then.append(partial(_log, peer, changed))
+        elif changed is not None:
+            _log(peer, changed)
+        if link is None or not answer.stored:
+            self.counts(0)
+            if link is not None:
+                link.reply(reply)
+            return
+
+        def stored() -> None:
+            self.counts(0)
+            link.reply(reply)
+
+        self.counts(len(reply))
+        parts.turns.gathered.then.append(stored)
+
+    def counts(self, size: int) -> None:
+        self.link.count(size - self.size)
+        self.size = size
+
+
+def _way_back(properties: Properties) -> tuple[str | None, bytes]:
+    """Where the answer to a request with these properties goes, None where there is to be none, and its own properties,
+    encoded; RemoteProtocolError where that is not to be kept: an address that is no string, or more than may be."""
+    reply_to = properties.reply_to
+    back = properties.message_id if properties.correlation_id is None else properties.correlation_id
+    if not isinstance(reply_to, str | None):
+        raise RemoteProtocolError(conditions.INVALID_FIELD, "reply-to of a request: accepted is a string")
+    encoded = Message(properties=Properties(to=reply_to, correlation_id=back)).encode()
+    if len(encoded) > BACK_BYTES_MAX:
+        text = f"found {len(encoded)} bytes of reply-to and correlation-id, accepted are {BACK_BYTES_MAX} in a request"
+        raise RemoteProtocolError(conditions.INVALID_FIELD, text)
+    return reply_to, encoded
+
+
+def _log(peer: Peer, changed: str) -> None:
+    user = peer.amqp.authenticated_user
+    by = "without a login" if user is None else f"by user {user!r}"
+    peer.log("INFO", f"{changed} ({by})")
+
+
+class Run(Protocol):
+    """Work on behalf of no single connection: where it fails, that part of the node rests. `gathers`: whether the work
+    may add anything to the turn."""
+
+    def __call__(self, part: object, work: Callable[[], None], *, gathers: bool) -> None: ...
+
+
+class Requests:
+    """Makes the links of `$management`, and carries out what they bring."""
+
+    def __init__(self, parts: RequestParts, run: Run) -> None:
+        self._parts = parts
+        self._run = run
+
+    def request_link(self, peer: Peer, link: Receiver, *, grants: bool = True) -> RequestLink:
+        """For a link that brings requests, alone (`grants`) or among other messages."""
+        return RequestLink(self._parts, peer, link, grants=grants)
+
+    def reply_link(self, peer: Peer, link: Sender, reply_to: str) -> ReplyLink:
+        """For a link that takes the answers to requests that reply to that name."""
+        return ReplyLink(self._parts, peer, link, reply_to)
+
+    def serve(self) -> None:
+        """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
+        parts = self._parts
+        memory, waiting = parts.memory, parts.links.requests
+        # before any request, which may ask for it: what fails here is not the one's who asks
+        self._run(memory, memory.measure_changed, gathers=False)
+        left = COST_MAX
+        while waiting and left > 0:
+            link = next(iter(waiting))
+            del waiting[link]
+            peer = link.peer
+            if peer.reply_bytes >= parts.limits.output_bytes_max:
+                peer.stalled[link] = None
+            elif not memory.admits(peer, REPLY_BYTES):
+                peer.stalled[link] = None
+                memory.stalled[peer] = None
+            elif parts.users.admit_request(link):
+                left -= link.serve_one()
+                if link.waiting:
+                    waiting[link] = None
+                continue
+            left -= 1  # it waits elsewhere; to look at it costs something too

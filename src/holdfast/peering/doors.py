@@ -1,0 +1,296 @@
+"""Who is let in: the engine of each connection, who may log in, and who may speak as a neighbour.
+
+Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Hostile until checked"). Passwords are
+compared in constant time and never told.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from hmac import compare_digest
+from json import dumps
+from types import FrameType
+from typing import Any, Protocol
+from uuid import UUID
+
+from holdfast.amqp import connection as amqp
+from holdfast.amqp.connection import Partials
+from holdfast.amqp.effort import ATTACH
+from holdfast.amqp.extensions import ANONYMOUS_RELAY
+from holdfast.amqp.performatives import Error, Open
+from holdfast.amqp.sasl import LoginWaits
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.engine import events
+from holdfast.engine.clock import Clock
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.peering import sessions
+from holdfast.peers.connections import Connections, Deliver
+from holdfast.peers.containers import answer_open
+from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.guard import Guard
+from holdfast.peers.logins import Login, Logins
+from holdfast.peers.memory import CONNECTION_BYTES, Memory
+from holdfast.peers.peer import Peer, host_of
+from holdfast.peers.refusals import Refusals
+from holdfast.peers.users import Users
+from holdfast.settings import NeighbourConfig, NodeConfig
+
+
+class Session(Protocol):
+    """A neighbour's session, as far as connections come to it."""
+
+    config: NeighbourConfig
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dials(self) -> int: ...
+    def connected(self, peer: Peer) -> None: ...
+    def opened(self, peer: Peer, properties: dict[Any, Any]) -> None: ...
+
+
+class Doors:
+    """Opens the engine of each connection, and says whose the connection is once its peer has."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        connections: Connections,
+        memory: Memory,
+        deadlines: Deadlines,
+        guard: Guard,
+        refusals: Refusals,
+        users: Users,
+        logins: Logins,
+        partials: Partials,
+        neighbours: Mapping[str, Session],
+        *,
+        log: Callable[[FrameType, Peer, str, str], None],
+        deliver: Deliver,
+        store: Callable[[], UUID],
+        is_stopping: Callable[[], bool],
+        came_as_neighbour: Callable[[str, str], None],
+    ) -> None:
+        """`store`: who the store is, as others hear it. `came_as_neighbour(name, text)`: a node that is not listed
+        tried to be a neighbour."""
+        self._config = config
+        self._clock = clock
+        self._connections = connections
+        self._memory = memory
+        self._deadlines = deadlines
+        self._guard = guard
+        self._refusals = refusals
+        self._users = users
+        self._logins = logins
+        self._partials = partials
+        self._neighbours = neighbours
+        self._log = log
+        self._deliver = deliver
+        self._store = store
+        self._is_stopping = is_stopping
+        self._came_as_neighbour = came_as_neighbour
+
+    def open(self, event: events.ConnectionOpened) -> None:
+        """A transport is up: its engine, with what we say of ourselves, and the session that dialled it."""
+        limits = self._config.limits
+        common: dict[str, Any] = {
+            "container_id": self._config.name,
+            "max_frame_size": limits.frame_bytes_max,
+            "nesting_max": limits.nesting_max,
+            "max_message_size": limits.message_bytes_max,
+            "channel_max": limits.sessions_max - 1,
+            "handle_max": limits.session_links_max - 1,
+            "sessions_max": limits.sessions_max,
+            "links_max": limits.links_max,
+            "unsettled_max": limits.incoming_unsettled_max,
+            "partial_bytes_max": limits.partial_bytes_max,
+            "terms_bytes_max": limits.terms_bytes_max,
+            "name_bytes_max": limits.name_bytes_max,
+            "runs": True,
+        }
+        told: dict[Any, Any] = {
+            Symbol("product"): "Holdfast",
+            sessions.STORE: self._store(),
+        }
+        if event.neighbour is not None:
+            neighbour = self._neighbours[event.neighbour]
+            config = neighbour.config
+            told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
+            told[sessions.DIAL] = Ulong(neighbour.dials)
+            settings = amqp.Settings(
+                **common,
+                offered_capabilities=(sessions.CAPABILITY, sessions.ALIASES),
+                properties=told,
+                desired_capabilities=(sessions.CAPABILITY,),
+                idle_time_out_s=config.hold_time_s,
+                mechanism="PLAIN" if config.user else "ANONYMOUS",
+                user=config.user,
+                password=config.password if config.user else None,
+            )
+            engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
+        else:
+            hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
+            told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
+            settings = amqp.Settings(
+                **common,
+                offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
+                properties=told,
+                answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
+                idle_time_out_s=limits.idle_time_out_s,
+                handshake_time_out_s=limits.handshake_time_out_s,
+                peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
+                effort_per_s=limits.attaches_per_s * ATTACH,
+                effort_burst=limits.attaches_burst * ATTACH,
+                sasl_required=bool(self._config.users) or not event.loopback,
+            )
+            engine = amqp.Connection(
+                settings,
+                server=True,
+                now=self._clock.now,
+                authenticate=self._authenticator(event),
+                partials=self._partials,
+            )
+        peer = Peer(
+            event.connection,
+            engine,
+            address=event.peer,
+            loopback=event.loopback,
+            dialled=event.neighbour is not None,
+            touched=self._connections.touched,
+            log=self._log,
+        )
+        engine.tell = partial(self._deliver, peer)
+        self._connections[event.connection] = peer
+        self._memory.passed_bytes += CONNECTION_BYTES
+        self._deadlines.watch(peer)
+        if event.neighbour is not None:
+            self._neighbours[event.neighbour].connected(peer)
+        peer.touch()
+        if not peer.dialled:
+            self._guard.came(peer)
+        if self._is_stopping():
+            self._connections.drop(peer, "the node is stopping")
+
+    def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
+        """Why the connection is closed as it opens, and nothing that came with its open is begun; None where it stays.
+
+        Aliases are offered to who offers them: a client's answer stays as short as it was.
+        """
+        if sessions.ALIASES in [str(item) for item in theirs.offered_capabilities or ()]:
+            ours.offered_capabilities = (*(ours.offered_capabilities or ()), Symbol(sessions.ALIASES))
+        refused = answer_open(self._connections, self._neighbours, theirs, ours)
+        peer = self._connections.get(number)
+        if refused is not None or peer is None or self._speaks_as(peer, theirs) is not None:
+            return refused
+        reason = self._guard.reserved.get(peer) or self._users.too_many_connections(peer)
+        if reason is None:
+            return None
+        self._users.count_refused(peer)
+        return self._refusals.error(peer, reason)
+
+    def _authenticator(self, event: events.ConnectionOpened) -> Callable[[str, str | None, str | None], bool]:
+        users = {user.name: user.password for user in self._config.users}
+        theirs = {item.user: item.password for item in self._config.neighbours if item.user and item.password}
+        login = Login(self._logins, host_of(event.peer), theirs | users)
+
+        def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
+            """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
+            wanted = None if user is None else users.get(user, theirs.get(user))
+            if wanted is None and not users and event.loopback:
+                return True
+            if mechanism != "PLAIN":
+                return False
+            waits_until = login.waits_until(user)
+            if waits_until is not None:
+                raise LoginWaits(waits_until)
+            return login.answered(user, wanted is not None and _same(wanted, password))
+
+        return authenticate
+
+    def welcome(self, peer: Peer, event: amqp.Opened) -> None:
+        """The peer said who it is: a neighbour whose session begins, or else a client."""
+        self._meet(peer, event)
+        if self._connections.holds(peer) and peer.amqp.usable:
+            reason = self._users.enter(peer)
+            if reason is not None:
+                self._refusals.refuse(peer, reason)
+
+    def _meet(self, peer: Peer, event: amqp.Opened) -> None:
+        self._guard.opened(peer)
+        if not peer.amqp.usable:  # closed as it opened (_answer_open), or the node is stopping
+            self._refusals.closing(peer)
+            return
+        name = str(event.open.container_id)
+        offered = [str(item) for item in event.open.offered_capabilities or ()]
+        properties = event.open.properties or {}
+        peer.takes_aliases = sessions.ALIASES in offered
+        if peer.dialled:
+            neighbour = peer.neighbour
+            assert neighbour is not None
+            if name != neighbour.name:
+                text = f"found node {name!r} at its remote, not {neighbour.name!r}"
+                self._connections.drop(peer, f"{text}: correct name or remote of [[neighbour]]")
+            elif sessions.CAPABILITY not in offered:
+                self._connections.drop(
+                    peer, "what answers at its remote is no Holdfast node: it does not offer custody"
+                )
+            else:
+                neighbour.opened(peer, properties)
+        elif self._speaks_as(peer, event.open) is not None:
+            self._neighbours[name].opened(peer, properties)
+
+    def _speaks_as(self, peer: Peer, theirs: Open) -> str | None:
+        """The neighbour as which a connection that came to us speaks; None: a client's."""
+        name = str(theirs.container_id)
+        offers = sessions.CAPABILITY in (str(item) for item in theirs.offered_capabilities or ())
+        return name if offers and name in self._neighbours and self._is_neighbour(peer, name) else None
+
+    def _is_neighbour(self, peer: Peer, name: str) -> bool:
+        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Hostile until checked")."""
+        config = self._neighbours[name].config
+        user = peer.amqp.authenticated_user
+        if config.user is not None and config.password is not None:
+            return user == config.user
+        if self._config.users:
+            return user == (config.user or name)
+        return peer.loopback
+
+    def why_no_neighbour(self, peer: Peer) -> str:
+        """What a connection is told that asks for what only neighbours may have. One of another node of ours, which
+        may be meant as a neighbour, is among the warnings here as well."""
+        theirs = peer.amqp.remote_open
+        if theirs is None or sessions.CAPABILITY not in [str(item) for item in theirs.offered_capabilities or ()]:
+            return "this address is for neighbours: found a connection that does not offer custody"
+        here, name = self._config.name, str(theirs.container_id)[:NAME_BYTES_MAX]
+        listed = f"[[neighbour]] name = {_quoted(name)}"
+        if name == here:
+            cure = f"both nodes are called {here!r}: give one of them another name"
+        elif name not in self._neighbours:
+            cure = self._how_to_list(name, listed)
+        else:
+            cure = f"it did not log in as {here!r} expects it to: compare user and password with {listed} there"
+        self._came_as_neighbour(name, f"a node {name!r} at {host_of(peer.address)} tried to be a neighbour; {cure}")
+        return f"this address is for neighbours, which {name!r} is not: {cure}"
+
+    def _how_to_list(self, name: str, listed: str) -> str:
+        """What makes a neighbour of that node. Where there is a topology, a [[neighbour]] that it does not join ends
+        this one at its next start."""
+        here, topology = self._config.name, self._config.topology
+        if topology is None or topology.link_between(here, name) is not None:
+            return f"it is not listed at {here!r}: add {listed} there"
+        added = f"[[link]] from = {_quoted(name)} to = {_quoted(here)} there"
+        if topology.node(name) is None:
+            added = f"[[node]] name = {_quoted(name)} and {added}"
+        own = topology.node(here)
+        if own is None or own.address is None:  # such a link alone makes no neighbour
+            added = f"{added}, {listed} to the file of {here!r}"
+        return f"the topology of {here!r} has no link between the two: add {added}, and restart {here!r}"
+
+
+def _quoted(name: str) -> str:
+    """As TOML has it."""
+    return dumps(name, ensure_ascii=False)
+
+
+def _same(wanted: str, found: str | None) -> bool:
+    return found is not None and compare_digest(wanted.encode(), found.encode())

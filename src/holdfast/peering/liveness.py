@@ -1,0 +1,225 @@
+"""Whether the link to a neighbour lives: when to probe, how long to wait for the echo, when to give up
+(esb-dynamic-routing §4.3, "resend 3 times"; ADR 0015).
+
+Rules of this file: pure; times are seconds on `now`'s scale, and `heard_at` is told with every call. Whatever arrives
+is life, so only a link that is idle is probed, and usually by one side. A miss counts only where this node had the
+chance to hear: not while it stood still, and not while what it wrote before the probe is still on its way out.
+"""
+
+from enum import Enum
+from typing import Final
+
+MISSES_MAX: Final = 3
+"""Probes in a row without an answer that bring a link down (§4.3)."""
+HURRY: Final = 2
+"""So much shorter is the least time-out once a probe was missed. A neighbour that was merely late for the first is
+heard within the whole of it all the same: an echo of any probe is life."""
+FIRST_TIME_OUT_S: Final = 1.0
+"""Before the first round trip is measured (RFC 6298 §2.1)."""
+SMOOTHING: Final = 1 / 8
+VARIANCE_SMOOTHING: Final = 1 / 4
+VARIANCES: Final = 4
+"""RFC 6298 §2: the weights of a new round trip, and how many variances the time-out is above the mean."""
+SHORT_TIME_OUT_S: Final = 0.02
+"""The least time-out after the system said that its network changed."""
+GRACE_S: Final = 0.002
+"""Between a time-out and the miss: the sockets are read once more, since the echo may lie there unread."""
+OUTSTANDING_MAX: Final = 16
+"""Probes whose moment of sending is remembered."""
+FALSE_ALARM_S: Final = 1.0
+"""A link that was declared down and whose neighbour, the same process, is back within this was never down."""
+
+
+class Act(Enum):
+    """What `Liveness.tick` asks for."""
+
+    NOTHING = "nothing"
+    PROBE = "probe"
+    MEASURE = "measure"
+    """Ask the driver how far the output has come; `measured` is to be called before the next tick."""
+    DOWN = "down"
+
+
+class Liveness:
+    """The probes of one neighbour; `begin` for each of its connections. Counters count since the node's start."""
+
+    __slots__ = (
+        "_ahead", "_asked_at", "_begun", "_confirming", "_due_at", "_moved", "_sent_at", "_short", "_told",
+        "_variance_s", "false_alarms", "hold_time_s", "keepalive_s", "missed", "misses", "number", "probe_s",
+        "probed_at", "sent", "smoothed_s", "stalls",
+    )  # fmt: skip
+
+    def __init__(self, *, probe_s: float, keepalive_s: float) -> None:
+        self.probe_s = probe_s
+        self.keepalive_s = keepalive_s
+        self.hold_time_s = FIRST_TIME_OUT_S
+        self.number = 0
+        """The last probe's."""
+        self.sent = 0
+        self.missed = 0
+        self.stalls = 0
+        """Misses that did not count, because this node stood still or its output was still on its way."""
+        self.false_alarms = 0
+        self._told = 0, 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.misses = 0
+        self.smoothed_s: float | None = None
+        self._variance_s = 0.0
+        self._begun = False
+        self._asked_at: float | None = None
+        """When the probe that waits for its answer was sent."""
+        self._due_at = 0.0
+        self._confirming = False
+        self._short = False
+        self._moved = False
+        self._ahead: tuple[int, int] | None = None
+        """Of the probe that waits: how far the output had come when last measured, and what lies before the probe."""
+        self._sent_at: dict[int, float] = {}
+        self.probed_at = 0.0
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def reset(self, hold_time_s: float) -> None:
+        """A new connection: what was measured of the last one says nothing of it. Silent until `begin`."""
+        self._forget()
+        self.hold_time_s = hold_time_s
+
+    def begin(self, now: float) -> None:
+        """The control link is up: the first probe is due, and measures."""
+        self._begun = True
+        self.probed_at = now - self.keepalive_s
+
+    @property
+    def time_out_s(self) -> float:
+        """What an echo has: RFC 6298 over the measured round trips, at most the hold time; at least `probe_s`, a
+        share of it once one was missed."""
+        least = self.probe_s / HURRY if self.misses else self.probe_s
+        if self.smoothed_s is None:
+            measured = FIRST_TIME_OUT_S
+        else:
+            measured = self.smoothed_s + VARIANCES * self._variance_s
+            if self._short:
+                least = SHORT_TIME_OUT_S
+        return min(max(least, measured), self.hold_time_s)
+
+    def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> Act:
+        """What is due. `unanswered_at`: since when a transfer has waited for its answer, None where none does."""
+        if not self._begun:
+            return Act.NOTHING
+        if self._asked_at is not None and heard_at > self._asked_at:
+            self._life()
+        if self._asked_at is None:
+            return self._ask(now) if now >= self._ask_at(heard_at, unanswered_at) else Act.NOTHING
+        if now < self._due_at:
+            return Act.NOTHING
+        if now - self._due_at > self.time_out_s:  # the loop did not run: the echo may have come and gone unread
+            self.stalls += 1
+            return self._ask(now)
+        if not self._confirming:
+            self._confirming = True
+            self._due_at = now + GRACE_S
+            return Act.MEASURE
+        if self._moved:
+            self._moved = self._confirming = False
+            self._due_at = now + self.time_out_s
+            self.stalls += 1
+            return Act.NOTHING
+        self.missed += 1
+        self.misses += 1
+        if self.misses >= MISSES_MAX:
+            self._begun = False
+            return Act.DOWN
+        return self._ask(now)
+
+    def _ask_at(self, heard_at: float, unanswered_at: float | None) -> float:
+        """When a probe is due: by idleness, by a transfer without answer, or because none has measured for long."""
+        at = min(max(heard_at, self.probed_at) + self.probe_s, self.probed_at + self.keepalive_s)
+        if unanswered_at is not None:
+            at = min(at, max(unanswered_at, self.probed_at) + self.time_out_s)
+        return at
+
+    def _ask(self, now: float) -> Act:
+        """A probe that is waited for from now on."""
+        self._asked_at = now
+        self._due_at = now + self.time_out_s
+        self._confirming = self._moved = False
+        self._ahead = None
+        return self._probe(now)
+
+    def _probe(self, now: float) -> Act:
+        self.number += 1
+        self.sent += 1
+        self.probed_at = self._sent_at[self.number] = now
+        while len(self._sent_at) > OUTSTANDING_MAX:
+            del self._sent_at[next(iter(self._sent_at))]
+        return Act.PROBE
+
+    def next_deadline(self, heard_at: float, unanswered_at: float | None) -> float | None:
+        """When `tick` is wanted."""
+        if not self._begun:
+            return None
+        if self._asked_at is not None and heard_at <= self._asked_at:
+            return self._due_at
+        return self._ask_at(heard_at, unanswered_at)
+
+    # ------------------------------------------------------------------------------------------------ news
+
+    def _life(self) -> None:
+        self._asked_at = None
+        self.misses = 0
+        self._confirming = self._short = self._moved = False
+
+    def echo(self, number: int, now: float) -> None:
+        """The answer to probe `number` came; one that we do not know says nothing."""
+        sent = self._sent_at.pop(number, None)
+        if sent is None:
+            return
+        measured = now - sent
+        if self.smoothed_s is None:
+            self.smoothed_s, self._variance_s = measured, measured / 2
+        else:
+            off = abs(self.smoothed_s - measured)
+            self._variance_s += VARIANCE_SMOOTHING * (off - self._variance_s)
+            self.smoothed_s += SMOOTHING * (measured - self.smoothed_s)
+        self._life()
+
+    def measured(self, acknowledged_bytes: int, written_bytes: int) -> None:
+        """How far the output has come, as the driver found when a probe was sent and when it was due.
+
+        Where it moves and has not come to the probe, that stands in our own line: nobody has missed it. That it has
+        arrived is no proof of life: a relay in between may have taken it.
+        """
+        if not self._confirming:
+            self._ahead = acknowledged_bytes, written_bytes
+        elif self._ahead is not None:
+            before, ahead = self._ahead
+            self._moved = before < acknowledged_bytes < ahead
+            self._ahead = acknowledged_bytes, ahead
+
+    def network_changed(self, now: float, heard_at: float) -> Act:
+        """An address or a route is another one: a probe at once, which has little time.
+
+        One that waits already is due no later for it: such changes come many times a second where interfaces come
+        and go all the time, and a dead link is to be found all the same.
+        """
+        if not self._begun:
+            return Act.NOTHING
+        if self._asked_at is not None and heard_at > self._asked_at:
+            self._life()
+        self._short = True
+        if self._asked_at is None:
+            return self._ask(now)
+        self._due_at = min(self._due_at, now + self.time_out_s)
+        return self._probe(now)
+
+    def back(self) -> None:
+        """The link that we declared down had not been."""
+        self.false_alarms += 1
+
+    def take_loss_share(self) -> float:
+        """Of the probes since the last call, how many were missed; 0 to 1."""
+        sent, missed = self.sent - self._told[0], self.missed - self._told[1]
+        self._told = self.sent, self.missed
+        return min(1.0, missed / sent) if sent else 0.0

@@ -1,0 +1,226 @@
+"""Maintenance of link states: tables are compared from time to time, versions near their highest value are reset, and
+nodes that are gone are forgotten (docs/routing.md, "Upkeep").
+
+Rules of this file: a message of it is passed on at most once a second for each node, and may be lost: what it was to
+bring about is found again at the next comparison. Source: docs/adr/0029-link-state-upkeep.md.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, Protocol
+
+from holdfast.amqp.types import Ulong
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.peers.session_port import ControlKinds, Session
+from holdfast.routing.linkstate import VERSION_END, LinkStates
+from holdfast.routing.paths import Path
+from holdfast.routing.topology import Topology
+from holdfast.schema import is_whole_within
+from holdfast.settings import RoutingConfig
+
+DROPPED_S: Final = 300.0
+"""How long the last word of a forgotten node is not taken again: others may not have forgotten it yet."""
+
+QUARANTINE_S: Final = 60.0
+"""How long a high version is not taken of a node whose versions began anew: some nodes still have it, and it would
+follow the reset round the network for ever."""
+
+DELAY: Final = (0.5, 1.0)
+"""The first comparison of a life, in shares of `refresh_s`: nodes that start together do not compare together."""
+
+
+class Maintained(Protocol):
+    """The control plane whose tables are maintained (routes.py)."""
+
+    name: str
+    config: RoutingConfig
+    topology: Topology
+    states: LinkStates
+    paths: dict[str, Path]
+
+    def wake(self) -> None:
+        """Something changed: it is to act in this turn."""
+
+    def compare_with(self, neighbour: str) -> None:
+        """Our tables differ from that neighbour's: both tell what they have."""
+
+    def may_answer(self, what: str, name: str) -> bool:
+        """Whether that thing of that node may be acted upon again; counts it where it may."""
+
+    def malformed(self, neighbour: str, text: str) -> None:
+        """A neighbour's message is not understood; logged now and then."""
+
+
+class Upkeep:
+    """A part of `Routes`, which ticks it before it tells its neighbours anything."""
+
+    def __init__(
+        self,
+        routes: Maintained,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        neighbours: Mapping[str, Session],
+        nodes_left: Callable[[], None],
+    ) -> None:
+        """`nodes_left`: called when a node was forgotten."""
+        self.routes = routes
+        self._clock = clock
+        self._log = log
+        self._neighbours = neighbours
+        self._nodes_left = nodes_left
+        self.states: LinkStates = routes.states
+        config = routes.config
+        self.refresh_at = clock.now + config.refresh_s * rng.uniform(*DELAY)
+        self.gone_since: dict[str, float] = {}
+        """Nodes that the topology file does not name and that cannot be reached, and since when."""
+        self._dropped_at: dict[str, float] = {}
+        self._quarantined_at: dict[str, float] = {}
+        self._to_send: dict[str, dict[str, dict[str, Any]]] = {}
+        """By neighbour, what waits for credit, by kind and node: `records_max` at most."""
+
+    @property
+    def hears(self) -> ControlKinds:
+        """Its control messages, by kind."""
+        return {"digest": self._hear_digest, "reset": self._hear_reset, "forget": self._hear_forget}
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> bool:
+        """Whether all that was to be sent has gone."""
+        states = self.states
+        if states.resets:
+            states.resets = False
+            self._quarantined_at[self.routes.name] = now
+            self._pass_on({"kind": "reset", "node": self.routes.name}, None)
+        for name, node in states.stale:
+            self._wait(name, {"kind": "reset", "node": node})
+        states.stale.clear()
+        if now >= self.refresh_at:
+            self.refresh_at = now + self.routes.config.refresh_s
+            self._refresh(now)
+        for name, waiting in list(self._to_send.items()):
+            if name not in states.told:
+                del self._to_send[name]
+                continue
+            while waiting:
+                key = next(iter(waiting))
+                if not self._neighbours[name].send(waiting[key]):
+                    break
+                del waiting[key]
+            if not waiting:
+                del self._to_send[name]
+        return not self._to_send
+
+    def _refresh(self, now: float) -> None:
+        states, routes = self.states, self.routes
+        states.recount()
+        _expire(self._dropped_at, states.dropped, now - DROPPED_S)
+        _expire(self._quarantined_at, states.quarantined, now - QUARANTINE_S)
+        gone = [name for name in states.known if not self._is_named(name) and name not in routes.paths]
+        self.gone_since = {name: self.gone_since.get(name, now) for name in gone}
+        for name, since in list(self.gone_since.items()):
+            if now >= since + routes.config.forget_s:
+                self.forget(name, f"gone for {now - since:.0f} s")
+        for name in states.told:
+            self._neighbours[name].send({"kind": "digest", "digest": Ulong(states.digest)})
+
+    def _is_named(self, name: str) -> bool:
+        """Whether it has its place here by configuration."""
+        routes = self.routes
+        return name == routes.name or routes.topology.node(name) is not None or name in self._neighbours
+
+    def _pass_on(self, fields: dict[str, Any], but: str | None) -> None:
+        for name in self.states.told:
+            if name != but:
+                self._wait(name, fields)
+
+    def _wait(self, name: str, fields: dict[str, Any]) -> None:
+        """It goes to that neighbour as soon as there is credit; of more than `records_max` the oldest is dropped."""
+        waiting = self._to_send.setdefault(name, {})
+        waiting[f"{fields['kind']} {fields['node']}"] = fields
+        if len(waiting) > self.states.records_max:
+            del waiting[next(iter(waiting))]
+
+    # ------------------------------------------------------------------------------------------------ hearing
+
+    def _hear_digest(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        """The digest of the neighbour's table. If ours differs, both exchange summaries."""
+        digest = fields.get("digest")
+        routes = self.routes
+        if is_whole_within(digest, 0, VERSION_END) and digest != self.states.digest:
+            routes.compare_with(neighbour.name)
+
+    def _hear_reset(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        """A node's version reached its highest value; the node starts again from its clock. Nothing is passed on of a
+        node that is not known here: made-up names would be flooded."""
+        name = self._node_in(neighbour, fields)
+        if name is None or name == self.routes.name:
+            return
+        is_known = name in self.states.known
+        voided = self.states.void(name)
+        self._remember(self._quarantined_at, self.states.quarantined, name)
+        if voided or (is_known and self.routes.may_answer("reset", name)):
+            self._pass_on({"kind": "reset", "node": name}, neighbour.name)
+            self.routes.wake()
+
+    def _hear_forget(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        """Somebody forgot a node that is gone: so does this one, unless it knows better."""
+        name = self._node_in(neighbour, fields)
+        version = fields.get("version")
+        if name is None or not is_whole_within(version, 0, VERSION_END) or not self.routes.may_answer("forget", name):
+            return
+        known = self.states.known.get(name)
+        if known is not None and known.record.version <= version and self.why_kept(name) is None:
+            self.forget(name, f"as {neighbour.name} says", but=neighbour.name)
+
+    def _node_in(self, neighbour: Session, fields: dict[Any, Any]) -> str | None:
+        name = fields.get("node")
+        try:
+            if isinstance(name, str):
+                return check_name(str(name))
+        except ConfigError:
+            pass
+        self.routes.malformed(neighbour.name, f"{fields.get('kind')}: accepted is a node's name")
+        return None
+
+    def _remember(self, moments: dict[str, float], names: dict[str, Any], name: str) -> None:
+        """It is one of `names` from now on; the oldest goes at the bound."""
+        moments.pop(name, None)
+        while len(moments) >= self.states.records_max:
+            oldest = next(iter(moments))
+            del moments[oldest]
+            names.pop(oldest, None)
+        moments[name] = self._clock.now
+
+    # ------------------------------------------------------------------------------------------------ forgetting
+
+    def why_kept(self, name: str) -> str | None:
+        """Why a node that is known is not forgotten; None where it may be."""
+        if self._is_named(name):
+            return "this node's configuration or topology file names it: take it out there first"
+        if name in self.routes.paths:
+            return "it is in reach: stop it first"
+        return None
+
+    def forget(self, name: str, reason: str, *, but: str | None = None) -> None:
+        """Takes the node out of the table, here and at all that can be reached."""
+        mark = self.states.drop(name)
+        if mark is None:
+            return
+        self._remember(self._dropped_at, self.states.dropped, name)
+        self.gone_since.pop(name, None)
+        self._pass_on({"kind": "forget", "node": name, "version": Ulong(mark.version)}, but)
+        self._log.write("INFO", f"routing: node {name} is forgotten: {reason}")
+        self._nodes_left()
+        self.routes.wake()
+
+
+def _expire(moments: dict[str, float], names: dict[str, Any], before: float) -> None:
+    """Names whose moment was earlier go out of both."""
+    for name in [name for name, at in moments.items() if at < before]:
+        del moments[name]
+        names.pop(name, None)

@@ -1,0 +1,569 @@
+"""Routing joined to the node: session events and control messages in, forwarding tables out (docs/routing.md).
+
+Rules of this file: what is decided is decided in `routing/`; this file knows when. All that happens in one turn is one
+batch: one record of our own, one computation, one message to each neighbour. What cannot be sent now stays untold and
+is tried again. A neighbour's words are checked before they count, and cost bounded work and memory.
+Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.amqp.types import Ulong
+from holdfast.broker.entry import TRACE_MAX
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.identity import Identities
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.errors import ConfigError
+from holdfast.links.disk import Disk
+from holdfast.names import check_name
+from holdfast.peering.route_upkeep import Upkeep
+from holdfast.peers.session_port import ControlKinds, Session
+from holdfast.routing import supers
+from holdfast.routing.cost import MeasuredCost
+from holdfast.routing.linkstate import (
+    SUMMARY_FIELDS,
+    SUMMARY_ROWS_MAX,
+    VERSION_END,
+    VERSION_HIGH,
+    Known,
+    LinkStates,
+    is_summary_row,
+)
+from holdfast.routing.paths import Graph, Path
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
+from holdfast.schema import is_whole_within
+from holdfast.settings import NodeConfig
+
+RETRY_S: Final = 0.1
+"""When what a control link had no credit for is tried again."""
+ASK_S: Final = 1.0
+"""Synchronisation is asked for, and answered, at most so often."""
+
+ANSWERS: Final = 6
+"""Things that `may_answer` tells apart."""
+
+LOG_S: Final = 10.0
+"""How often a line says what a neighbour's rows had wrong."""
+
+EARLY_MAX: Final = 64
+EARLY_ROWS_MAX: Final = EARLY_MAX * SUMMARY_ROWS_MAX
+"""Messages of a summary, and rows in them, that are kept when they come before the session is up on our side."""
+NUMBER_UNKNOWN: Final = 2**32
+"""A super node that is not in our topology file comes after all that are."""
+
+
+class Routes:
+    """The control plane of a node with a topology; a `Timed` part of it."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        topology: Topology,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        identities: Identities,
+        forwarding: Forwarding,
+        disk: Disk,
+        neighbours: Mapping[str, Session],
+        kinds: ControlKinds,
+        *,
+        version: int,
+        told_uuid: Callable[[], UUID],
+        nodes_left: Callable[[], None],
+    ) -> None:
+        """`version`: of this life's first word, above those of earlier ones. `told_uuid`: who others hear that our
+        store is. `nodes_left`: called when nodes may have left the network."""
+        self.clock = clock
+        self._log = log
+        self._identities = identities
+        self._forwarding = forwarding
+        self._disk = disk
+        self._neighbours = neighbours
+        self._kinds = kinds
+        self._first_version = version
+        self._told_uuid = told_uuid
+        self.topology = topology
+        self.measured: dict[str, MeasuredCost] = {}
+        """By neighbour, where costs are measured."""
+        self.config = config.routing
+        self.name = name = config.name
+        edges = topology.edges()
+        self.costs = {to: cost for to, cost in edges.get(name, {}).items() if to in neighbours}
+        """Our links out, with the cost of each as it is now, in millionths."""
+        self.numbers = {node.name: node.number for node in topology.nodes}
+        super_names = [node.name for node in topology.supers()]
+        if "super" in config.roles and name not in super_names:
+            super_names.append(name)
+        self.is_super = name in super_names
+        self.states: LinkStates = LinkStates(
+            name,
+            {**edges, name: self.costs},
+            supers=super_names,
+            records_max=self.config.records_max,
+            neighbours_max=self.config.neighbours_max,
+        )
+        self.states.malformed = self.malformed
+        self.supers = supers.Supers(self.config.heartbeat_s)
+        self.up: dict[str, None] = {}
+        """Neighbours whose link is up."""
+        self.unsure = dict.fromkeys(self.costs)
+        """Neighbours of whose link nothing is known yet in this life."""
+        self.registered = False
+        self.register_at = clock.now + self.config.registration_s
+        self.leaving = False
+        self.acting: str | None = None
+        """The acting super node as our table has it."""
+        self.stamps = 0
+        self.heartbeat_at = clock.now
+        self.table: dict[str, str] = {}
+        self.version = 0
+        """Counts the computations of the table."""
+        self.changed_at = clock.now
+        """When a next hop last became another one."""
+        self.paths: dict[str, Path] = {}
+        self.graph = Graph({})
+        self._to_us: dict[str, Path] | None = None
+        self._stores: dict[UUID, str] = {}
+        self._stores_of = -1
+        """Of how many words of records `_stores` was made."""
+        self._static = dict(config.forwarding)
+        self._wake_at: float | None = clock.now
+        self._due_at: float | None = clock.now
+        """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
+        early once is all that costs."""
+        self._untold: dict[str, bool] = {}
+        """Neighbours that are to be told our summary, and whether they are asked for theirs."""
+        self._telling: dict[str, deque[dict[str, Any]]] = {}
+        """What is left to say of a summary that has begun."""
+        self._early: dict[str, list[dict[Any, Any]]] = {}
+        """By neighbour, the messages of a summary that came before the session was up on our side."""
+        self._asked_at: float | None = None
+        self._answered: dict[tuple[str, str], float] = {}
+        """What was answered, to whom, and when, within ASK_S; the oldest first."""
+        self._logged_at: dict[str, float] = {}
+        self._hears = {
+            "links": self._hear_links,
+            "known": self._hear_known,
+            "heartbeat": self._hear_heartbeat,
+            "resync": self._hear_resync,
+        }
+        self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
+        self._hears |= self.upkeep.hears
+        kinds |= self._hears
+        self._compute()
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        return self._due_at
+
+    def _next(self) -> float | None:
+        moments = [self._wake_at, None if self.leaving else self.upkeep.refresh_at]
+        if not self.leaving:
+            moments.append(self.heartbeat_at if self.registered else self.register_at)
+            if self.acting == self.name:
+                moments.append(self.supers.next_deadline())
+        return min((at for at in moments if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """What the turn brought becomes one word of ours, one table, one message to each neighbour."""
+        if self._due_at is None or now < self._due_at:
+            return
+        if not self.leaving:
+            if not self.registered and (not self.unsure or now >= self.register_at):
+                self.registered = True
+                self.heartbeat_at = now
+                self._say()
+            elif self.registered and self._have_news():
+                if self.states.challenged:
+                    self._ask_neighbours()
+                self._say()
+        self._wake_at = None
+        if self.states.changed:
+            self._compute()
+        if self.acting == self.name and not self.leaving:
+            self._act(now)
+        else:
+            self.supers.seen.clear()
+        if self.registered and now >= self.heartbeat_at and not self.leaving:
+            self.heartbeat_at = now + self.config.heartbeat_s
+            self._send_heartbeat()
+        if not self.leaving and not self.upkeep.tick(now):
+            self._wake_at = now + RETRY_S
+        if self.states.changed:
+            self._compute()
+        self._tell_all()
+        self._due_at = self._next()
+
+    def wake(self) -> None:
+        self._wake_at = self._due_at = self.clock.now
+
+    # ------------------------------------------------------------------------------------------------ sessions
+
+    def link_up(self, neighbour: Session) -> None:
+        """The session is up: messages may go, and news is told."""
+        name = neighbour.name
+        self.states.up(name)
+        self._untold[name] = False
+        for fields in self._early.pop(name, ()):
+            self._hear_known(neighbour, fields)
+        self.unsure.pop(name, None)
+        if name in self.costs and not self._disk.takes_nothing:
+            self.up[name] = None
+        self.wake()
+
+    def disk_changed(self) -> None:
+        """Our disk stalls: no way leads over our links, though our sessions are up and news is told; or it answers."""
+        self.up.clear()
+        if not self._disk.takes_nothing:
+            links = [neighbour.name for neighbour in self._neighbours.values() if neighbour.offered]
+            self.up.update(dict.fromkeys(name for name in links if name in self.costs))
+        self.wake()
+
+    def link_down(self, neighbour: Session) -> None:
+        """The session is gone, or was not to be had at all."""
+        name = neighbour.name
+        self.states.down(name)
+        self._untold.pop(name, None)
+        self._telling.pop(name, None)
+        self._early.pop(name, None)
+        self.unsure.pop(name, None)
+        self.up.pop(name, None)
+        self.wake()
+
+    def cost_measured(self, neighbour: Session, round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
+        """Each keepalive while the link may be used; `loss_share` of the probes since the last time, 0 to 1."""
+        name = neighbour.name
+        if self.config.cost != "measured" or name not in self.costs:
+            return
+        if name not in self.measured:
+            link = self.topology.link_between(self.name, name)
+            bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
+            self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=bandwidth_bps)
+        cost = self.measured[name].measured(self.clock.now, round_trip_s, loss_share, backlog_bytes)
+        if cost is not None:
+            self.set_cost(name, cost)
+
+    def set_cost(self, neighbour: str, cost_micro: int) -> None:
+        """The link to that neighbour costs so much from now on, in millionths."""
+        if neighbour in self.costs and self.costs[neighbour] != cost_micro:
+            self.costs[neighbour] = cost_micro
+            self.wake()
+
+    def leave(self) -> None:
+        """The node is stopping, orderly: its neighbours hear so before their connections close."""
+        if self.leaving:
+            return
+        self._say(left=True)
+        self.leaving = True
+        for kind in self._hears:
+            self._kinds.pop(kind, None)
+        self._tell_all()
+        self._wake_at = self._due_at = None
+
+    # ------------------------------------------------------------------------------------------------ own words
+
+    def _links(self) -> dict[str, int | None]:
+        return {name: cost if name in self.up else None for name, cost in self.costs.items()}
+
+    def _have_news(self) -> bool:
+        own = self.states.own
+        if own is None or own.gone or self.states.challenged or own.record.version >= VERSION_HIGH:
+            return True
+        said = own.record.store, own.record.is_super, dict(own.record.links)
+        return said != (self._told_uuid(), self.is_super, self._links())
+
+    def _say(self, *, left: bool = False) -> None:
+        self.states.say(
+            self._links(),
+            version=self._first_version,
+            store=self._told_uuid(),
+            left=left,
+            is_super=self.is_super,
+        )
+
+    # ------------------------------------------------------------------------------------------------ the table
+
+    def _compute(self) -> None:
+        self.states.changed = False
+        self.version += 1
+        self._to_us = None
+        self.graph = Graph(self.states.edges())
+        self.paths = self.graph.paths_from(self.name)
+        known = self.states.known
+        numbers = {name: self.numbers.get(name, NUMBER_UNKNOWN) for name, item in known.items() if item.record.is_super}
+        before = self.acting
+        self.acting = supers.acting(numbers, lambda name: not known[name].gone and self.reaches(name))
+        if before != self.acting and self.version > 1:
+            self._log.write("INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}")
+        table = {name: path.next_hop for name, path in self.paths.items()} | self._static
+        if table != self.table:
+            self.table = table
+            self.changed_at = self.clock.now
+            self._forwarding.change(table)
+
+    def reaches(self, name: str) -> bool:
+        return name == self.name or name in self.paths
+
+    def knows(self, name: str) -> bool:
+        """Whether it is a node of this network, in reach or not: messages for it may wait here."""
+        return name in self.states.known or name in self.paths
+
+    def shortest_from(self, origin: str) -> tuple[str, ...] | None:
+        """The nodes of the shortest path from `origin` to this node, with both ends, as our table has it."""
+        path = self._paths_to_us().get(origin)
+        return None if path is None else path.nodes
+
+    def _paths_to_us(self) -> dict[str, Path]:
+        if self._to_us is None:
+            self._to_us = self.graph.paths_to(self.name)
+        return self._to_us
+
+    def name_of_store(self, store: UUID) -> str | None:
+        """The node that says it has this store."""
+        if store == self._identities.store_uuid:
+            return self.name
+        if self._stores_of != self.states.words:
+            self._stores_of = self.states.words
+            records = (known.record for known in self.states.known.values())
+            self._stores = {record.store: record.name for record in records if record.store is not None}
+        return self._stores.get(store)
+
+    # ------------------------------------------------------------------------------------------------ super node
+
+    def _act(self, now: float) -> None:
+        """As the acting super node: what came gets its stamp, and who fell silent the verdict."""
+        states = self.states
+        for name in list(states.unstamped):
+            self.stamps += 1
+            states.stamp(name, self.name, self.stamps)
+        self._expect(now)
+        for name in self.supers.overdue(now):
+            if states.lose(name, self.name):
+                seconds = self.supers.called_lost(name)
+                text = f"routing: node {name} is lost: no heartbeat for {seconds:g} s, so no route leads over it"
+                self._log.write("WARNING", f"{text}; look whether it runs, and at its links")
+        if states.changed:
+            self._compute()
+            self._expect(now)
+
+    def _expect(self, now: float) -> None:
+        """Heartbeats are expected of whoever can be reached and reaches us: who is cut off is not lost."""
+        to_us = self._paths_to_us()
+        self.supers.expect(
+            {
+                name: known.record.version
+                for name, known in self.states.known.items()
+                if known.record.version and not known.gone and name in self.paths and name in to_us
+            },
+            now,
+        )
+
+    def _send_heartbeat(self, *, sync: bool = False) -> None:
+        if self.acting is None or self.acting == self.name:
+            return
+        fields = {
+            "kind": "heartbeat",
+            "from": self.name,
+            "to": self.acting,
+            "trace": [self.name],
+            "digest": Ulong(self.states.digest),
+            "sync": sync,
+        }
+        self._neighbours[self.paths[self.acting].next_hop].send(fields)
+
+    def _hear_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        trace = self._names(fields.get("trace"))
+        origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
+        if (
+            not trace
+            or origin != trace[0]
+            or not isinstance(target, str)
+            or not is_whole_within(digest, 0, VERSION_END)
+        ):
+            self.malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
+            return
+        if self.name in trace:
+            return  # it went round while tables changed; the next one goes another way
+        if target != self.name:
+            path = self.paths.get(target)
+            if path is not None and len(trace) < TRACE_MAX:
+                passed = {"trace": [*trace, self.name], "sync": bool(fields.get("sync"))}
+                told = {"kind": "heartbeat", "from": trace[0], "to": str(target), "digest": Ulong(digest)}
+                self._neighbours[path.next_hop].send(told | passed)
+            return
+        shortest = self.shortest_from(trace[0]) == (*trace, self.name)
+        same = digest == self.states.digest
+        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.clock.now)
+        if stays or (fields.get("sync") is True and not same and self.may_answer("sync", trace[0])):
+            self._resync(trace[0], [])
+
+    # ------------------------------------------------------------------------------------------------ synchronisation
+
+    def ask_sync(self, reason: str) -> None:
+        """Something shows that tables differ: the super node is asked for its own, or else the neighbours for theirs.
+        At most once in ASK_S."""
+        now = self.clock.now
+        if self.leaving or (self._asked_at is not None and now < self._asked_at + ASK_S):
+            return
+        self._asked_at = now
+        self._log.write("DEBUG", f"routing: synchronisation asked for: {reason}")
+        if self.acting is not None and self.acting != self.name:
+            self._send_heartbeat(sync=True)
+        else:
+            self._ask_neighbours()
+            self.wake()
+
+    def _ask_neighbours(self) -> None:
+        """They are told what we have, and tell what they have."""
+        self._untold.update(dict.fromkeys(self.states.told, True))
+
+    def compare_with(self, neighbour: str) -> None:
+        """Our tables differ: it is told what we have, and tells what it has."""
+        if neighbour in self.states.told and self.may_answer("summary", neighbour):
+            self._untold[neighbour] = True
+            self.wake()
+
+    def may_answer(self, what: str, name: str) -> bool:
+        """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
+        now = self.clock.now
+        answered = self._answered
+        while answered and answered[next(iter(answered))] <= now - ASK_S:
+            del answered[next(iter(answered))]
+        if (what, name) in answered or len(answered) >= ANSWERS * self.states.records_max:
+            return False
+        answered[what, name] = now
+        return True
+
+    def _resync(self, name: str, trace: list[str]) -> None:
+        """All is told again on the way to that node."""
+        path = self.paths.get(name)
+        if path is not None and len(trace) < TRACE_MAX:
+            self._tell_anew(path.next_hop)
+            told = {"kind": "resync", "node": name, "trace": [*trace, self.name]}
+            self._neighbours[path.next_hop].send(told)
+
+    def _tell_anew(self, neighbour: str) -> None:
+        """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
+        if self.may_answer("all", neighbour):
+            self.states.forget(neighbour)
+            self.wake()
+
+    def _hear_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        trace = self._names(fields.get("trace"))
+        name = fields.get("node")
+        if not trace or not isinstance(name, str):
+            self.malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
+            return
+        if self.name in trace or not self.may_answer("resync", trace[0]):
+            return
+        self._tell_anew(neighbour.name)  # it may be that they lack what we have
+        if name != self.name:
+            self._resync(str(name), trace)
+
+    def _hear_links(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        rows = fields.get("rows")
+        if not isinstance(rows, list):
+            self.malformed(neighbour.name, "link states: accepted is a list of rows")
+            return
+        self.states.hear(neighbour.name, rows)
+        self.wake()
+
+    def _hear_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        rows = fields.get("rows")
+        if not isinstance(rows, list):
+            self.malformed(neighbour.name, "a summary: accepted is a list of rows")
+            return
+        name = neighbour.name
+        if name not in self.states.told:
+            early = self._early.setdefault(name, [])
+            if fields.get("first") is True:  # what came before it was a session's that is over
+                early.clear()
+            # Of each no more is kept than is understood, lest their number bounds nothing.
+            plain = [row[:SUMMARY_FIELDS] for row in rows if is_summary_row(row)]
+            if len(early) < EARLY_MAX and len(plain) + sum(len(kept["rows"]) for kept in early) <= EARLY_ROWS_MAX:
+                early.append({"rows": plain} | {key: fields.get(key) is True for key in ("first", "last", "ask")})
+            return
+        last = fields.get("last") is True
+        self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)
+        telling = name in self._untold or name in self._telling
+        if last and fields.get("ask") is True and not telling and self.may_answer("summary", name):
+            self._untold[name] = False
+        self.wake()
+
+    # ------------------------------------------------------------------------------------------------ telling
+
+    def _tell_all(self) -> None:
+        toward = None
+        if self.acting is not None and self.acting != self.name:
+            toward = self.paths[self.acting].next_hop
+        floods = self.leaving or self.acting is None
+
+        def may(known: Known) -> bool:
+            """What a super node has stamped goes everywhere; what none has seen goes to it alone, while it is in
+            reach."""
+            return known.stamp is not None or known.lost_by is not None or floods or to_super
+
+        for name in list(self.states.told):
+            to_super = name == toward
+            if not self._tell(self._neighbours[name], may):
+                self._wake_at = self.clock.now + RETRY_S
+
+    def _tell(self, neighbour: Session, may: Callable[[Known], bool]) -> bool:
+        name = neighbour.name
+        while name in self._telling or name in self._untold:  # in both: asked for anew while credit was waited for
+            if name not in self._telling:
+                self._telling[name] = self._summary(ask=self._untold.pop(name))
+            rest = self._telling[name]
+            while rest:
+                if not neighbour.send(rest[0]):
+                    return False
+                rest.popleft()
+            del self._telling[name]
+        while True:
+            rows, marks = self.states.to_tell(name, may)
+            if not rows:
+                return True
+            if not neighbour.send({"kind": "links", "rows": rows}):
+                return False
+            self.states.was_told(name, marks)
+
+    def _summary(self, *, ask: bool) -> deque[dict[str, Any]]:
+        """What we have, in messages; whether theirs is asked for."""
+        messages = self.states.summary()
+        return deque(
+            {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
+            for place, rows in enumerate(messages, 1)
+        )
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def _names(self, told: object) -> list[str]:
+        """A list of names, bounded; empty where it is none."""
+        if not isinstance(told, list) or not 0 < len(told) <= TRACE_MAX:
+            return []
+        try:
+            return [check_name(str(name)) for name in told] if all(isinstance(name, str) for name in told) else []
+        except ConfigError:
+            return []
+
+    def malformed(self, neighbour: str, text: str) -> None:
+        now = self.clock.now
+        if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
+            self._logged_at[neighbour] = now
+            told = f"neighbour {neighbour}: what it says of routes is not understood and dropped: {text}"
+            self._log.write("WARNING", f"{told}; look at its version", about=neighbour)
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether nothing is known to be missing: our own word is out, and all neighbours have all that we have."""
+        own = self.states.own
+        if not self.registered or own is None or (self.acting is not None and own.stamp is None):
+            return False
+        return not any(self.states.waits(name) for name in self.states.told)

@@ -1,0 +1,589 @@
+"""Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; docs/sessions.md).
+
+Rules of this file: the table (session_states.py) is the machine; nothing else changes a state. Established is a control
+link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides'; probes
+(liveness.py) keep it, and whatever else arrives.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.amqp import conditions
+from holdfast.amqp.codec import encode
+from holdfast.amqp.frames import EMPTY_FRAME
+from holdfast.amqp.performatives import Error, Source, Target
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.links import control_session
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.neighbour_stores import NeighbourStores
+from holdfast.engine import events
+from holdfast.engine.clock import Clock
+from holdfast.engine.due_times import SessionTimes
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.links.disk import Disk
+from holdfast.peering import control
+from holdfast.peering.clocks import Clocks
+from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
+from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer
+from holdfast.peers.session_port import CONTROL_RESERVE, ControlKinds, Routing
+from holdfast.peers.session_states import TRANSITIONS, Happened, State
+from holdfast.routing.damping import Damping
+from holdfast.schema import is_whole, is_whole_within
+from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.state.catalog import Catalog
+
+CAPABILITY: Final = "holdfast:custody"
+ALIASES: Final = "holdfast:aliases"
+"""Traces may come by aliases (peers/trace_aliases.py)."""
+STORE: Final = Symbol("holdfast:store")
+HOLD_TIME: Final = Symbol("holdfast:hold-time")
+DIAL: Final = Symbol("holdfast:dial")
+
+RETRY_S: Final = (0.1, 5.0)
+"""The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
+REDIAL_S: Final = (0.05, 5.0)
+"""Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
+SIGNS: Final = 2
+"""So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""
+
+
+@dataclass(slots=True)
+class SessionParts:
+    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `told_uuid`: who others hear
+    that its store is."""
+
+    config: NodeConfig
+    clock: Clock
+    rng: Random
+    outbox: Outbox
+    log: Log
+    connections: Connections
+    catalog: Catalog
+    incidents: Incidents
+    stores: NeighbourStores
+    forwarding: Forwarding
+    disk: Disk
+    clocks: Clocks
+    times: "SessionTimes[Neighbour]"
+    kinds: ControlKinds
+    started_wall_ms: int
+    told_uuid: Callable[[], UUID]
+    is_stopping: Callable[[], bool]
+    routing: Routing | None = None
+    """Set once there is one; None where the node has no topology."""
+
+
+class Neighbour:
+    """The session with one configured neighbour. `hop`: the neighbour as a next hop, which outlives sessions."""
+
+    def __init__(self, parts: SessionParts, config: NeighbourConfig, hop: NextHop) -> None:
+        self._parts = parts
+        self.clock = clock = parts.clock
+        self.config = config
+        self.hop = hop
+        hop.joined(stir=self.stir, tell_version=self.tell_version)
+        self.state = State.IDLE
+        self.since = clock.now
+        self.reason = self.ended = ""
+        """Why the last session ended, or the last dial failed; and the former alone."""
+        self.peer: Peer | None = None
+        self.rival_at: float | None = None
+        """When, since the session's connection came, one under this name with another store was first refused."""
+        self.control: ControlSender | None = None
+        self.heard_hello = False
+        self.attempts = 0
+        self.dialling = False
+        self.dial_at: float | None = clock.now if config.remote is not None else None
+        self.dialled_at = clock.now
+        self.redial_s = REDIAL_S[0]
+        self.dials = max(0, parts.started_wall_ms)
+        """Our dials' numbers: they grow over restarts too."""
+        self.their_dial: int | None = None
+        """The number of the neighbour's dial that brought the connection which we hold."""
+        self.hello_dial: int | None = None
+        """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
+        self.heard_at = self.away_since = clock.now
+        self.say_at = 0.0
+        self.sign_at = 0.0
+        """When it is next told that we live, while nothing is read of it."""
+        topology = parts.config.topology
+        kind = None if topology is None else topology.kind_between(parts.config.name, config.name)
+        self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
+        self.liveness.reset(config.hold_time_s)
+        self.damping = Damping()
+        self.offered = False
+        """Whether routing may use the link: Established, and not held down."""
+        self.flaps = 0
+        self.established_count = 0
+        self.bytes_in = self.bytes_out = 0
+        """Of sessions that have ended."""
+        self.written_bytes = 0
+        """Of this connection, as the driver last measured."""
+        self.declared_at: float | None = None
+        """When we last declared the link down, while the neighbour may yet say that it was not."""
+        self.process: int | None = None
+        """Which life of the neighbour's it was, as its hello said."""
+        self.version: int | None = None
+        """The version of its forwarding table, as it last told."""
+        parts.times.add(self)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def established(self) -> bool:
+        return self.state is State.ESTABLISHED
+
+    @property
+    def damped(self) -> bool:
+        """Whether its flapping keeps it from routing."""
+        at = self.damping.reuse_at()
+        return at is not None and self.clock.now < at
+
+    def stir(self) -> None:
+        """Its next moment may be nearer than it last told."""
+        self._parts.times.stirred[self] = None
+
+    def _move(self, happened: Happened, reason: str = "") -> None:
+        self.stir()
+        before = self.state
+        after = self.state = TRANSITIONS[before, happened]
+        if before is after:
+            return
+        parts = self._parts
+        self.since = self.clock.now
+        if happened is Happened.LOST:
+            self.reason = reason
+            self.ended = reason if before is State.ESTABLISHED else self.ended
+        fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
+        parts.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
+        level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
+        parts.log.write(
+            level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name
+        )
+        if before is State.ESTABLISHED:
+            self.away_since = self.clock.now
+            self._fell()
+        elif after is State.ESTABLISHED:
+            self.established_count += 1
+            self.attempts = 0
+            self.reason = self.ended  # what failed on the way here is over
+
+    # ------------------------------------------------------------------------------------------------ routing
+
+    def _offer(self) -> None:
+        """The session is Established: routing may use it, unless it flaps."""
+        self.damping.release(self.clock.now)
+        at = self.damping.reuse_at()
+        if at is not None:
+            damped_s = at - self.clock.now
+            text = f"neighbour {self.name}: its session broke too often: no route uses it for {damped_s:.1f} s"
+            self._parts.log.write(
+                "WARNING", f"{text}; look at the line between the two nodes, and at its log", about=self.name
+            )
+            return
+        self.offered = True
+        if self._parts.routing is not None:
+            self._parts.routing.link_up(self)
+
+    def _fell(self) -> None:
+        if not self._parts.is_stopping():
+            self.damping.fell(self.clock.now)
+        if self.offered:
+            self.offered = False
+            if self._parts.routing is not None:
+                self._parts.routing.link_down(self)
+
+    def _tell_cost(self) -> None:
+        """What the link costs now, as its own messages find it."""
+        round_trip_s, loss_share = self.liveness.smoothed_s, self.liveness.take_loss_share()
+        if self.offered and self._parts.routing is not None and round_trip_s is not None:
+            self._parts.routing.cost_measured(self, round_trip_s, loss_share, self.hop.backlog_bytes())
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        """Dials, probes, and ends what does not answer, or has been silent for the hold time."""
+        if self.dial_at is not None and now >= self.dial_at:
+            self._dial(now)
+        peer = self.peer
+        if peer is None:
+            return
+        if peer.pauses:  # what it said meanwhile lies unread, and has no answer: it is told that we live
+            self.heard_at = now
+            if now >= self.sign_at and self._control_is_up:
+                self.sign_at = now + self.liveness.probe_s / SIGNS
+                if not peer.amqp.output:
+                    peer.amqp.output.append(EMPTY_FRAME)
+                peer.touch()
+        if now >= self.heard_at + self.liveness.hold_time_s:
+            self._parts.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
+            return
+        self._act(self.liveness.tick(now, self.heard_at, self.hop.unanswered_at()))
+        if self.peer is not peer:
+            return
+        if self._control_is_up and now >= self.say_at:
+            self.say_at = now + self.config.keepalive_s
+            self._tell_marks({"kind": "marks"})
+            self._tell_cost()
+        if self.established and not self.offered and self.damping.release(now):
+            self._offer()
+        self.hop.tick(now)
+
+    def next_deadline(self) -> float | None:
+        if self.peer is None:
+            return self.dial_at if not self.dialling or self.state is State.CONNECT else None
+        liveness = self.liveness
+        moments = [
+            self.heard_at + liveness.hold_time_s,
+            liveness.next_deadline(self.heard_at, self.hop.unanswered_at()),
+        ]
+        if self._control_is_up:
+            moments += [self.say_at, self.sign_at] if self.peer.pauses else [self.say_at]
+        if self.established:
+            moments += self.hop.next_deadlines()
+            if not self.offered:
+                moments.append(self.damping.reuse_at())
+        return min([at for at in moments if at is not None])
+
+    def _act(self, act: Act) -> None:
+        peer = self.peer
+        if peer is None or act is Act.NOTHING:
+            return
+        if act is Act.DOWN:
+            self.declared_at = self.clock.now
+            self._parts.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
+            return
+        if act is Act.PROBE and self.control is not None:
+            # the version again: what told of a change may have been dropped
+            self.control.send(control.probe(self.liveness.number, self._parts.forwarding.version))
+        self._parts.outbox.put(events.MeasureOutput(connection=peer.number))
+
+    def measured(self, peer: Peer, event: events.OutputMeasured) -> None:
+        """The driver's answer to MeasureOutput."""
+        if peer is self.peer:
+            self.written_bytes = event.written_bytes
+            self.liveness.measured(event.acknowledged_bytes, event.written_bytes)
+
+    # ------------------------------------------------------------------------------------------------ dialling
+
+    def _dial(self, now: float) -> None:
+        """Dials; one that is under way is given up for a fresh one."""
+        fresh = self.dialling and self.state is State.CONNECT
+        if not fresh and (self.dialling or self.state is not State.IDLE):
+            return
+        if fresh:
+            self.redial_s = min(2 * self.redial_s, REDIAL_S[1])
+        self.dial_at = None
+        self.dialled_at = now
+        self.dialling = True
+        self.dials += 1
+        if not fresh:
+            self._move(Happened.DIALLED)
+        self._parts.outbox.put(events.Connect(neighbour=self.name))
+
+    def connect_failed(self, reason: str) -> None:
+        self._dial_ended()
+        if self.state is State.CONNECT:
+            self._move(Happened.LOST, reason)
+            if self._parts.routing is not None:  # the table may have begun with this link
+                self._parts.routing.link_down(self)
+        if self.peer is None:
+            self._dial_later()
+
+    def _dial_ended(self) -> None:
+        self.stir()
+        self.dialling = False
+        self.redial_s = REDIAL_S[0]
+
+    def _dial_later(self) -> None:
+        if self.config.remote is None or self._parts.is_stopping():
+            return
+        first, longest = RETRY_S
+        delay = min(longest, first * 2.0 ** min(self.attempts, 10))
+        self.attempts += 1
+        self.dial_at = self.clock.now + delay * self._parts.rng.uniform(0.5, 1.0)
+
+    def network_changed(self) -> None:
+        """A carrier, an address or a route came or went: what was tried is tried anew, what stands is probed at once.
+
+        A connect under way repeats its SYN after seconds only, and a back-off knows nothing of the repair.
+        """
+        self.stir()
+        self.attempts = 0
+        if self.peer is not None:
+            self._act(self.liveness.network_changed(self.clock.now, self.heard_at))
+        elif self.config.remote is not None and not self._parts.is_stopping():
+            self.dial_at = max(self.clock.now, self.dialled_at + self.redial_s)
+
+    # ------------------------------------------------------------------------------------------------ opening
+
+    def connected(self, peer: Peer) -> None:
+        """Our dial came through; open, begin and the control link go out in one flight."""
+        self._dial_ended()
+        if self.state is not State.CONNECT:  # they reached us meanwhile
+            self._parts.connections.drop(peer, "the neighbour reached us first")
+            return
+        self.dial_at = None
+        self._move(Happened.CONNECTED)
+        self._hold(peer, None)
+
+    def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
+        """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
+        if self._parts.stores.refuse_shared(self.name, peer, properties.get(STORE)):
+            return
+        if peer is self.peer:
+            self._move(Happened.OPENED)
+        else:
+            told = properties.get(DIAL)
+            dial = int(told) if is_whole(told) else None
+            if self.peer is not None and not self._yields_to(dial):
+                self._refuse(peer, properties.get(STORE))
+                return
+            old, self.peer = self.peer, None
+            self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
+            if old is not None:
+                self._let_go(old)
+                self._parts.connections.drop(old, "the neighbour came on a new connection")
+            self._hold(peer, dial)
+        theirs = properties.get(HOLD_TIME)
+        self.liveness.hold_time_s = self.config.hold_time_s
+        if is_whole(theirs) and theirs > 0:
+            self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
+        store = properties.get(STORE)
+        if isinstance(store, UUID):
+            self._parts.stores.heard(self.name, store)
+
+    def _refuse(self, peer: Peer, store: object) -> None:
+        """A second connection while the session is up. With another store than the session's it may be a second node of
+        this name, which is told so; it is one where the first is heard of again after the second came."""
+        parts = self._parts
+        ours = parts.catalog.neighbour_stores.get(self.name)
+        if not isinstance(store, UUID) or ours is None or store == ours:
+            parts.connections.drop(peer, "a session with this neighbour is up")
+            return
+        if self.rival_at is None:
+            self.rival_at = self.clock.now
+        elif self.heard_at > self.rival_at + self.config.keepalive_s:
+            parts.incidents.name_contested(self.name)
+        text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
+        peer.log("INFO", text)
+        peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
+        peer.touch()
+
+    def _yields_to(self, dial: int | None) -> bool:
+        """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought.
+
+        RFC 4271 §6.8 with names for identifiers: of two that cross, both sides keep the one that the lower name
+        dialled. Once its hello came by the one that we hold the neighbour has decided, and only a later dial of its
+        counts: then it has lost that one, which we may not know yet.
+        """
+        assert self.peer is not None
+        if self.clock.now - self.heard_at > self.config.keepalive_s:
+            return True
+        if dial is not None and self.hello_dial is not None:
+            return dial > self.hello_dial
+        if not self.peer.dialled:
+            return dial is None or self.their_dial is None or dial > self.their_dial
+        return self.name < self._parts.config.name
+
+    def _hold(self, peer: Peer, dial: int | None) -> None:
+        self.peer = peer
+        peer.neighbour = self
+        self.their_dial, self.hello_dial = dial, None
+        self.heard_at = self.clock.now
+        self.rival_at = None
+        self.heard_hello = False
+        self.written_bytes = 0
+        self.hop.told.clear()
+        self.liveness.reset(self.config.hold_time_s)
+        self._attach_control(peer)
+
+    def session_begun(self, peer: Peer) -> None:
+        """One of the two sides' sessions on that connection."""
+        if peer is self.peer and self.control is None:
+            self._attach_control(peer)
+
+    def _attach_control(self, peer: Peer) -> None:
+        session = control_session(peer) if peer.amqp.usable else None
+        if session is None:
+            return
+        if len(session.links) > session.handle_max_out:
+            peer.log("WARNING", f"no session with {self.name!r}: it takes no control link (handle-max)")
+            return
+        self.hop.links.begin(peer, session)
+        link = session.attach_sender(
+            f"control:{self._parts.config.name}",
+            Source(address=CONTROL_ADDRESS),
+            Target(address=CONTROL_ADDRESS),
+            snd_settle_mode=1,
+        )
+        self.control = link.context = ControlSender(self._parts.connections, peer, link, self)
+        peer.touch()
+
+    @property
+    def _control_is_up(self) -> bool:
+        """Our control link was answered, and the hello is out."""
+        return self.control is not None and self.control.greeted and self.control.link.attached
+
+    def control_attached(self) -> None:
+        """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
+        self.stir()
+        self.hop.told.clear()
+        parts = self._parts
+        self._tell_marks(
+            {
+                "kind": "hello",
+                "store": parts.told_uuid(),
+                "version": Ulong(parts.forwarding.version),
+                "process": Ulong(max(0, parts.started_wall_ms)),
+                "dial": Ulong(self.dials),
+                "declared": self.declared_at is not None,
+            }
+        )
+        self.say_at = self.clock.now + self.config.keepalive_s
+        self.liveness.begin(self.clock.now)
+        self._maybe_established()
+
+    def control_credited(self) -> None:
+        """Our control link has credit: what found none may be said."""
+        self._parts.disk.credited(self)
+
+    def tell_identity(self) -> None:
+        """This node's store may be another one than it last told: it says so where its control link is attached."""
+        if self.control is not None and self.control.link.attached:
+            self.control_attached()
+
+    def _maybe_established(self) -> None:
+        peer = self.peer
+        if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
+            self._move(Happened.CONTROL_UP)
+            self.hop.session_up(peer)
+            self._parts.forwarding.established(self.hop)
+            self._parts.clocks.established()
+            self._parts.disk.established(self)
+            self._offer()
+
+    # ------------------------------------------------------------------------------------------------ losing
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """The connection is gone."""
+        if peer is not self.peer:
+            return
+        self.peer = None
+        self._let_go(peer)
+        self.flaps += 1
+        self._move(Happened.LOST, reason)
+        self._dial_later()
+
+    def recover(self, *, dial_over: bool = False) -> None:
+        """After a failure was contained: does what the end of a connection or a dial brings, where it was not done."""
+        self.stir()
+        if dial_over:
+            self._dial_ended()
+        self.hop.recover(stopping=self._parts.is_stopping())
+        peer = self.peer
+        if peer is not None:
+            if self._parts.connections.holds(peer):
+                return
+            self.peer = None
+            self._let_go(peer)
+        if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
+            self.control = None
+            self.hop.links_lost()
+            self._move(Happened.LOST, "a failure of this node, see its log")
+        if self.offered and not self.established:
+            self.offered = False
+            if self._parts.routing is not None:
+                self._parts.routing.link_down(self)
+        if self.state is State.IDLE and self.dial_at is None:
+            self._dial_later()
+
+    def _let_go(self, peer: Peer) -> None:
+        self.control = None
+        self.bytes_in += peer.heard_bytes
+        self.bytes_out += self.written_bytes
+        self.written_bytes = 0
+        self.hop.session_lost()
+
+    # ------------------------------------------------------------------------------------------------ control
+
+    def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
+        """One control message; False where the link has no credit and it is dropped, to be said again or not.
+
+        `reserve`: of the credit, what is left to probes and echoes.
+        """
+        if self.control is None or self.peer is None:
+            return False
+        return self.control.send(control.VALUE + encode(fields), reserve=reserve)
+
+    def tell_version(self) -> None:
+        """Our forwarding table is another one: what we sent back may be tried again."""
+        self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
+
+    def _tell_marks(self, fields: dict[str, Any]) -> None:
+        """What came by this neighbour is on disk here up to some mark: those that it has not been told."""
+        at_first = fields["kind"] == "hello"
+        rows = self.hop.marks_to_tell(at_first=at_first)
+        marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
+        reserve = 0 if at_first else CONTROL_RESERVE
+        if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
+            self.hop.marks_told(rows)
+
+    def hear_probe(self, number: int, version: int) -> None:
+        if self.control is not None:
+            self.control.answer(number)
+        self._hear_version(version)
+
+    def hear_echo(self, number: int) -> None:
+        self.liveness.echo(number, self.clock.now)
+
+    def hear(self, fields: dict[Any, Any]) -> None:
+        """A control message of the peer's. A kind that nobody knows is a newer neighbour's: passed over."""
+        kind = fields.get("kind")
+        if kind in ("hello", "table"):
+            self._hear_version(fields.get("version"))
+        if kind == "probe" or kind == "echo":
+            number = fields.get("number")
+            if is_whole_within(number, 0, 2**64):
+                if kind == "probe":
+                    self.hear_probe(number, fields.get("version", 0))
+                else:
+                    self.hear_echo(number)
+        elif kind in ("hello", "marks"):
+            self.hop.hear_marks(fields.get("marks"))
+            if kind == "hello":
+                self._hear_hello(fields)
+        elif isinstance(kind, str):
+            hears = self._parts.kinds.get(str(kind))
+            if hears is not None:
+                hears(self, fields)
+
+    def _hear_hello(self, fields: dict[Any, Any]) -> None:
+        store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
+        if isinstance(store, UUID):
+            self._parts.stores.heard(self.name, store)
+        if is_whole(dial):
+            self.hello_dial = int(dial)
+        if not self.heard_hello:
+            declared, self.declared_at = self.declared_at, None
+            soon = declared is not None and self.clock.now - declared <= FALSE_ALARM_S
+            if soon and process is not None and process == self.process and fields.get("declared") is False:
+                self.liveness.back()
+        self.process = int(process) if is_whole(process) else None
+        self.heard_hello = True
+        self._maybe_established()
+
+    def _hear_version(self, version: object) -> None:
+        if is_whole(version) and version != self.version:
+            self.version = int(version)
+            self._parts.forwarding.version_heard(self.hop)

@@ -1,0 +1,63 @@
+"""The connections that a node has, and the one way in which they leave it.
+
+Rules of this file: every end of a connection passes `left`, once; who keeps something for a connection registers what
+is to be done then.
+"""
+
+from collections.abc import Callable
+
+from holdfast.amqp.connection import ConnEvent
+from holdfast.engine import events
+from holdfast.engine.outbox import Outbox
+from holdfast.peers.peer import Peer
+
+Deliver = Callable[[Peer, list[ConnEvent]], None]
+"""Hands what an engine made of its bytes, or of its end, to the links that it is for."""
+
+
+class Connections(dict[int, Peer]):
+    """The open ones, by the driver's number, in the order in which they opened."""
+
+    def __init__(self, outbox: Outbox, deliver: Deliver) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._deliver = deliver
+        self._leaving: list[Callable[[Peer], None]] = []
+        self.touched: dict[Peer, None] = {}
+        """Those with something to write before the turn ends."""
+        self.sending: dict[Peer, None] = {}
+        """Those with large messages on their way out, the next one's turn first."""
+
+    def holds(self, peer: Peer) -> bool:
+        """Whether it is open still."""
+        return self.get(peer.number) is peer
+
+    def each_leaves(self, tell: Callable[[Peer], None]) -> None:
+        """`tell` is called with each connection that ends, in the order of registration."""
+        self._leaving.append(tell)
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Ends a connection at once; what was under way on it is lost, and goes again."""
+        if self.pop(peer.number, None) is not None:
+            peer.log("INFO", f"connection ended: {reason}")
+            self._outbox.put(events.CloseConnection(connection=peer.number, abort=True))
+            self._lost(peer, reason)
+
+    def lost(self, number: int, reason: str) -> None:
+        """Its transport is gone."""
+        peer = self.pop(number, None)
+        if peer is not None:
+            self._lost(peer, reason)
+
+    def _lost(self, peer: Peer, reason: str) -> None:
+        self._deliver(peer, peer.amqp.transport_lost())
+        self.left(peer, reason)
+        self.touched.pop(peer, None)
+
+    def left(self, peer: Peer, reason: str) -> None:
+        """It is no longer among the connections: nothing is kept for it any more."""
+        peer.amqp.tell = None
+        for tell in self._leaving:
+            tell(peer)
+        if peer.neighbour is not None:
+            peer.neighbour.lost(peer, reason)

@@ -1,0 +1,39 @@
+"""One connection for a container that asks for it (AMQP Sole Connection Enforcement; CLIENTS 36).
+
+Rules of this file: a container-id is a claim, so nothing is taken from a connection that is open: the later one is
+refused. Containers that do not ask may share an id, as the connections of one program do. A neighbour's name belongs to
+its session's connection, whoever else says it.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error, Open
+from holdfast.amqp.types import Symbol
+from holdfast.peers.peer import Peer
+
+SOLE: Final = Symbol("sole-connection-for-container")
+ESTABLISHMENT_FAILED: Final = Symbol("amqp:connection-establishment-failed")
+
+
+def answer_open(connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open) -> Error | None:
+    """Offers `sole-connection-for-container` to who asks for it; the error of a second connection of such a one."""
+    asks = _asks(theirs)
+    for peer in connections.values():
+        other = peer.amqp.remote_open
+        if other is None or other is theirs or other.container_id != theirs.container_id or not peer.amqp.usable:
+            continue
+        if theirs.container_id in neighbours and peer.neighbour is None:
+            continue  # it merely has a neighbour's name, and must not keep that out
+        if asks or _asks(other):
+            ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
+            text = f"container-id {theirs.container_id[:60]!r}: found a connection of that container, accepted is one"
+            return Error(Symbol(conditions.INVALID_FIELD), text, {Symbol("invalid-field"): Symbol("container-id")})
+    if asks and theirs.container_id not in neighbours:
+        ours.offered_capabilities = (*(ours.offered_capabilities or ()), SOLE)
+    return None
+
+
+def _asks(opened: Open) -> bool:
+    return SOLE in (opened.desired_capabilities or ())

@@ -1,0 +1,152 @@
+"""Where links stand: every table of a node that has links of its peers, in one place (docs/adr/0020).
+
+Rules of this file: an owner of a table of links elsewhere registers it here. The invariants look there for links whose
+connection is gone, containment for those of the peer that it ends. Custody's senders stand in none of them: they
+outlive their connections, and `Neighbour.lost` has them let go.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
+from typing import Any, Protocol
+
+from holdfast.broker.queue import Queue
+from holdfast.peers.peer import Peer, PeerLink, Refilled, Requesting
+
+
+class Presettled(Protocol):
+    """A consumer that was sent settled deliveries: their entries leave at the turn's end."""
+
+    def finish_presettled(self) -> None: ...
+
+
+class Drained(Protocol):
+    """A link that gives messages out, and may be asked to use its credit up (AMQP 1.0 §2.6.7)."""
+
+    link: Any
+
+    def drain_if_idle(self) -> bool: ...
+
+
+class Reader(Protocol):
+    """A link that reads a queue by sequence."""
+
+    @property
+    def has_more(self) -> bool: ...
+    def pump(self) -> None: ...
+    def detach_with(self, reason: str, condition: str) -> None: ...
+
+
+class Producing(Protocol):
+    """A link that brings messages into a queue; `parked`: those that wait for room there."""
+
+    @property
+    def parked(self) -> Sized: ...
+    def refill(self) -> None: ...
+    def detach_with(self, reason: str, condition: str) -> None: ...
+
+
+class LinkTables:
+    """What is to be done for links before the turn ends, who reads and feeds each queue, and where else links stand."""
+
+    def __init__(self) -> None:
+        self.refills: dict[Refilled, None] = {}
+        """Links that may take more, once in this turn."""
+        self.starved: dict[Refilled, None] = {}
+        """Links that hold back what they have until a commit says how much room there is."""
+        self.presettled: dict[Presettled, None] = {}
+        self.drains: dict[Drained, None] = {}
+        self.producers: dict[Queue, dict[Producing, None]] = {}
+        self.relays: dict[Refilled, None] = {}
+        """Clients' links without an address."""
+        self.readers: dict[Queue, dict[Reader, None]] = {}
+        self.requests: dict[Requesting, None] = {}
+        """Links of `$management` with requests that wait, in the order in which they are served."""
+        self.reply_links: dict[tuple[Peer, str], Any] = {}
+        self.custody_receivers: dict[bytes, Any] = {}
+        self.parked_receivers: dict[Any, None] = {}
+        """Those that parked something; one that has nothing parked any more is removed when it is next looked at."""
+        self._waiting: dict[str, Callable[[], MutableMapping[Any, Any]]] = {
+            "refills": lambda: self.refills, "starved": lambda: self.starved, "presettled": lambda: self.presettled,
+            "drains": lambda: self.drains, "requests": lambda: self.requests,
+        }  # fmt: skip
+        self._serving: dict[str, Callable[[], Iterable[Any]]] = {
+            "producers": lambda: [link for held in self.producers.values() for link in held],
+            "relays": lambda: self.relays,
+            "readers": lambda: [link for held in self.readers.values() for link in held],
+            "replies": self.reply_links.values,
+            "custody receivers": self.custody_receivers.values,
+            "parked receivers": lambda: [link for link in self.parked_receivers if link.parked],
+        }
+
+    # ------------------------------------------------------------------------------------------------ tables of others
+
+    def wait_in(self, name: str, table: Callable[[], MutableMapping[Any, Any]]) -> None:
+        """Registers a table whose keys are links for which something is to be done; `forget` takes a link out of it."""
+        self._waiting[name] = table
+
+    def serve_in(self, name: str, links: Callable[[], Iterable[Any]]) -> None:
+        """Registers where links stand for as long as they serve; their own end, `gone`, takes them out."""
+        self._serving[name] = links
+
+    # ------------------------------------------------------------------------------------------------ each queue's
+
+    def producers_of(self, queue: Queue) -> "dict[Producing, None]":
+        return self.producers.setdefault(queue, {})
+
+    def readers_of(self, queue: Queue) -> dict[Reader, None]:
+        return self.readers.setdefault(queue, {})
+
+    def forget_queue(self, queue: Queue) -> None:
+        """The queue was deleted; no link holds it."""
+        self.producers.pop(queue, None)
+        self.readers.pop(queue, None)
+
+    # ------------------------------------------------------------------------------------------------ what waits
+
+    def wait_for_room(self, link: Refilled) -> None:
+        """The link holds back what it has until the next commit says how much room there is."""
+        self.starved[link] = None
+
+    def room_may_be_back(self) -> None:
+        """Those that wait for room try again in this turn."""
+        self.refills.update(self.starved)
+        self.starved.clear()
+
+    def draining(self, link: Drained) -> None:
+        if link.link.drain:
+            self.drains[link] = None
+
+    def forget(self, link: PeerLink) -> None:
+        """Nothing is to be done for the link any more."""
+        tables: list[MutableMapping[Any, Any]] = [table() for table in self._waiting.values()]
+        for table in (*tables, self.parked_receivers, link.peer.egress, link.peer.stalled):
+            table.pop(link, None)
+
+    # ------------------------------------------------------------------------------------------------ whose
+
+    def waiting(self, name: str) -> MutableMapping[Any, Any]:
+        """The table of that name, of those whose keys are links for which something is to be done."""
+        return self._waiting[name]()
+
+    def each(self) -> Iterator[tuple[str, PeerLink]]:
+        """Each link in each table, with the table's name."""
+        for name, table in (*self._waiting.items(), *self._serving.items()):
+            for link in table():
+                if isinstance(link, PeerLink):  # else it is custody's sender, or nobody
+                    yield name, link
+
+    def of_peer(self, peer: Peer) -> list[PeerLink]:
+        """All links of a peer that any table of the node has, whatever its engine says."""
+        found = dict.fromkeys(links_of(peer))
+        found.update(dict.fromkeys(link for link in (*peer.egress, *peer.stalled) if isinstance(link, PeerLink)))
+        found.update(dict.fromkeys(link for _, link in self.each() if link.peer is peer))
+        return list(found)
+
+
+def links_of(peer: Peer) -> list[PeerLink]:
+    """The links that the engine of a connection knows, also those whose attach is still to be answered."""
+    known = {
+        link: None
+        for session in peer.amqp.sessions
+        for link in (*session.links.values(), *session.remote_links.values())
+    }
+    return [link.context for link in known if isinstance(link.context, PeerLink)]

@@ -1,0 +1,143 @@
+"""Failed logins: how often a password may be tried, from one address for one name.
+
+Rules of this file: the first `login_failures_max` failures are answered at once, and forgiven one each `login_retry_s`;
+after that the tries from that address for that name are looked at one each `login_retry_s`, the right password among
+them, so that its answer says no more than a wrong one's. What would wait longer than WAIT_S is refused unread, with an
+outcome (sys-temp) that says so: an honest client tries again. Other addresses, and other names from the same one,
+notice nothing: a stranger locks nobody out. All names that are no user's are one name.
+Source: docs/adr/0031-failed-logins.md.
+"""
+
+from itertools import islice
+from typing import Any, Final
+
+from holdfast.amqp.sasl import LoginNotChecked
+from holdfast.amqp.types import Ulong
+from holdfast.engine.clock import Clock
+from holdfast.peers.users import Users
+from holdfast.settings import Limits
+from holdfast.units import iso8601
+
+WAIT_S: Final = 5.0
+"""How long a login may wait to be looked at: less than `handshake_time_out_s` leaves a peer."""
+
+REMEMBERED_MAX: Final = 10_000
+"""Pairs of address and name whose failures are remembered; at the bound the one longest without a failure goes."""
+
+LISTED_MAX: Final = 20
+"""Pairs of address and name in one `status`: those that failed last."""
+
+
+class Tries:
+    """The tries of one address for one name. `left`: tries that need not wait; below 0 where some wait already."""
+
+    __slots__ = ("at", "failed", "last_ms", "left", "since_ms")
+
+    def __init__(self, left: float, now: float, wall_ms: int) -> None:
+        self.left = left
+        self.at = now
+        self.failed = 0
+        self.since_ms = self.last_ms = wall_ms
+        """When the first failed, and the last, by the wall clock."""
+
+
+class Logins:
+    """Slows down failed logins, by address and name."""
+
+    def __init__(self, limits: Limits, clock: Clock, users: Users) -> None:
+        self.clock = clock
+        self._limits = limits
+        self._users = users
+        self.tries: dict[tuple[str, str], Tries] = {}
+        self.failed = 0
+        self.delayed = 0
+        self.refused = 0
+        """Refused unread, because too many wait."""
+
+    def look_at(self, host: str, name: str) -> float | None:
+        """When a login from `host` for `name` may be looked at, on the scale of the core's `now`; None: never."""
+        now = self.clock.now
+        tries = self.tries.get((host, name))
+        if tries is None:
+            return now
+        limits = self._limits
+        tries.left = min(float(limits.login_failures_max), tries.left + (now - tries.at) / limits.login_retry_s)
+        tries.at = now
+        wait_s = max(0.0, 1 - tries.left) * limits.login_retry_s
+        if wait_s > WAIT_S:
+            self.refused += 1
+            return None
+        tries.left -= 1
+        if wait_s > 0:
+            self.delayed += 1
+        return now + wait_s
+
+    def has_entered(self, host: str, name: str) -> None:
+        """The password was right: the try counts for nothing."""
+        tries = self.tries.get((host, name))
+        if tries is not None:
+            tries.left += 1
+
+    def has_failed(self, host: str, name: str) -> None:
+        """The password was wrong, or there is no such user."""
+        self.failed += 1
+        most = float(self._limits.login_failures_max)
+        wall_ms = self.clock.wall_ms
+        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.clock.now, wall_ms)
+        tries.failed += 1
+        tries.last_ms = wall_ms
+        self.tries[host, name] = tries  # the one that failed last is last
+        if len(self.tries) > REMEMBERED_MAX:
+            del self.tries[next(iter(self.tries))]
+        use = self._users.by_name.get(name)
+        if use is not None:
+            use.logins_failed += 1
+
+    def status(self) -> dict[str, Any]:
+        """As `status` tells it; a user that there is not has no name here, lest it be a password."""
+        latest = [
+            {
+                "address": host,
+                "user": name or None,
+                "failed": Ulong(tries.failed),
+                "since": iso8601(tries.since_ms),
+                "last": iso8601(tries.last_ms),
+            }
+            for (host, name), tries in islice(reversed(self.tries.items()), LISTED_MAX)
+        ]
+        counts = {"failed": Ulong(self.failed), "delayed": Ulong(self.delayed), "refused": Ulong(self.refused)}
+        return {**counts, "latest": latest}
+
+
+class Login:
+    """The login of one connection."""
+
+    def __init__(self, logins: Logins, host: str, users: dict[str, str]) -> None:
+        """`users`: passwords by name."""
+        self._logins = logins
+        self._host = host
+        self._users = users
+        self._at: float | None = None
+        self._refused = False
+
+    def waits_until(self, user: str | None) -> float | None:
+        """When it is to be asked again, because it is not looked at yet; None where it is looked at now."""
+        logins = self._logins
+        if self._at is None:
+            at = logins.look_at(self._host, self._name_of(user))
+            self._refused = at is None
+            self._at = logins.clock.now if at is None else at
+        return self._at if self._at > logins.clock.now else None
+
+    def answered(self, user: str | None, entered: bool) -> bool:
+        """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""
+        if self._refused:
+            raise LoginNotChecked
+        if entered:
+            self._logins.has_entered(self._host, self._name_of(user))
+        else:
+            self._logins.has_failed(self._host, self._name_of(user))
+        return entered
+
+    def _name_of(self, user: str | None) -> str:
+        return user if user is not None and user in self._users else ""

@@ -1,0 +1,222 @@
+"""One connection as the core sees it: its AMQP engine, who is behind it, and the links on it.
+
+Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may say is
+believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
+"""
+
+import sys
+from collections.abc import Callable, Sized
+from math import inf
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Connection, Link
+from holdfast.amqp.performatives import Error
+from holdfast.broker.blob import Blob
+from holdfast.engine.events import OutputMeasured
+from holdfast.peers.trace_aliases import Count
+from holdfast.peers.use import Use
+
+NEVER: Final = inf
+REASON_CHARACTERS_MAX: Final = 300
+"""Of a peer's own words on why it closed."""
+
+EFFORT: Final = "effort"
+UNSTORED: Final = "unstored"
+"""Why a connection is not read from for now: it asks for much work (guard.py), or what came is not on disk yet
+(pressure.py)."""
+
+
+class Refilled(Protocol):
+    """A link that takes more when there is room again."""
+
+    def refill(self) -> None: ...
+
+
+class Writer(Protocol):
+    """A link that sends when it may."""
+
+    def credited(self) -> None: ...
+
+
+class Deferred(Writer, Protocol):
+    """A link that gets no more in this turn; `last_budget`: the last budget of its connection that it had any of."""
+
+    last_budget: int
+
+    def offer_again(self) -> None: ...
+
+
+class Sending(Protocol):
+    """A large message on its way to a peer (large_sends.py)."""
+
+    peer: "Peer"
+    blob: Blob
+
+    @property
+    def may_go_on(self) -> bool: ...
+    def step(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Adopted(Protocol):
+    """The neighbour whose session has a connection as its own (sessions.py); what happens on it is told to that."""
+
+    heard_at: float
+
+    @property
+    def name(self) -> str: ...
+    def stir(self) -> None: ...
+    def opened(self, peer: "Peer", properties: dict[Any, Any]) -> None: ...
+    def session_begun(self, peer: "Peer") -> None: ...
+    def measured(self, peer: "Peer", event: OutputMeasured) -> None: ...
+    def lost(self, peer: "Peer", reason: str) -> None: ...
+
+
+class PeerLink:
+    """A link of a peer's, as the node serves it: the engine's link has it as its `context`."""
+
+    peer: "Peer"
+    link: Any
+
+
+class Requesting(PeerLink):
+    """A link of `$management`; `waiting`: requests that are not served yet, the oldest first."""
+
+    waiting: Sized
+
+    def serve_one(self) -> int:
+        """Carries out the oldest request; what it cost."""
+        raise AssertionError("requests.py serves")
+
+
+class Peer:
+    """`number` is the driver's name for the connection. `writable`: the socket takes more than control. `pauses`: why
+    it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
+
+    __slots__ = (
+        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
+        "deferred", "dialled", "egress", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
+        "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
+        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "wake_at", "why_closed", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        amqp: Connection,
+        *,
+        address: str,
+        loopback: bool,
+        dialled: bool,
+        touched: "dict[Peer, None]",
+        log: "Callable[[FrameType, Peer, str, str], None]",
+    ) -> None:
+        self.number = number
+        self.amqp = amqp
+        self.address = address
+        self.loopback = loopback
+        self.dialled = dialled
+        self.neighbour: Adopted | None = None
+        self.use: Use | None = None
+        """For whom it counts, from when that is known (users.py)."""
+        self.counted_links = 0
+        """Its links, as they count for that one."""
+        self.writable = True
+        self.unread_bytes = 0
+        """Bytes written since `writable` ended."""
+        self.unsent_bytes = 0
+        """Bytes that the driver holds for its socket, as it said last."""
+        self.handed_bytes = 0
+        """Of messages that it was handed in this turn (outgoing.py)."""
+        self.budget_number = 1
+        """Of its budget of this turn: counts those of which its links were handed anything."""
+        self.deferred: dict[Deferred, None] = {}
+        """Links that get no more in this turn, because the connection was handed as much as it may be."""
+        self.held_bytes = 0
+        """What the connection holds, as it was last measured (memory.py)."""
+        self.parked_bytes = 0
+        """Deliveries from it that wait for room in their queue."""
+        self.late: dict[Refilled, None] = {}
+        """Links with the rest of a run for which the connection's share of the turn did not suffice."""
+        self.request_bytes = 0
+        """Requests from it that are not answered yet."""
+        self.reply_bytes = 0
+        """Answers to requests that wait for credit."""
+        self.stalled: dict[Requesting, None] = {}
+        """Links whose requests wait until such answers have gone."""
+        self.pauses: set[str] = set()
+        self.ahead_bytes = 0
+        self.heard_bytes = 0
+        """Bytes read from it."""
+        self.sends: dict[Sending, None] = {}
+        """Large messages that are on their way to it, the next one's turn first."""
+        self.has_control = False
+        """Whether it has, or had, a control link to us."""
+        self.touched = touched
+        self._log = log
+        self.wake_at = NEVER
+        """Where it stands among the node's deadlines (deadlines.py)."""
+        self.why_closed = "closed"
+        """What is said of its end, where the close is the end."""
+        self.takes_aliases = False
+        self.aliases_given, self.aliases_taken = Count(), Count()
+        self.egress: dict[Writer, None] = {}
+        """The links of this connection that carry messages away, told when the socket takes more again."""
+
+    def pause(self, reason: str) -> bool:
+        """Whether the driver is to be told to read nothing more."""
+        before = bool(self.pauses)
+        self.pauses.add(reason)
+        if self.neighbour is not None:
+            self.neighbour.stir()
+        return not before
+
+    def unpause(self, reason: str) -> bool:
+        """That reason is gone; whether the driver is to be told to read again."""
+        before = bool(self.pauses)
+        self.pauses.discard(reason)
+        return before and not self.pauses
+
+    def written(self) -> None:
+        """The turn's messages are with the driver: queues of links that were deferred are offered again, first those of
+        links that had nothing for the longest."""
+        self.handed_bytes = 0
+        self.budget_number += 1
+        deferred, self.deferred = self.deferred, {}
+        for link in sorted(deferred, key=lambda link: link.last_budget):
+            if link in self.egress:
+                link.offer_again()
+
+    def closed(self, error: Error | None) -> None:
+        """It closed, or answered our close; `error`: why, in its own words."""
+        if error is not None:
+            text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
+            self.why_closed = f"closed by it: {text[:REASON_CHARACTERS_MAX]}"
+
+    def refuse_detached(self, link: Link) -> None:
+        """Answers the attach of a link that ended before it was answered, if nothing has yet: the peer keeps the handle
+        until it has both answers."""
+        if not link.attach_sent:
+            link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+            self.touch()
+
+    def log(self, level: str, text: str) -> None:
+        """A line about it in the node's log; lines of one place in the code about one peer are bounded in rate."""
+        self._log(sys._getframe(1), self, level, text)
+
+    def touch(self) -> None:
+        """There is something to write before the turn ends."""
+        self.touched[self] = None
+
+    @property
+    def name(self) -> str:
+        remote = self.amqp.remote_open
+        return f"{remote.container_id}@{self.address}" if remote is not None else self.address
+
+
+def host_of(address: str) -> str:
+    """HOST of HOST:PORT."""
+    return address.rpartition(":")[0]

@@ -1,0 +1,36 @@
+"""Lines in the log about peers."""
+
+from collections.abc import Container
+from types import FrameType
+from typing import Final
+
+from holdfast.engine.log import Log
+from holdfast.peers.peer import Peer, host_of
+
+PEER_CHARACTERS_MAX: Final = 500
+"""Of one line about a peer, whose words may be in it."""
+
+
+class PeerLog:
+    """Lines about peers. Whoever a line is about, it leaves the others theirs: its cause names the neighbour or the
+    user, and a stranger by its address. What is said of a neighbour, or of whom we dialled, is logged whoever else is
+    there."""
+
+    def __init__(self, log: Log, users: Container[str]) -> None:
+        """`users`: the names that are configured."""
+        self._log = log
+        self._users = users
+
+    def write(self, caller: FrameType, peer: Peer, level: str, text: str) -> None:
+        """A line about `peer`; `caller` is the frame that logged it."""
+        text = f"{peer.name}: {text}"[:PEER_CHARACTERS_MAX]
+        user = peer.amqp.authenticated_user
+        if peer.neighbour is not None:
+            about = peer.neighbour.name
+        elif peer.dialled:
+            about = ""
+        elif user is not None and user in self._users:
+            about = f"user {user}"
+        else:
+            about = self._log.of_stranger(host_of(peer.address))
+        self._log.write_for(caller, level, about, text)

@@ -1,0 +1,65 @@
+"""Connections past a bound: each is told which bound it is, and ends.
+
+Rules of this file: who is refused has no place any more, neither of the node nor of its user or address; it may stay
+for a moment to read the answer, REFUSAL_S at most, and at most REFUSALS_MAX may at once: for one more the one that was
+told first goes. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.engine.clock import Clock
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer
+
+REFUSALS_MAX: Final = 64
+REFUSAL_S: Final = 3.0
+
+
+class Refusals:
+    """Tells connections past a bound which it is, and drops them in time. A `Timed` part while there are any."""
+
+    def __init__(self, connections: Connections, clock: Clock, uncount: Callable[[Peer], None]) -> None:
+        """`uncount`: the connection has no place any more (guard.py)."""
+        self._connections = connections
+        self._clock = clock
+        self._uncount = uncount
+        self.due: dict[Peer, float] = {}
+        """Those that were told and are still there, the first one first, and when each has to be gone."""
+
+    def refuse(self, peer: Peer, reason: str) -> None:
+        """Closes an open connection with `reason`, one sentence that names the bound."""
+        peer.amqp.close(self.error(peer, reason))
+        peer.touch()
+        self.closing(peer)
+
+    def error(self, peer: Peer, reason: str) -> Error:
+        """What the peer is told, after a line in the log that says the same."""
+        peer.log("WARNING", f"refused: {reason}")
+        return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), reason)
+
+    def closing(self, peer: Peer) -> None:
+        """We have closed it."""
+        if len(self.due) >= REFUSALS_MAX:
+            self._connections.drop(
+                next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept"
+            )
+        self._uncount(peer)
+        self.due[peer] = self._clock.now + REFUSAL_S
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self.due.pop(peer, None)
+
+    def next_deadline(self) -> float | None:
+        """When the first of them has to be gone."""
+        return next(iter(self.due.values()), None)
+
+    def tick(self, now: float) -> None:
+        for peer, at in list(self.due.items()):
+            if at > now:
+                break
+            self._connections.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")

@@ -1,0 +1,137 @@
+"""What one user or neighbour has of the node, and its bounds."""
+
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from holdfast.amqp.types import Ulong
+from holdfast.broker.cursor import Cursor
+from holdfast.settings import Limits, UserConfig
+
+ANONYMOUS: Final = "anonymous"
+"""How those without a name are called in status."""
+
+ROUNDING: Final = 1e-6
+"""Of a request: times are floats, and who comes at its time is not sent away for a rounding error."""
+
+LINKS_WOKEN: Final = 1_000
+"""Consumers that are offered messages again in one turn when their user has settled some."""
+
+
+class Blocked(Protocol):
+    """A consumer that gets nothing until some of its user's messages are settled."""
+
+    cursor: Cursor
+
+
+class Use:
+    """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
+
+    __slots__ = (
+        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "kind",
+        "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
+        "unsettled_bytes", "unsettled_bytes_max",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        limits: Limits,
+        config: UserConfig | None,
+        now: float,
+        waking: "dict[Use, None]",
+    ) -> None:
+        self._own = own = config or UserConfig(name=name, password="")
+        self.kind = kind
+        self.name = name
+        self.connections_max = own.connections_max or limits.user_connections_max
+        self.links_max = own.links_max or limits.user_links_max
+        self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max
+        self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
+        self.connections = 0
+        self.links = 0
+        self.unsettled_bytes = 0
+        """Of messages that its consumers have and have not settled."""
+        self.crowded = False
+        """Whether too much of what its consumers rejected or annotated waits (settlements.py)."""
+        self.requests = 0
+        """To `$management`, since the node's start."""
+        self.requests_delayed = 0
+        self.refused = 0
+        """Connections and links that were one too many."""
+        self.logins_failed = 0
+        self.blocked_consumers: dict[Blocked, None] = {}
+        """Consumers that get nothing until some of the user's messages are settled."""
+        self._waking = waking
+        self._tokens = float(self.requests_per_s)
+        self._at = now
+
+    def bound_reached_text(self, count: int, what: str) -> str:
+        """That it has `count` of `what`, connections or links, and gets no more; with the name of the bound."""
+        who = "clients without a name have" if self.kind == ANONYMOUS else f"{self.kind} {self.name!r} has"
+        whom = "they" if self.kind == ANONYMOUS else "it"
+        key = f"{what}_max of the [[user]]" if getattr(self._own, f"{what}_max") else f"user_{what}_max"
+        return f"{who} {count} {what}, the most {whom} may have ({key})"
+
+    def count_request(self, now: float) -> bool:
+        """Counts one request, if its time has come; whether it has."""
+        most = float(self.requests_per_s)
+        self._tokens = min(most, self._tokens + (now - self._at) * most)
+        self._at = now
+        if self._tokens < 1 - ROUNDING:
+            return False
+        self._tokens -= 1
+        self.requests += 1
+        return True
+
+    @property
+    def asks_at(self) -> float:
+        """When the next request's time comes."""
+        return self._at + max(0.0, 1 - self._tokens) / self.requests_per_s
+
+    def given(self, size: int) -> None:
+        """Messages of `size` bytes went to one of its consumers."""
+        self.unsettled_bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its consumers get nothing now."""
+        return self.crowded or self.unsettled_bytes >= self.unsettled_bytes_max
+
+    def settled(self, size: int) -> None:
+        """Messages of `size` bytes are settled, or were taken back."""
+        self.unsettled_bytes -= size
+        if self.blocked_consumers and not self.is_full:
+            self._waking[self] = None
+
+    def wake(self) -> None:
+        """Some of those that are blocked are offered messages again, while there is room; each that finds none is
+        blocked anew, behind the others."""
+        blocked = self.blocked_consumers
+        for link in list(islice(blocked, 0 if self.is_full else LINKS_WOKEN)):
+            del blocked[link]
+            link.cursor.queue.touch()
+        if not blocked or self.is_full:
+            self._waking.pop(self, None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anything to tell of it."""
+        return any((self.connections, self.requests, self.refused, self.logins_failed, self.unsettled_bytes))
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "user": self.name,
+            "kind": self.kind,
+            "connections": self.connections,
+            "connections_max": self.connections_max,
+            "links": self.links,
+            "links_max": self.links_max,
+            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),  # a defect here must not keep `status` from others
+            "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
+            "requests": Ulong(self.requests),
+            "requests_per_s": self.requests_per_s,
+            "requests_delayed": Ulong(self.requests_delayed),
+            "refused": Ulong(self.refused),
+            "logins_failed": Ulong(self.logins_failed),
+        }

@@ -1,0 +1,157 @@
+"""What each user and each neighbour has of the node, and how much of it they may have.
+
+Rules of this file: a peer counts for the neighbour that it speaks as, else for the user that it logged in as; all who
+came without a name count together. Who asks for one thing too many is refused that one, or waits; a neighbour's control
+link never is. The names are those of the configuration, so that their number is bounded.
+"""
+
+from typing import Any
+
+from holdfast.engine.clock import Clock
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.memory import Memory
+from holdfast.peers.peer import Peer, Requesting, host_of
+from holdfast.peers.use import ANONYMOUS, Use
+from holdfast.settings import NodeConfig
+
+
+class Users:
+    """Counts connections, links and requests for each user and neighbour, and refuses or delays those past a bound."""
+
+    def __init__(self, config: NodeConfig, clock: Clock, memory: Memory, links: LinkTables) -> None:
+        self._clock = clock
+        self._memory = memory
+        self._links = links
+        now = clock.now
+        self.waking: dict[Use, None] = {}
+        """Those with room again, and blocked consumers."""
+        limits, waking = config.limits, self.waking
+        self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
+        self.by_name = {user.name: Use("user", user.name, limits, user, now, waking) for user in config.users}
+        self.neighbours = {
+            neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
+            for neighbour in config.neighbours
+        }
+        self.waiting: dict[Requesting, Use] = {}
+        """Links with requests whose user's time has not come."""
+        self.granted: dict[Requesting, None] = {}
+        """Links that have waited, and of which one request is carried out next."""
+        self.uses: dict[Use, dict[Requesting, None]] = {}
+        """By user: the links with requests whose time has not come, the next one first; of each that any waits for."""
+        links.wait_in("requests of users", lambda: self.waiting)
+        links.wait_in("requests granted", lambda: self.granted)
+        links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
+
+    def all(self) -> list[Use]:
+        """What each user and each neighbour has."""
+        return [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
+
+    # ------------------------------------------------------------------------------------------------ connections
+
+    def enter(self, peer: Peer) -> str | None:
+        """The connection is open, and whose it is is known. Returns why it is one too many, of a neighbour; it is to be
+        closed with that."""
+        reason = self.too_many_connections(peer)
+        if reason is not None:
+            self.count_refused(peer)
+            return reason
+        peer.use = use = self._of(peer)
+        use.connections += 1
+        return None
+
+    def too_many_connections(self, peer: Peer) -> str | None:
+        """Why the connection is one too many for whom it counts; None where it is not."""
+        use = self._of(peer)
+        most = use.connections_max
+        return None if use.connections < most else use.bound_reached_text(most, "connections")
+
+    def count_refused(self, peer: Peer) -> None:
+        """The connection is one too many."""
+        self._of(peer).refused += 1
+
+    def _of(self, peer: Peer) -> Use:
+        """For whom an open connection counts."""
+        if peer.neighbour is not None:
+            return self.neighbours.get(peer.neighbour.name, self.anonymous)
+        return self.by_name.get(peer.amqp.authenticated_user or "", self.anonymous)
+
+    def who(self, peer: Peer) -> str:
+        """The user by whom it came, or the address of one without a name; for people, too."""
+        use = peer.use
+        return f"user {use.name!r}" if use is not None and use.kind == "user" else f"address {host_of(peer.address)}"
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        if peer.use is not None:
+            peer.use.connections -= 1
+            peer.use.links -= peer.counted_links
+            peer.use, peer.counted_links = None, 0
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def count_links(self, peer: Peer) -> None:
+        """Brings the count of its user's links up to date."""
+        if peer.use is not None:
+            peer.use.links += peer.amqp.links - peer.counted_links
+            peer.counted_links = peer.amqp.links
+
+    def too_many_links(self, peer: Peer) -> str | None:
+        """Why the link that was just attached is one too many; None where it is not."""
+        self.count_links(peer)
+        use = peer.use
+        if use is None or use.links <= use.links_max:
+            return None
+        self._memory.measure_changed()  # links of its other connections may have ended since
+        if use.links <= use.links_max:
+            return None
+        use.refused += 1
+        return use.bound_reached_text(use.links_max, "links")
+
+    def wake(self) -> None:
+        """Once a turn: consumers whose user has room again, a bounded number of each."""
+        for use in list(self.waking):
+            use.wake()
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def admit_request(self, link: Requesting) -> bool:
+        """Counts a request of that link, or has it wait for its user's time. Whether it is carried out now."""
+        use = link.peer.use
+        if link in self.granted:
+            del self.granted[link]
+            return True
+        if use is None or (use not in self.uses and use.count_request(self._clock.now)):
+            return True
+        use.requests_delayed += 1
+        self.waiting[link] = use
+        self.uses.setdefault(use, {})[link] = None
+        return False
+
+    def next_deadline(self) -> float | None:
+        """When one of the requests that wait is carried out."""
+        return min((use.asks_at for use in self.uses), default=None)
+
+    def tick(self, now: float) -> None:
+        """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
+        for use, waiting in list(self.uses.items()):
+            while waiting and use.count_request(now):
+                link = next(iter(waiting))
+                self.forget(link)
+                self.granted[link] = None
+                self._links.requests[link] = None
+
+    def forget(self, link: Requesting) -> None:
+        """It waits no more."""
+        self.granted.pop(link, None)
+        use = self.waiting.pop(link, None)
+        if use is not None:
+            del self.uses[use][link]
+            if not self.uses[use]:
+                del self.uses[use]
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def status(self) -> list[dict[str, Any]]:
+        """As `status` tells it: of who is here, was refused something, or left consumers that are kept for it."""
+        everyone = [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
+        return [use.status() for use in everyone if use.is_known]

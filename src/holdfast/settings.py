@@ -1,0 +1,422 @@
+"""What a NodeCore is told at start: frozen, validated, every field with its unit.
+
+Rules of this file: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
+key, what was found and what is accepted.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.address import QUEUES_PREFIX, without_alias
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.routing.topology import ROLES, Topology
+from holdfast.units import MIB
+
+WHEN_FULL: Final = ("block", "refuse")
+ORDERS: Final = ("strict", "bounded", "none")
+COSTS: Final = ("given", "measured")
+UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
+PROBE_S_MIN: Final = 0.005
+"""A node that probed its neighbours more often would do little else."""
+
+PROBE_S_BY_KIND: Final = {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
+"""How long an idle link of that kind goes unprobed, where nothing is configured: a LAN, and a line of 9,600 baud."""
+
+
+def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ConfigError(f"{key}: found {value!r}, accepted is one of {', '.join(accepted)}")
+
+
+def _positive(key: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise ConfigError(f"{key}: found {value!r}, accepted is a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """One durable queue (docs/configuration.md, `[[queue]]`).
+
+    `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
+    `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
+    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes.
+    """
+
+    name: str
+    bytes_max: int | None = None
+    messages_max: int | None = None
+    when_full: str = "block"
+    order: str = "bounded"
+    order_wait_s: float = 30.0
+    durable: bool = True
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the queue and the key."""
+        check_name(self.name)
+        where = f"queue {self.name!r}"
+        if without_alias(self.name) != self.name:
+            raise ConfigError(f"{where}: accepted is a name that begins neither with {QUEUES_PREFIX} nor as a URL")
+        _one_of(f"{where} when_full", self.when_full, WHEN_FULL)
+        _one_of(f"{where} order", self.order, ORDERS)
+        _positive(f"{where} bytes_max", self.bytes_max)
+        _positive(f"{where} messages_max", self.messages_max)
+        if not 0 <= self.order_wait_s <= 86_400 * 365:
+            raise ConfigError(f"{where} order_wait_s: found {self.order_wait_s!r}, accepted is 0 to a year")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourConfig:
+    """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
+
+    `source` HOST or HOST:PORT: the local address that a dial goes out from, the update source of traffic-control §3.2.
+    `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
+    (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
+    long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
+    """
+
+    name: str
+    remote: str | None = None
+    source: str | None = None
+    keepalive_s: float = 1.0
+    hold_time_s: float = 3.0
+    probe_s: float | None = None
+    user: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
+
+    def probe_every_s(self, kind: str | None) -> float:
+        """After so much silence an idle link is probed; `kind`: what a topology says that it is."""
+        if self.probe_s is not None:
+            return self.probe_s
+        return min(PROBE_S_BY_KIND.get(kind or "", self.keepalive_s), self.keepalive_s)
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the neighbour and the key."""
+        check_name(self.name)
+        where = f"neighbour {self.name!r}"
+        if self.probe_s is not None and not PROBE_S_MIN <= self.probe_s <= self.hold_time_s:
+            raise ConfigError(
+                f"{where} probe_s: found {self.probe_s}, accepted is {PROBE_S_MIN:g} up to hold_time_s "
+                f"({self.hold_time_s:g})"
+            )
+        if self.source is not None and self.remote is None:
+            raise ConfigError(
+                f"{where} source: found without a remote, accepted is with one: it is where a dial is from"
+            )
+        _positive(f"{where} keepalive_s", self.keepalive_s)
+        _positive(f"{where} hold_time_s", self.hold_time_s)
+        if self.hold_time_s < self.keepalive_s:
+            raise ConfigError(
+                f"{where} hold_time_s: found {self.hold_time_s}, accepted is at least keepalive_s ({self.keepalive_s})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersConfig:
+    """Bounds of `$dead-letters`: at each the oldest are dropped. `keep_s`: seconds by the wall clock."""
+
+    messages_max: int = 100_000
+    bytes_max: int = 1024 * MIB
+    keep_s: float = 30 * 86_400
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        _positive("dead_letters messages_max", self.messages_max)
+        _positive("dead_letters bytes_max", self.bytes_max)
+        if not 1 <= self.keep_s <= 86_400 * 3_650:
+            raise ConfigError(f"dead_letters keep_s: found {self.keep_s!r}, accepted is 1 to ten years")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserConfig:
+    """Who may log in by SASL PLAIN. The bounds are those of all its connections together; None: as `[limits]` says."""
+
+    name: str
+    password: str
+    connections_max: int | None = None
+    links_max: int | None = None
+    unsettled_bytes_max: int | None = None
+    requests_per_s: int | None = None
+
+    def __repr__(self) -> str:
+        return f"UserConfig(name={self.name!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a node; each is reached with one clear line, never with growth without end."""
+
+    connections_max: int = 2_000
+    address_connections_max: int = 1_500
+    """Connections from one remote address."""
+    reserved_connections_max: int = 64
+    """Connections past those two bounds that may still open, for neighbours; who is none is refused then. For one more
+    the oldest of them that has not opened goes."""
+    handshakes_max: int = 500
+    """Connections that have not opened yet; for one more the oldest of them goes."""
+    handshake_time_out_s: float = 10.0
+    """What a peer has for header, login and open, and for its close once we closed."""
+    stream_bytes: int = MIB
+    """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
+    streams_max: int = 256
+    """Deliveries beyond `stream_bytes` that may be on their way in or wait for room at once, the last quarter of them
+    from connections that have none; one more from a client is read and rejected, from a neighbour released."""
+    connection_unstored_bytes_max: int = 8 * MIB
+    """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
+    unstored_bytes_max: int = 32 * MIB
+    """The same of all connections together."""
+    neighbours_unstored_bytes_max: int = 32 * MIB
+    """Beyond that, of neighbours' alone: their control traffic is read while clients are not."""
+    unfinished_bytes_max: int = 16 * MIB
+    """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
+    parked_bytes_max: int = 32 * MIB
+    """Bytes held of deliveries that wait for room in their queue, the first of them however large; beyond, one more is
+    released, or rejected where the disk is full."""
+    idle_time_out_s: float = 60.0
+    peer_idle_time_out_min_s: float = 0.1
+    """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""
+    frame_bytes_max: int = 65_536
+    nesting_max: int = 32
+    """Lists in lists, maps, arrays and descriptors, of what frames say; messages are passed on unread."""
+    sessions_max: int = 256
+    """Sessions per connection."""
+    links_max: int = 4_096
+    """Links per connection."""
+    session_links_max: int = 1_024
+    """Links of one session, as its begin says (AMQP's handle-max, which is one less)."""
+    incoming_unsettled_max: int = 262_144
+    """Deliveries of one session that wait for our outcome."""
+    partial_bytes_max: int = 128 * MIB
+    """Bytes held per connection of deliveries of which the last frame is still to come."""
+    terms_bytes_max: int = 8 * MIB
+    """Memory per connection that a peer's open and attaches hold."""
+    attaches_per_s: int = 1_000
+    """Work per connection, counted in attaches (amqp/effort.py); what is more waits."""
+    attaches_burst: int = 2_000
+    """The same that may come at once."""
+    output_bytes_max: int = 16 * MIB
+    """Bytes per connection of answers that were not read."""
+    name_bytes_max: int = 16_384
+    """A container-id, a hostname, a link's name."""
+    requests_max: int = 100
+    """Requests to `$management` that one link may have under way."""
+    request_bytes_max: int = 65_536
+    log_lines_per_minute: int = 60
+    """Lines of one cause, for each neighbour, user and address; those left out are counted in the next one."""
+    queues_max: int = 20_000
+    subscriptions_max: int = 20_000
+    queue_subscriptions_max: int = 1_000
+    message_bytes_max: int = 8 * 1024 * MIB
+    annotation_bytes_max: int = 65_536
+    """A message's annotations, which the node reads and keeps."""
+    login_failures_max: int = 10
+    """Failed logins from one address for one name that are answered at once; the next are looked at one by one."""
+    login_retry_s: float = 1.0
+    """Seconds between these; as often one failure is forgiven."""
+    user_connections_max: int = 1_000
+    """Connections per user or neighbour; those without a name count as one user."""
+    user_links_max: int = 65_536
+    """Links per user or neighbour."""
+    user_unsettled_bytes_max: int = 16 * 1024 * MIB
+    """Bytes per user or neighbour of messages that its consumers hold unsettled; beyond, they get no more."""
+    user_requests_per_s: int = 2_000
+    """Requests to `$management` per user or neighbour; what is more waits."""
+    memory_bytes_max: int = 512 * MIB
+    """Memory that may be held for all peers together: what each other limit bounds, for one purpose or connection."""
+    memory_queue_bytes_max: int = 128 * MIB
+    """What the messages of all queues that are not durable may take in memory."""
+    connection_request_bytes_max: int = 8 * MIB
+    """What requests of one connection to `$management` may hold until they are answered."""
+    credit: int = 4_000
+    """Deliveries that a producer's link may have under way."""
+    cache_bytes: int = 8 * MIB
+    """Bodies held in memory for consumers that keep up, all queues together."""
+    unsettled_max: int = 5_000
+    """Entries that one consumer link may hold unsettled."""
+    excluded_max: int = 5_000
+    """Entries of its queue that one consumer link may have called undeliverable there; one more ends the link."""
+    too_large_links_max: int = 5
+    """Consumer links that an entry larger than they take ends, before it becomes a dead letter."""
+    commit_stall_s: float = 5.0
+    """After so long without an answer to a commit the disk counts as stalled: nothing is taken until it answers."""
+    ranges_max: int = 1_024
+    """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
+    producers_max: int = 100_000
+    """Producer names kept; at the bound the one that was longest idle is forgotten."""
+    origins_max: int = 100_000
+    """Stores whose messages came here in custody; at the bound those of one more go back."""
+    neighbour_links_max: int = 2_000
+    """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
+    `links_max` the neighbour's own need as many."""
+    hop_in_doubt_max: int = 2_000
+    """Transfers on one custody link that await their answer."""
+    dynamic_nodes_max: int = 256
+    """Dynamic nodes whose links one connection holds."""
+    dynamic_bytes_max: int = 64 * MIB
+    """What the messages of all dynamic nodes together may take in memory; at the bound they are refused."""
+    resume_links_max: int = 10_000
+    """Links whose unsettled state is kept, attached or not; past it a link cannot be resumed."""
+    resume_tags_max: int = 16_384
+    """Stored delivery-tags remembered of one producer's link: more than may be in doubt with a `credit` of 4,000."""
+    passed_max: int = 8_192
+    """Messages handed on to neighbours that are remembered, for `holdfast where`; about half a KiB each."""
+    where_entries_max: int = 100_000
+    """Entries that one question after a message looks at."""
+    resume_s_max: float = 300.0
+    """Seconds that a link which was not closed may wait to be resumed, whatever its terminus asks for."""
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        for key, (low, high) in _LIMITS_WITHIN.items():
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"limits {key}: found {value!r}, accepted is {low:g} to {high:g}")
+        needed = min(self.message_bytes_max, 2 * self.stream_bytes)
+        if self.partial_bytes_max < needed:
+            raise ConfigError(
+                f"limits partial_bytes_max: found {self.partial_bytes_max}, accepted is at least {needed}, what one "
+                "message may have in memory"
+            )
+
+
+_LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
+    "handshake_time_out_s": (0.1, 3_600),
+    "idle_time_out_s": (0.1, 86_400),
+    "commit_stall_s": (0.1, 3_600),
+    "peer_idle_time_out_min_s": (0.002, 60),
+    "frame_bytes_max": (512, 65_536),
+    "nesting_max": (8, 32),
+    "sessions_max": (1, 65_536),
+    "links_max": (1, 2**24),
+    "session_links_max": (1, 2**24),
+    "incoming_unsettled_max": (1, 2**30),
+    "terms_bytes_max": (65_536, 2**40),
+    "attaches_per_s": (1, 1_000_000),
+    "attaches_burst": (50, 1_000_000),
+    "output_bytes_max": (65_536, 2**40),
+    "name_bytes_max": (256, 65_536),
+    "requests_max": (1, 10_000),
+    "request_bytes_max": (1_024, MIB),
+    "annotation_bytes_max": (1_024, 16 * MIB),
+    "queue_subscriptions_max": (1, 20_000),
+    "ranges_max": (1, 16_384),
+    "resume_tags_max": (1, 100_000),
+    "memory_bytes_max": (MIB, 2**50),
+    "login_retry_s": (0.01, 60),
+    "connection_request_bytes_max": (65_536, 2**40),
+}
+"""What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingConfig:
+    """How a node with a topology computes its routes (docs/routing.md). All nodes of a network are to have the same
+    `heartbeat_s`: a super node expects others' as often as its own.
+    """
+
+    heartbeat_s: float = 1.0
+    registration_s: float = 1.0
+    """How long a node that starts waits for its links' first states before it says them."""
+    cost: str = "given"
+    """`given`: as the topology file has them; `measured`: with what the links' probes find."""
+    records_max: int = 1_000
+    """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
+    neighbours_max: int = 256
+    """Links of one node's record."""
+    refresh_s: float = 30.0
+    """How often a node compares its table with its neighbours': whatever went wrong in one is right again then."""
+    forget_s: float = 86_400.0
+    """How long a node that the topology file does not name may be gone before it is forgotten."""
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        _one_of("routing cost", self.cost, COSTS)
+        for key, (low, high) in _ROUTING_WITHIN.items():
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"routing {key}: found {value!r}, accepted is {low:g} to {high:g}")
+
+
+_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
+    "heartbeat_s": (0.05, 3_600),
+    "registration_s": (0, 3_600),
+    "records_max": (1, 100_000),
+    "refresh_s": (0.1, 3_600),
+    "forget_s": (1, 86_400 * 3_650),
+    "neighbours_max": (1, 4_096),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
+    anybody reads the periodic records.
+
+    `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
+    With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
+    `neighbours` agree with it.
+    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known (resolver.py).
+    `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    """
+
+    name: str
+    roles: tuple[str, ...] = ("client",)
+    neighbours: tuple[NeighbourConfig, ...] = ()
+    forwarding: tuple[tuple[str, str], ...] = ()
+    queues: tuple[QueueConfig, ...] = ()
+    users: tuple[UserConfig, ...] = ()
+    create_queues: bool = False
+    unknown_destination: str = "refuse"
+    own_addresses: tuple[str, ...] = ()
+    telemetry: bool = True
+    telemetry_messages: bool = False
+    telemetry_interval_s: float = 1.0
+    dead_letters: DeadLettersConfig = DeadLettersConfig()
+    limits: Limits = Limits()
+    topology: Topology | None = None
+    routing: RoutingConfig = RoutingConfig()
+
+    def validate(self) -> None:
+        """Raises ConfigError at the first key that is wrong."""
+        check_name(self.name)
+        self.dead_letters.validate()
+        self.limits.validate()
+        self.routing.validate()
+        for role in self.roles:
+            _one_of("node roles", role, ROLES)
+        _one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)
+        _positive("telemetry interval_s", self.telemetry_interval_s)
+        for what, names in (
+            ("neighbour", [neighbour.name for neighbour in self.neighbours]),
+            ("queue", [queue.name for queue in self.queues]),
+            ("user", [user.name for user in self.users]),
+            ("route", [destination for destination, _ in self.forwarding]),
+        ):
+            seen = set()
+            for name in names:
+                if name in seen:
+                    raise ConfigError(f"{what} {name!r}: found twice, accepted is once")
+                seen.add(name)
+        users = {user.name for user in self.users}
+        for neighbour in self.neighbours:
+            neighbour.validate()
+            if neighbour.password is not None and neighbour.user in users:
+                raise ConfigError(
+                    f"neighbour {neighbour.name!r} user: found {neighbour.user!r}, which is also a [[user]] of this "
+                    "node and could speak as that neighbour; accepted is a name of its own"
+                )
+            if neighbour.name == self.name:
+                raise ConfigError(f"neighbour {neighbour.name!r}: found the node's own name, accepted is another's")
+        neighbours = [neighbour.name for neighbour in self.neighbours]
+        for destination, via in self.forwarding:
+            check_name(destination)
+            if destination == self.name:
+                raise ConfigError(f"route {destination!r}: found the node's own name, accepted is another's")
+            if via not in neighbours:
+                accepted = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
+                raise ConfigError(f"route {destination!r} via: found {via!r}, accepted is {accepted}")
+        for queue in self.queues:
+            queue.validate()

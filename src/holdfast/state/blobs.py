@@ -1,0 +1,148 @@
+"""The node's blobs: bare messages too large to be a value, in pieces, and which entries refer to each (ADR 0014).
+
+Rules of this file: what a batch will have changed is reckoned when the batch is handed over and becomes true when it
+is on disk, so that a refused one never was. A blob goes when no entry refers to it, nobody brings it and nobody sends
+it: some pieces a commit, that no commit takes long. Whatever takes an entry away names it in the batch: this is the
+one place where that is seen.
+"""
+
+from typing import Final
+
+from holdfast.broker import entry, records
+from holdfast.broker.blob import Blob, Place
+from holdfast.broker.queue import Queue
+from holdfast.broker.records import BlobRecord
+from holdfast.broker.work import Work
+from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.turns import Turn
+
+DROP_PIECES: Final = 128
+"""Pieces that one commit takes off the disk: 8 MB, each found on a page of its own."""
+
+TABLE: Final = "blobs"
+
+
+class Blobs:
+    """All blobs in the store."""
+
+    def __init__(self, catalog: Catalog, store: Tables, work: Work[Queue]) -> None:
+        self._catalog = catalog
+        self._work = work
+        self.by_number: dict[int, Blob] = {}
+        self.by_place: dict[Place, Blob] = {}
+        self.loose: dict[Blob, None] = {}
+        """Those without an entry: still open, sent, or going."""
+        self._next = 1
+        ends = {queue.queue_id: queue.next_sequence for queue in catalog.queues.values() if queue.config.durable}
+        for key, data in store.table(TABLE):
+            record = records.unpack_blob(data)
+            blob = Blob(records.split_blob_key(key))
+            blob.open = False
+            blob.length, blob.first, blob.end = record.length, record.first, record.end
+            self.by_number[blob.number] = blob
+            # An earlier version named places in queues in memory, whose ids may be others' now.
+            self._settle(blob, {place: None for place in record.places if place[1] < ends.get(place[0], 0)})
+            self._next = max(self._next, blob.number + 1)
+
+    def new(self) -> Blob:
+        """A blob of nothing yet; `close` it."""
+        blob = self.by_number[self._next] = Blob(self._next)
+        self._next += 1
+        self.loose[blob] = None
+        return blob
+
+    def close(self, blob: Blob) -> None:
+        """Nobody brings it any more: it has an entry, in this turn's batch at the latest, or goes."""
+        blob.open = False
+
+    def pin(self, number: int) -> Blob:
+        """Keeps the blob while it is being sent; `unpin` it."""
+        blob = self.by_number[number]
+        blob.pins += 1
+        return blob
+
+    def unpin(self, blob: Blob) -> None:
+        blob.pins -= 1
+
+    @property
+    def dropping(self) -> bool:
+        """Whether there is something to take off the disk."""
+        return bool(self.loose) and any(not blob.needed for blob in self.loose)
+
+    # ------------------------------------------------------------------------------------------------ turn
+
+    def before_commit(self, turn: Turn) -> None:
+        """The records that change with this batch, and its share of the pieces that go."""
+        batch = turn.batch
+        if not (self.by_number or turn.streams):
+            return
+        batch.drops.clear()  # of a try that failed
+        turn.dropped.clear()
+        changed: dict[Blob, dict[Place, None]] = {}
+        for stream in turn.streams:
+            changed[stream.blob] = dict(stream.blob.places)
+        queues = self._catalog.queues
+        for queue, sequence, number in self._work.referred:
+            if queues.get(queue.name) is queue:  # else deleted in this very turn
+                blob = self.by_number[number]
+                changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
+        if self.by_place:
+            ended = [
+                (queue.queue_id, sequence)
+                for (queue, sequence), value in turn.rewritten.items()
+                if not value[1] & entry.BLOB
+            ]
+            for place in (*batch.retires, *self._work.moved, *self._work.left, *ended):
+                held = self.by_place.get(place)
+                if held is not None:
+                    changed.setdefault(held, dict(held.places)).pop(place, None)
+        by_id = self._catalog.by_id
+        for blob, places in changed.items():
+            # Of a queue in memory nothing is stored, and its id may be given again after a restart.
+            stored = [place for place in places if (named := by_id.get(place[0])) and named.config.durable]
+            record = BlobRecord(blob.length, blob.first, blob.end, tuple(stored))
+            batch.puts[TABLE, records.blob_key(blob.number)] = records.pack_blob(record)
+        turn.blobs = changed
+        if self.loose:
+            self._drop_some(turn, changed)
+
+    def _drop_some(self, turn: Turn, changed: dict[Blob, dict[Place, None]]) -> None:
+        batch = turn.batch
+        left = DROP_PIECES
+        for blob in self.loose:
+            if left <= 0:
+                break
+            if blob.needed or blob in changed:
+                continue
+            end = min(blob.end, blob.first + left)
+            left -= end - blob.first
+            if end > blob.first:
+                batch.drops.append((blob.number, blob.first, end))
+            key = (TABLE, records.blob_key(blob.number))
+            if end == blob.end:
+                batch.deletes.append(key)
+                left -= 1  # a record that goes is work too
+            else:
+                batch.puts[key] = records.pack_blob(BlobRecord(blob.length, end, blob.end, ()))
+            turn.dropped.append((blob, end))
+
+    def stored(self, turn: Turn) -> None:
+        """The batch is on disk: what was reckoned is true."""
+        for blob, places in turn.blobs.items():
+            self._settle(blob, places)
+        for blob, end in turn.dropped:
+            blob.first = end
+            if end == blob.end:
+                del self.loose[blob], self.by_number[blob.number]
+
+    def _settle(self, blob: Blob, places: dict[Place, None]) -> None:
+        for place in blob.places:
+            if place not in places:
+                del self.by_place[place]
+        for place in places:
+            self.by_place[place] = blob
+        blob.places = places
+        if places:
+            self.loose.pop(blob, None)
+        else:
+            self.loose[blob] = None

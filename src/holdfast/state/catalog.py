@@ -1,0 +1,593 @@
+"""What a node has: its queues, cursors, producers and origins, as the store's small tables say.
+
+Rules of this file: tables are read once, at start; every change goes into the turn's batch. Queue ids are given
+once. Transmission queues are named `@NODE`, which no user's queue can be.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final, Protocol
+from uuid import UUID
+
+from holdfast.broker import deletion, records, tracking
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.custody import Origin
+from holdfast.broker.entry_log import EntryLog
+from holdfast.broker.kinds import QueueKind
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import COUNTERS, Queue
+from holdfast.broker.work import Work
+from holdfast.engine.clock import Clock
+from holdfast.engine.port import EntryReader, Rows, Space
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.peers.memory import Memory
+from holdfast.settings import NodeConfig, QueueConfig
+from holdfast.state.own_names import OwnNames, read
+
+DEAD_LETTERS: Final = "$dead-letters"
+WAITING: Final = "$waiting"
+"""Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
+
+OWN_QUEUES: Final = {DEAD_LETTERS: QueueKind.DEAD_LETTERS, WAITING: QueueKind.WAITING}
+"""Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
+
+STEADY_KEY: Final = b"steady"
+TIMED_FIELD: Final = "timed"
+"""Of a queue's record: it was written by a version that stores where its entries with a time to live are; with
+TIMED_IN_CUSTODY, by one that does so for transmission queues and `$waiting` too."""
+TIMED_IN_CUSTODY: Final = 2
+COUNTS_MAX: Final = 10_000
+"""Delivery counts kept over a proper stop."""
+
+
+class TooManyQueues(ConfigError):
+    """The bound on their number is reached."""
+
+
+class Tables(EntryReader, Protocol):
+    """What the core asks of a store that is open."""
+
+    uuid: UUID
+    copied: str | None
+
+    on_disk: bool
+
+    @property
+    def shared_bytes(self) -> int: ...
+    @property
+    def pieces_a_byte(self) -> int: ...
+    def gone(self) -> str | None: ...
+    def space(self) -> Space: ...
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
+    def draw_uuid(self) -> UUID: ...
+    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID: ...
+    def room_bytes(self) -> int: ...
+    def room_bytes_possible(self) -> int: ...
+    def room_bytes_most(self) -> int: ...
+
+
+def _check_empty(name: str, messages: int) -> None:
+    """Of a durable queue that is to be in memory: what is stored was accepted, and would not be seen there."""
+    if messages:
+        text = f"found false, accepted is true while {messages} messages of it are stored"
+        raise ConfigError(f"queue {name!r} durable: {text}")
+
+
+def _kind_of(name: str) -> QueueKind:
+    """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
+    return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
+
+
+class Catalog:
+    """Everything durable that has a name. `new_uuid` draws from the node's own random stream."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Tables,
+        *,
+        clock: Clock,
+        work: Work[Queue],
+        memory: Memory,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.clock = clock
+        self.work = work
+        self.new_uuid = new_uuid
+        self.memory = memory
+        self.queues: dict[str, Queue] = {}
+        self.producers: dict[bytes, Producer] = {}
+        """The one longest idle first."""
+        self.names = OwnNames(config.name, config.name)
+        self.origins: dict[UUID, Origin] = {}
+        self.former_origins: dict[tuple[UUID, str], Origin] = {}
+        """By origin and suffix: those counted for another name of this node, of which something waits still."""
+        self.former: UUID | None = None
+        """Who the store was when these tables were last written, where it got a new UUID since."""
+        self.identities: dict[str, int] = {}
+        """By destination: the next number of an identity given here."""
+        self.renewals: dict[str, records.Renewal] = {}
+        """By destination: what a store that was put back still numbers anew; its queue offers nothing until then."""
+        self.receipts: dict[str, int] = {}
+        """By destination: the last mark it told us of ours."""
+        self.passing: dict[tuple[UUID, str], int] = {}
+        """By (origin, destination) of messages that others sent to others: the highest mark that passed here."""
+        self.neighbour_stores: dict[str, UUID] = {}
+        self.replaced: dict[UUID, None] = {}
+        """Stores that a neighbour's name had before, whose gaps are still to be closed."""
+        self.hops: dict[bytes, tuple[bytes, int]] = {}
+        self.by_id: dict[int, Queue] = {}
+        self.transit: dict[str, Queue] = {}
+        """Transmission queues by destination."""
+        self.leaving: dict[int, int] = {}
+        """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
+        self.links: dict[bytes, bytes] = {}
+        """By key: the rows of links that may be resumed, as they were when the node started."""
+        self.next_queue_id = 1
+        self._load()
+
+    # ------------------------------------------------------------------------------------------------ start
+
+    def _load(self) -> None:
+        store = self.store
+        settings = {queue.name: queue for queue in self.config.queues}
+        small = dict(store.table("node"))
+        self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
+        custody = list(store.table("custody"))
+        numbered_by = dict(custody).get(records.NUMBERED_BY)
+        if numbered_by != store.uuid.bytes:
+            self.put_numbered_by(store.uuid)
+            if numbered_by is not None:
+                self.former = UUID(bytes=numbered_by)
+        for key, data in store.table("queues"):
+            name = key.decode()
+            fields = records.unpack_map(data)
+            stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
+            uuid = fields["uuid"] if self.former is None else self.new_uuid()
+            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid)
+            counters = small.get(records.counters_key(queue.queue_id))
+            if counters is not None and stored.durable and not queue.config.durable:
+                _check_empty(name, COUNTERS.unpack(counters)[1])
+            if counters is not None and queue.config.durable:
+                queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
+                queue.visible = queue.next_sequence
+                if self.former is not None:  # what it showed meanwhile is not known
+                    mark = queue.next_sequence
+                queue.shared.mark = queue.shared.mark_stored = queue.shared.shown_below = mark
+            tombstones = small.get(records.tombstones_key(queue.queue_id))
+            if tombstones is not None:
+                queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
+            counts = small.get(b"c" + records.counters_key(queue.queue_id))
+            if counts is not None:
+                queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
+                # The counts are forgotten now: after a crash all up to the last of them counts as shown.
+                queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
+                self.work.dirty_counters[queue] = None
+                self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
+            timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
+            if timed is not None:
+                queue.timed = records.PAIRS.unpack(timed)
+            elif looked_after < (TIMED_IN_CUSTODY if queue.holds_custody else 1) and queue.config.durable:
+                queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
+            if settings.get(name, stored) != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
+                self._store(queue)
+        for key in small:
+            if key[:1] == records.LEAVING:
+                queue_id = int.from_bytes(key[1:], "big")
+                self.leaving[queue_id] = 0
+                self.next_queue_id = max(self.next_queue_id, queue_id + 1)
+        for key, data in store.table("subscriptions"):
+            queue_id, name = records.split_cursor_key(key)
+            if queue_id in self.by_id:
+                self._load_cursor(self.by_id[queue_id], name, records.unpack_cursor(data))
+        for queue in self.queues.values():
+            if queue.named:
+                queue.reclaim()
+            elif queue.shared.tracked:  # its last subscription was deleted, and what that kept had not all left
+                queue.untrack()
+        producers = [(records.unpack_producer(data), key) for key, data in store.table("producers")]
+        for (epoch, used_ms, stored_numbers), key in sorted(producers, key=lambda item: item[0][1]):
+            producer_name, _, address = key.decode().partition("\0")
+            producer = self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
+            self.memory.count_ranges(producer, producer.stored)
+        self._load_names(small)
+        for key, data in store.table("origins"):
+            self._load_origin(UUID(bytes=key), "", data)
+        for key, data in custody:
+            kind, rest = key[:1], key[1:]
+            if self.former is not None and kind in b"ir":  # of numbers that someone else gave
+                self.work.batch.deletes.append(("custody", key))
+            elif kind == b"i":
+                self.identities[rest.decode()] = int.from_bytes(data, "big")
+            elif kind == b"r":
+                self.receipts[rest.decode()] = int.from_bytes(data, "big")
+            elif kind == b"m":
+                self.passing[UUID(bytes=rest[:16]), rest[16:].decode()] = int.from_bytes(data, "big")
+            elif kind == b"o":
+                self.replaced[UUID(bytes=rest)] = None
+            elif kind == b"n":
+                self.neighbour_stores[rest.decode()] = UUID(bytes=data)
+            elif kind == b"h":
+                self.hops[rest] = records.unpack_hop(data)
+            elif kind == b"l":
+                self.links[rest] = data
+            elif kind == records.NAMED_ORIGIN:
+                self._load_origin(UUID(bytes=rest[:16]), rest[16:].decode(), data)
+            elif kind == b"w":
+                self._load_renewal(rest.decode(), data)
+        for queue_config in self.config.queues:
+            if queue_config.name not in self.queues:
+                self.create(queue_config)
+
+    def _load_names(self, small: dict[bytes, bytes]) -> None:
+        self.names = read(small, self.config.name)
+        if records.NAME not in small:  # a new store, or one of an earlier version
+            self.work.batch.puts["node", records.NAME] = self.config.name.encode()
+
+    def _load_origin(self, uuid: UUID, suffix: str, data: bytes) -> None:
+        """What was counted for another name stays on disk, but for what something that waits may need."""
+        names = self.names
+        if suffix == names.own:
+            self.origins[uuid] = Origin.load(uuid, records.unpack_origin(data), suffix)
+        elif any(suffix == names.suffix(name) for _, name in names.waited):
+            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix)
+
+    def _load_renewal(self, destination: str, data: bytes) -> None:
+        if destination in self.transit:
+            self.renewals[destination] = records.unpack_renewal(data)
+            self.transit[destination].stopped = True
+        else:  # its queue was made in the turn that a crash took, all that it had included
+            self.drop_renewal(destination)
+
+    def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
+        if name:
+            cursor = Cursor(queue, queue, name, mode="take" if record.taking else "copy", floor=record.floor)
+            queue.named[name] = cursor
+            mark = record.mark if self.former is None else max(record.mark, queue.next_sequence)
+            cursor.shown_below = cursor.mark = cursor.mark_stored = mark
+            if self.former is not None:
+                queue.dirty(cursor)
+        else:
+            cursor = queue.shared
+            cursor.tracked = True
+            cursor.floor = cursor.position = record.floor
+        cursor.lease_epoch = record.lease_epoch
+        cursor.finished = record.finished
+        self.memory.count_ranges(cursor, cursor.finished)
+
+    # ------------------------------------------------------------------------------------------------ queues
+
+    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID) -> Queue:
+        queue = Queue(
+            queue_id=queue_id,
+            name=config.name,
+            kind=_kind_of(config.name),
+            uuid=uuid,
+            config=config,
+            reader=self.store,
+            cached=self.memory.cached,
+            read_ahead=self.memory.read_ahead,
+            ranges=self.memory.ranges,
+            withheld=self.memory.withheld,
+            clock=self.clock,
+            work=self.work,
+            memory=None if config.durable else self.memory.queues,
+        )
+        self.queues[config.name] = self.by_id[queue_id] = queue
+        if queue.in_transit:
+            self.transit[config.name[1:]] = queue
+        self.next_queue_id = max(self.next_queue_id, queue_id + 1)
+        return queue
+
+    def _store(self, queue: Queue) -> None:
+        fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
+        self.work.batch.puts["queues", queue.name.encode()] = record
+        self.work.dirty_counters[queue] = None
+
+    def create(self, config: QueueConfig) -> Queue:
+        """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
+        if self.full:
+            found, most = self.queues_counted, self.config.limits.queues_max
+            raise TooManyQueues(f"queue {config.name!r}: found {found} queues, accepted is at most {most}")
+        return self._create(config)
+
+    @property
+    def takers(self) -> Iterator[object]:
+        """Who takes entries, of every cursor of every queue."""
+        return (taker for queue in self.queues.values() for cursor in queue.cursors for taker in cursor.takers)
+
+    @property
+    def queues_counted(self) -> int:
+        """Queues that count towards `queues_max`."""
+        return len(self.queues) - sum(name in self.queues for name in OWN_QUEUES)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further queue may be made for a client."""
+        return self.queues_counted >= self.config.limits.queues_max
+
+    def _create(self, config: QueueConfig) -> Queue:
+        queue = self._make(config, self.next_queue_id, self.new_uuid())
+        self._store(queue)
+        return queue
+
+    def delete(self, queue: Queue) -> None:
+        """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come. Its caller
+        takes it out of the turn's work (broker/deletion.py)."""
+        batch, queue_id = self.work.batch, queue.queue_id
+        leaving_key = ("node", records.leaving_key(queue_id))
+        keys = [("queues", queue.name.encode()), ("node", records.counters_key(queue_id))]
+        keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
+        cursors = ("", *queue.named, *queue.deleted_cursors)
+        keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
+        producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
+        keys += [("producers", key) for key in producers]
+        destination = queue.name[1:] if queue.in_transit else None
+        kept = [item for item in batch.appends if item[0] != queue_id]
+        taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
+        # What a commit in flight appends lies on disk when this batch is applied.
+        retires = [(queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
+        for producer in producers.values():
+            self.memory.ranges.refund(producer.counted_bytes)
+            producer.counted_bytes = 0
+        for sequence in list(queue.cache):
+            queue.uncache(sequence)
+        deletion.forget_entries(queue)  # from here on nothing is called that could fail: a queue is deleted whole
+        for key in keys:
+            batch.puts.pop(key, None)
+        batch.deletes += keys
+        if queue.config.durable and queue.messages:
+            self.leaving[queue_id] = 0
+            batch.puts[leaving_key] = b"\1"
+        batch.appends[:] = kept
+        batch.bytes_appended -= taken_bytes
+        batch.retires += retires
+        for producer_key in producers:
+            del self.producers[producer_key]
+        del self.queues[queue.name], self.by_id[queue_id]
+        if destination is not None:
+            del self.transit[destination]
+
+    def has(self, queue: EntryLog) -> bool:
+        """Whether the queue is there: it was not deleted, nor made anew under its name."""
+        return self.queues.get(queue.name) is queue
+
+    def has_cursor(self, cursor: Cursor) -> bool:
+        """Whether the cursor and its queue are there: neither was deleted."""
+        queue = self.queues.get(cursor.queue.name)
+        return queue is not None and queue is cursor.queue and cursor in (queue.shared, queue.named.get(cursor.name))
+
+    def queue_of(self, cursor: Cursor) -> Queue:
+        """The cursor's queue, which is there."""
+        return self.queues[cursor.queue.name]
+
+    def has_left(self, queue_id: int) -> None:
+        """Nothing of that deleted queue is on disk any more once this turn's batch is."""
+        del self.leaving[queue_id]
+        self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
+        self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
+
+    def subscriptions_full(self, queue: Queue) -> str | None:
+        """Why `queue` gets no further subscription; None where it may."""
+        limits = self.config.limits
+        if len(queue.named) >= limits.queue_subscriptions_max:
+            return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
+        if not queue.named and tracking.is_crowded(queue.shared):
+            held = len(queue.shared.below_position())
+            return (
+                f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
+            )
+        total = sum(len(each.named) for each in self.queues.values())
+        return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
+
+    def local(self, name: str) -> Queue | None:
+        """The queue of that name; made where the node makes what clients name. None where there is none."""
+        queue = self.queues.get(name)
+        if queue is None and name == DEAD_LETTERS:
+            queue = self.own(name)
+        if queue is None and self.config.create_queues:
+            queue = self.create(QueueConfig(name=check_name(name)))
+        return queue
+
+    def local_or_none(self, name: str) -> Queue | None:
+        """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
+        try:
+            return self.local(name if name == DEAD_LETTERS else check_name(name))
+        except ConfigError:
+            return None
+
+    def own(self, name: str) -> Queue:
+        """One of OWN_QUEUES."""
+        return self.queues.get(name) or self._create(QueueConfig(name=name))
+
+    def transmission(self, node: str, *, known: bool = True) -> Queue:
+        """The one transmission queue for that node (amqp-illustrations, "Message Relay").
+
+        Nodes that are known are bounded by what knows them, and their queues are outside the bound on queues; of
+        others TooManyQueues at that bound.
+        """
+        queue = self.queues.get(f"@{node}")
+        if queue is not None:
+            return queue
+        config = QueueConfig(name=f"@{node}")
+        return self._create(config) if known else self.create(config)
+
+    def transmissions(self) -> list[tuple[str, Queue]]:
+        """(destination, queue) of each, by name."""
+        return sorted(self.transit.items())
+
+    # ------------------------------------------------------------------------------------------------ the rest
+
+    def producer(self, name: str, address: str) -> Producer:
+        """The producer of that name at that address; the one longest idle is forgotten at the bound."""
+        made = Producer(name, address)
+        producer = self.producers.get(made.key)
+        if producer is not None:
+            return producer
+        if len(self.producers) >= self.config.limits.producers_max:
+            oldest = next((item for item in self.producers.values() if item.holder is None), None)
+            if oldest is not None:
+                self._forget_producer(oldest.key)
+        self.producers[made.key] = made
+        return made
+
+    def _forget_producer(self, key: bytes) -> None:
+        producer = self.producers.pop(key)
+        self.memory.ranges.refund(producer.counted_bytes)
+        producer.counted_bytes = 0
+        self.work.batch.puts.pop(("producers", key), None)
+        self.work.batch.deletes.append(("producers", key))
+
+    def put_producer(self, producer: Producer) -> None:
+        producer.used_ms = self.clock.wall_ms
+        self.memory.count_ranges(producer, producer.stored)
+        if self.producers.pop(producer.key, None) is not None:
+            self.producers[producer.key] = producer  # ordered by use
+        record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
+        self.work.batch.puts["producers", producer.key] = record
+
+    def origin(self, uuid: UUID) -> Origin:
+        """The record of that origin; made where there is none."""
+        origin = self.origins.get(uuid)
+        if origin is None:
+            origin = self.origins[uuid] = Origin(uuid, suffix=self.names.own)
+        return origin
+
+    def origin_at(self, uuid: UUID, sequence: int) -> Origin:
+        """The record by which what is at `sequence` of `$waiting`, of that origin, waits."""
+        suffix = self.names.suffix_at(sequence)
+        if suffix == self.names.own:
+            return self.origin(uuid)
+        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix))
+
+    def all_origins(self) -> Iterator[Origin]:
+        """Those of the present name, and those of others of which something waits still."""
+        return chain(self.origins.values(), self.former_origins.values())
+
+    def put_origin(self, origin: Origin) -> None:
+        place = records.origin_key(origin.origin, origin.suffix)
+        self.work.batch.puts[place] = records.pack_origin(origin.record())
+
+    def forget_waited(self) -> None:
+        """Nothing waits that came for another name."""
+        self.former_origins.clear()
+        if self.names.waited:
+            self.names = self.names._replace(waited=())
+            self.work.batch.puts.pop(("node", records.WAITED), None)
+            self.work.batch.deletes.append(("node", records.WAITED))
+
+    def put_identity(self, destination: str, following: int) -> None:
+        """`following` is the next number that is given for that destination."""
+        self.work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
+        self.identities[destination] = following
+
+    def put_renewal(self, destination: str, renewal: records.Renewal) -> None:
+        self.renewals[destination] = renewal
+        self.transit[destination].stopped = True
+        self.work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
+
+    def drop_renewal(self, destination: str) -> None:
+        """Its row goes with this batch."""
+        self._drop(b"w" + destination.encode())
+
+    def put_numbered_by(self, store: UUID) -> None:
+        """From this batch on the numbers of identities are that store's."""
+        self.work.batch.puts["custody", records.NUMBERED_BY] = store.bytes
+
+    def put_receipt(self, destination: str) -> None:
+        self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")
+
+    def put_passing(self, origin: UUID, destination: str, mark: int) -> None:
+        self.passing[origin, destination] = mark
+        self.work.batch.puts["custody", b"m" + origin.bytes + destination.encode()] = mark.to_bytes(8, "big")
+
+    def drop_passing(self, pair: tuple[UUID, str]) -> None:
+        del self.passing[pair]
+        self._drop(b"m" + pair[0].bytes + pair[1].encode())
+
+    def put_replaced(self, store: UUID) -> None:
+        self.replaced[store] = None
+        self.work.batch.puts["custody", b"o" + store.bytes] = b"\1"
+
+    def drop_replaced(self, store: UUID) -> None:
+        if store in self.replaced:
+            del self.replaced[store]
+            self._drop(b"o" + store.bytes)
+
+    def _drop(self, key: bytes) -> None:
+        self.work.batch.puts.pop(("custody", key), None)
+        self.work.batch.deletes.append(("custody", key))
+
+    def put_neighbour(self, name: str, store: UUID) -> None:
+        self.neighbour_stores[name] = store
+        self.work.batch.puts["custody", b"n" + name.encode()] = store.bytes
+
+    def put_hop(self, key: bytes, epoch: bytes, last: int) -> None:
+        self.hops[key] = (epoch, last)
+        self.work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
+
+    def put_counters(self) -> list[tuple[Cursor, int]]:
+        """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored.
+
+        Until `counters_put` they count as changed.
+        """
+        marks: list[tuple[Cursor, int]] = []
+        batch = self.work.batch
+        for queue in list(self.work.dirty_counters):
+            if not queue.config.durable or not self.has(queue):
+                continue
+            queue.before_commit()
+            marks += self._put_cursors(queue)
+            batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
+            tombstones = queue.tombstone_count()
+            if tombstones is not None:
+                batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
+            if queue.shared.mark > queue.shared.mark_stored:
+                marks.append((queue.shared, queue.shared.mark))
+        return marks
+
+    def counters_put(self) -> None:
+        """The batch with them is handed over. Calls nothing that could fail."""
+        for queue in self.work.dirty_counters:
+            queue.deleted_cursors.clear()
+            queue.dirty_cursors.clear()
+        self.work.dirty_counters.clear()
+
+    def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
+        """The records of `queue`'s cursors that changed or went."""
+        marks: list[tuple[Cursor, int]] = []
+        batch = self.work.batch
+        for name in queue.deleted_cursors:
+            key = ("subscriptions", records.cursor_key(queue.queue_id, name))
+            batch.puts.pop(key, None)
+            batch.deletes.append(key)
+        for name, cursor in queue.dirty_cursors.items():
+            record = records.CursorRecord(
+                cursor.mode == "take", cursor.floor, cursor.mark, cursor.lease_epoch, cursor.finished
+            )
+            batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
+            self.memory.count_ranges(cursor, cursor.finished)
+            marks.append((cursor, cursor.mark))
+        return marks
+
+    def before_stop(self) -> None:
+        """A proper stop: exactly what was shown is remembered, not all that might have been."""
+        for queue in self.queues.values():
+            shared = queue.shared
+            if not queue.config.durable or not shared.mark or len(shared.counts) > COUNTS_MAX:
+                continue
+            if shared.shown_below > queue.head():
+                continue  # a part of what an earlier life may have shown is still here: keep the mark
+            shared.mark = shared.mark_stored = 0
+            counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
+            if counts:
+                self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts
+            self.work.dirty_counters[queue] = None
+        self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
+
+
+CONFIG_FIELDS: Final = ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable")

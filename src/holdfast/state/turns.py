@@ -1,0 +1,170 @@
+"""Turns of the loop: what the gathered one has, what waits for its commit, and which one is on its way to the disk.
+
+Rules of this file: data only. Order of a turn: gather, commit, then settle (CUSTODY: no accepted answer before a
+stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.amqp.connection import Sender
+from holdfast.broker.blob import Blob
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.custody import Origin, Waiting
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import Queue
+from holdfast.broker.ranges import RangeSet
+from holdfast.broker.records import LossRecord, OriginRecord, Renewal
+from holdfast.engine.port import Batch
+from holdfast.peers.peer import Peer
+
+
+class OfPeer(Protocol):
+    """A link of that peer."""
+
+    peer: Peer
+
+
+class Arrivals(OfPeer, Protocol):
+    """A link that brought something: told when its deliveries are on disk, or that they never will be."""
+
+    def stored(self, deliveries: list[int]) -> None: ...
+    def refused(self, deliveries: list[int], outcome: object) -> None: ...
+
+
+class Arriving(Protocol):
+    """A large message of which pieces are in the batch; `bringer`: the link that it comes on."""
+
+    blob: Blob
+
+    @property
+    def bringer(self) -> OfPeer: ...
+    def refuse(self, why: str) -> None:
+        """What it has in the batch is not stored, for that reason."""
+
+
+Extent = tuple[int, ...] | None
+"""How much a turn had gathered (Turn.extent); None: not known."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """Gathered since the last commit was handed over. Snapshots hold the state before the turn's first change."""
+
+    batch: Batch
+    arrivals: dict[Arrivals, list[int]] = field(default_factory=dict)
+    moves: list[tuple[Queue, int, bytes]] = field(default_factory=list)
+    """Entries whose copy elsewhere is in this very batch: (queue, sequence, value)."""
+    answers: list[tuple[Sender, int, int, object]] = field(default_factory=list)
+    """Dispositions of receivers that settle second: answered when the retirement is on disk."""
+    then: list[Callable[[], None]] = field(default_factory=list)
+    """Run once all that was taken before is on disk, or was refused."""
+    decided: list[Callable[[bool], None]] = field(default_factory=list)
+    """Told once whether it is on disk (True) or was undone, and nothing of it has happened (False)."""
+    visible: list[tuple[Queue, int]] = field(default_factory=list)
+    marks: list[tuple[Cursor, int]] = field(default_factory=list)
+    producers: dict[Producer, RangeSet] = field(default_factory=dict)
+    origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
+    """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
+    identities: dict[str, int] = field(default_factory=dict)
+    begun_anew: bool = False
+    """Whether the store got a new UUID in it: all numbers of identities begin anew with its batch."""
+    renewals: dict[str, tuple[Renewal, int]] = field(default_factory=dict)
+    """By destination: what was numbered anew, and where that had come to before."""
+    rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
+    """Entries whose value was put anew at its old place, and the last that the turn gave them."""
+    losses: list[LossRecord] = field(default_factory=list)
+    """What it gives up: told once it is on disk (losses.py)."""
+    settled_bytes: int = 0
+    """Of messages that consumers rejected or annotated, and that are in the batch anew (settlements.py)."""
+    changes: int = 0
+    """Counts what may change a row that the turn has already, so that no size tells of it."""
+    heard: dict[Peer, int] = field(default_factory=dict)
+    """Bytes read from each connection, and all together."""
+    heard_bytes: int = 0
+    streams: dict[Arriving, None] = field(default_factory=dict)
+    """Large messages of which pieces are in the batch."""
+    referred: list[tuple[Queue, int, int]] = field(default_factory=list)
+    """(queue, sequence, blob) of what is appended and refers to a blob."""
+    left: list[tuple[int, int]] = field(default_factory=list)
+    """(queue id, sequence) of entries that referred to a blob and left a queue in memory."""
+    blobs: dict[Blob, dict[tuple[int, int], None]] = field(default_factory=dict)
+    """The entries that refer to each blob, once the batch is on disk."""
+    dropped: list[tuple[Blob, int]] = field(default_factory=list)
+    """Blobs of which all pieces below that index are gone, once the batch is on disk."""
+
+    def __bool__(self) -> bool:
+        return bool(self.batch or self.arrivals or self.answers or self.then)
+
+    def extent(self) -> tuple[int, ...]:
+        """How much was gathered, by kind: what differs from an earlier answer has changed the turn since."""
+        batch = self.batch
+        return (
+            len(batch.appends), len(batch.retires), len(batch.puts), len(batch.deletes), len(batch.pieces),
+            len(self.arrivals), len(self.moves), len(self.answers), len(self.then), self.changes,
+        )  # fmt: skip
+
+    def forget_heard(self) -> None:
+        """Nothing of what was read needs the disk."""
+        self.heard.clear()
+        self.heard_bytes = self.settled_bytes = 0
+
+    def arrived(self, link: Arrivals, delivery_id: int) -> None:
+        ids = self.arrivals.get(link)
+        if ids is None:
+            self.arrivals[link] = [delivery_id]
+        else:
+            ids.append(delivery_id)
+
+    def arrived_all(self, link: Arrivals, first_id: int, count: int) -> None:
+        """As `arrived`, for `count` deliveries with consecutive ids."""
+        self.arrivals.setdefault(link, []).extend(range(first_id, first_id + count))
+
+    def keep_producer(self, producer: Producer) -> None:
+        self.changes += 1
+        if producer not in self.producers:
+            self.producers[producer] = producer.stored.copy()
+
+    def keep_origin(self, origin: Origin) -> None:
+        self.changes += 1
+        if origin not in self.origins:
+            record = origin.record()
+            finished, ended, clocks = record.finished.copy(), record.ended.copy(), record.clocks.copy()
+            self.origins[origin] = (record._replace(finished=finished, ended=ended, clocks=clocks), [])
+
+    def waiting_changes(self, origin: Origin, number: int) -> None:
+        """That number begins or ends to wait; the origin is kept already."""
+        self.origins[origin][1].append((number, origin.waiting.get(number)))
+
+
+def runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """The numbers, in their order, as inclusive ranges: what one disposition each can say (AMQP 1.0 §2.7.6).
+
+    Serial numbers of 32 bits: a range ends before the count begins anew. A peer chooses them, in whatever order.
+    """
+    first = last = numbers[0]
+    count = len(numbers)
+    if numbers[-1] - first == count - 1 and (count == 1 or numbers == list(range(first, first + count))):
+        return [(first, numbers[-1])]  # one run, as nearly always
+    found: list[tuple[int, int]] = []
+    for number in numbers[1:]:
+        if number == last + 1:
+            last = number
+            continue
+        found.append((first, last))
+        first = last = number
+    found.append((first, last))
+    return found
+
+
+class Turns:
+    """`gathered`: the turn that events add to. `in_flight`: the one handed over whose commit is not answered yet.
+    `number`: of the last commit that was handed over."""
+
+    __slots__ = ("gathered", "in_flight", "number")
+
+    def __init__(self, batch: Batch) -> None:
+        self.gathered = Turn(batch)
+        self.in_flight: Turn | None = None
+        self.number = 0
