@@ -127,7 +127,8 @@ UNDO_CANARIES = (
         name="moved-bytes-lost",
         sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",
         target="core.undo:_undo_moves",
-        signature="(core: holdfast.core.parts.Parts, turn: holdfast.state.turns.Turn, retry: holdfast.engine.port.Batch) -> None",
+        signature="(core: holdfast.core.parts.Parts, turn: holdfast.state.turns.Turn, "
+        "retry: holdfast.engine.port.Batch) -> None",
         broken=_moved_bytes_lost,
         expected="BrokenInvariant",
     ),
