@@ -4,14 +4,16 @@ An import counts wherever it stands: at the top of a module, under TYPE_CHECKING
 the `__init__` of the packages above it does not count; a name that is imported from such an `__init__` does.
 """
 
-import ast
-from collections.abc import Iterable
+import sys
 from pathlib import Path
 
 import networkx
 import pytest
 
 import holdfast
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from imports import import_graph, modules_in  # noqa: E402, found by the line above
 
 CLEAN = (
     "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "links", "management", "node",
@@ -21,41 +23,6 @@ CLEAN = (
 
 CIRCLE_SIZES = {"harness": [2]}
 """Of all other packages: how many modules each circle has, the largest first. As lists, they may only go down."""
-
-
-def modules_in(package: Path) -> dict[str, Path]:
-    """The package's modules by dotted name; a package itself stands for its `__init__`."""
-    found = {}
-    for path in package.rglob("*.py"):
-        parts = (package.name, *path.relative_to(package).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports_of(name: str, path: Path) -> Iterable[tuple[str, str | None]]:
-    """(module, name imported from it or None) for each import anywhere in the module `name`."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
-            module = ".".join((*above, *([node.module] if node.module else [])))
-            yield from ((module, alias.name) for alias in node.names)
-
-
-def import_graph(package: Path) -> networkx.DiGraph:
-    """An edge from each module to each module of the same package that it imports."""
-    modules = modules_in(package)
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(modules)
-    for name, path in modules.items():
-        for module, attribute in imports_of(name, path):
-            submodule = f"{module}.{attribute}"
-            imported = submodule if submodule in modules else module
-            if imported in modules:
-                graph.add_edge(name, imported)
-    return graph
 
 
 def circles(graph: networkx.DiGraph) -> list[set[str]]:
