@@ -114,7 +114,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("managed", "Chores._over", "QueueOperations.purge.<locals>.ended"),
         ("managed", "Memory.measure_changed", "Bounds.session_count"),
         ("managed", "Catalog.delete", "forget_entries"),
-        ("managed", "NodeCore.delete_queue", "part"),
+        ("managed", "Parts.delete_queue", "part"),
         ("asked", "Asks._goes_on", "Asks._looked"),
         ("asked", "Asks._end", "NodeOperations.where.<locals>.<lambda>"),
         ("asked", "Asks._hear_answer", "Asks._end"),

@@ -10,11 +10,11 @@ from holdfast.peering.liveness import (
     HURRY,
     MISSES_MAX,
     OUTSTANDING_MAX,
-    PROBE_S_BY_KIND,
     SHORT_TIME_OUT_S,
     Act,
     Liveness,
 )
+from holdfast.settings import PROBE_S_BY_KIND
 
 PROBE_S = 0.05
 

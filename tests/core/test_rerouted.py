@@ -276,8 +276,8 @@ def fill(rig: Rig, node: Node, to: str, body: str) -> int:
 @pytest.fixture
 def small_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept aside is an eighth of what it is, so that disks can be as small."""
-    for name in ("room.FORWARDING_BYTES", "forwarding.RESERVE_BYTES"):
-        monkeypatch.setattr(f"holdfast.core.{name}", 128 * 1024)
+    for name in ("state.room.FORWARDING_BYTES", "custody.forwarding.RESERVE_BYTES"):
+        monkeypatch.setattr(f"holdfast.{name}", 128 * 1024)
     monkeypatch.setattr("holdfast.custody.forwarding.ROOM_BYTES", 32 * 1024)
     monkeypatch.setattr("holdfast.links.disk.ROOM_BYTES", 512)  # clients may fill it to the last message
 

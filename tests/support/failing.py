@@ -32,7 +32,9 @@ from support.actors import Lost, World, in_order, names
 from support.hops import reroute
 from support.rig import Node
 
-PACKAGES = ("holdfast.core", "holdfast.broker", "holdfast.amqp")
+PACKAGES = tuple(f"holdfast.{name}" for name in (
+    "amqp", "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers", "state",
+))  # fmt: skip
 LARGE = 300 * KIB
 
 Site = tuple[CodeType, int, CodeType]
