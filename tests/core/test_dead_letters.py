@@ -313,14 +313,14 @@ def test_what_waits_outlives_a_turn_that_is_undone() -> None:
     rig.client(hub)
     rig.settle()  # a turn after the one that is under way has its share too
     core = hub.core
-    assert core is not None and core.chores.settlements.waiting and core.turns.gathered.moves
+    assert core is not None and core.jobs.settlements.waiting and core.turns.gathered.moves
     undone = len(core.turns.gathered.moves)
     undo.take_back_gathered(core, ())
     hub.hold_commits = False
     rig.run(1)
     queue = hub.queue("work")
     assert queue.messages == undone and hub.queue(DEAD_LETTERS).messages == 12 - undone
-    assert not core.chores.settlements.waiting and not core.chores.settlements.counts
+    assert not core.jobs.settlements.waiting and not core.jobs.settlements.counts
 
 
 def test_a_drain_is_answered_while_it_waits() -> None:
@@ -377,12 +377,12 @@ def test_a_subscription_that_ends_meanwhile_takes_with_it_what_waited(policy: st
     client.flush()
     rig.settle()
     core = hub.core
-    assert core is not None and core.chores.settlements.waiting
+    assert core is not None and core.jobs.settlements.waiting
     reader.detach(closed=True)
     rig.settle()
     hub.hold_commits = False
     rig.run(5)
-    assert not core.chores.settlements.waiting and not core.chores.settlements.counts
+    assert not core.jobs.settlements.waiting and not core.jobs.settlements.counts
     assert ("mine" in hub.queue("work").named) == (policy == "never") and 4 <= hub.queue(DEAD_LETTERS).messages <= 12
 
 

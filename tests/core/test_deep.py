@@ -26,7 +26,7 @@ def deepest(node: LoneNode) -> int:
 
 def purge(node: LoneNode, name: str) -> list[int]:
     told: list[int] = []
-    node.core.chores.purge(node.queue(name), told.append)
+    node.core.jobs.purge(node.queue(name), told.append)
     return told
 
 

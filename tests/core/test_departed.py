@@ -16,7 +16,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody import departed, endings
 from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.identity import Identities
-from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management import warnings
 from holdfast.settings import NeighbourConfig
 from holdfast.state.catalog import Catalog
@@ -267,7 +267,7 @@ def test_what_comes_while_a_queue_is_deleted_stays() -> None:
         (Queue, "touch"),
         (HopLinks, "gone"),
         (Identities, "forget"),
-        (Chores, "forget"),
+        (BackgroundJobs, "forget"),
         (Catalog, "delete"),
         (Queue, "uncache"),
         (deletion, "forget_entries"),
@@ -416,7 +416,7 @@ def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: 
     node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
     for _ in range(5):
         node.turn()
-    assert not told and not node.core.chores.busy and node.queue("@gone").messages == 10
+    assert not told and not node.core.jobs.busy and node.queue("@gone").messages == 10
     node.store.room_bytes = room  # type: ignore[method-assign]
     node.core.room.bytes = room()
     node.settle()

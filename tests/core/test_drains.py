@@ -243,7 +243,7 @@ def _rejecting(patch: Patch) -> tuple[Rig, Node, Receiver, Client]:
     link.settle(first, last, Rejected())
     client.deliveries.clear()
     rig.settle()
-    assert node.core is not None and node.core.chores.settlements.waiting
+    assert node.core is not None and node.core.jobs.settlements.waiting
     return rig, node, link, client
 
 
@@ -308,7 +308,7 @@ def _purging(patch: Patch) -> tuple[Rig, Node, Client]:
     assert node.core is not None
     assert isinstance(node.core.management.operations["holdfast:queue", "PURGE"]("work", {}), Later)
     node.handle(events.TurnEnded(wall_ms=node.wall_ms))
-    assert node.core is not None and node.core.chores.purges
+    assert node.core is not None and node.core.jobs.purges
     return rig, node, client
 
 

@@ -107,7 +107,7 @@ def test_what_a_link_held_of_a_node_that_ends_before_it_is_given_back(monkeypatc
         rig.run(1)
         assert not has(node, address)
     assert not left
-    assert node.core is not None and not node.core.chores.returns.waiting
+    assert node.core is not None and not node.core.jobs.returns.waiting
 
 
 @pytest.mark.parametrize("way", ["returns", "settlements"])
@@ -117,7 +117,7 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     rig, node, client = world()
     core = node.core
     assert core is not None
-    waiting: Any = getattr(core.chores, way)
+    waiting: Any = getattr(core.jobs, way)
     other, third = rig.client(node), rig.client(node)
     link, address = dynamic(rig, node, client)
     taker = third.receiver(address)
@@ -136,7 +136,7 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     core.work.dirty_queues.clear()
     waiting.stop()
     assert queue not in core.work.dirty_queues and not waiting.waiting
-    assert core.chores.settlements.account.held == 0
+    assert core.jobs.settlements.account.held == 0
 
 
 @pytest.mark.parametrize("answer", ["stored", "refused"])

@@ -379,9 +379,9 @@ def test_a_dynamic_node_makes_room() -> None:
     for _ in range(100):
         dynamic.send(Message(header=Header(ttl=1_000), data=[b"x"]).encode(), context=None, settled=True)
     rig.settle()
-    assert node.core is not None and node.core.temporaries.bytes_left < 1_000
+    assert node.core is not None and node.core.dynamic_nodes.bytes_left < 1_000
     rig.run(WITHIN_S)
-    assert node.core.temporaries.bytes_left == 10_000
+    assert node.core.dynamic_nodes.bytes_left == 10_000
 
 
 def test_a_large_message_leaves_with_its_bytes() -> None:

@@ -24,7 +24,7 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Ulong
 from holdfast.endpoints.attach import QUEUE_EFFORT
-from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.answers import Answer
 from holdfast.management.requests import BACK_BYTES_MAX
 from holdfast.settings import Limits
@@ -183,7 +183,7 @@ def test_a_request_that_waits_keeps_nothing_of_what_was_decoded(monkeypatch: pyt
         value={"junk": [[]] * 60_000},
     ).encode()
     ends: list[Callable[[int], None]] = []
-    monkeypatch.setattr(Chores, "purge", lambda chores, queue, told: ends.append(told))
+    monkeypatch.setattr(BackgroundJobs, "purge", lambda jobs, queue, told: ends.append(told))
     assert node.core is not None
     requests = node.core.memory.requests
     tracemalloc.start()

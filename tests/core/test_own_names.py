@@ -153,7 +153,7 @@ def test_where_something_waits_is_told_by_the_name_that_it_came_for() -> None:
     move(x, xx)
     rig.run(3)
     ((sequence, value),) = xx.queue(WAITING).read(0, count_max=9, bytes_max=9_999)
-    told = xx.core.asks.here.state_of(xx.queue(WAITING), sequence, value)
+    told = xx.core.questions.here.state_of(xx.queue(WAITING), sequence, value)
     assert told["waits_for"] == f"missing numbers of {jfk.store.uuid}: 1 to 3"
 
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from core.test_temporaries import alone, dynamic_source
+from core.test_dynamic_nodes import alone, dynamic_source
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol
 from holdfast.broker.kinds import QueueKind

@@ -98,7 +98,7 @@ def test_what_a_consumer_that_a_failure_suspends_keeps_no_more_goes_back_to_its_
         patch.setattr(ConsumerLink, "outcomes", failing)
         patch.setattr(Returns, "give_back", once)
         if goes_back == "in turns to come":
-            patch.setattr(core.chores.returns, "_left", 0)
+            patch.setattr(core.jobs.returns, "_left", 0)
         lost.accept(count=1)
         rig.settle()
     assert lost.over and core.containment.peers_ended == 1 and not left

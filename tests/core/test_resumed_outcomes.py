@@ -215,7 +215,7 @@ def test_what_was_told_behind_the_end_of_a_link_counts_for_nothing(monkeypatch: 
     ended = resumable.ResumableConsumer.gone
 
     def gone(consumer: Any, unsettled: list[Any]) -> None:
-        core.chores.returns._left = 0  # this turn has given back as much as one may
+        core.jobs.returns._left = 0  # this turn has given back as much as one may
         ended(consumer, unsettled)
 
     monkeypatch.setattr(resumable.ResumableConsumer, "gone", gone)

@@ -91,7 +91,7 @@ def test_much_goes_back_over_several_turns_in_order(
     turns = node.turns
     lost.close_transport()
     rig.run(2)
-    assert most == 10 and node.turns - turns >= 10 and not core.chores.returns.waiting
+    assert most == 10 and node.turns - turns >= 10 and not core.jobs.returns.waiting
     again = rig.client(node)
     again.receiver("work", credit=200)
     rig.settle()
@@ -111,14 +111,14 @@ def left_waiting(monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Node, Client]:
     assert lost.end is not None
     node.due = False
     lost.close_transport()
-    assert node.core is not None and len(node.core.chores.returns.waiting) == 1
+    assert node.core is not None and len(node.core.jobs.returns.waiting) == 1
     return rig, node, client
 
 
 def test_a_node_that_stops_meanwhile_offers_it_again_as_delivered_before(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, node, _ = left_waiting(monkeypatch)
     node.handle(events.Stopping())
-    assert node.core is not None and not node.core.chores.returns.waiting
+    assert node.core is not None and not node.core.jobs.returns.waiting
     node.core.validate()
     node.crash()
     node.start()
@@ -135,8 +135,8 @@ def test_what_is_to_go_back_to_a_queue_that_was_deleted_is_forgotten(monkeypatch
     assert core is not None
     core.catalog.delete(node.queue("work"))
     monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
-    core.chores.returns.step()
-    assert not core.chores.returns.waiting
+    core.jobs.returns.step()
+    assert not core.jobs.returns.waiting
 
 
 def test_what_goes_back_in_a_turn_is_bounded_over_all_links_that_end_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

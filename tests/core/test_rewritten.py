@@ -302,7 +302,7 @@ def test_what_ends_while_annotations_wait(monkeypatch: pytest.MonkeyPatch, end: 
     receiver.settle(ids[0], ids[-1], client_settles)
     client.flush()
     rig.move()
-    waiting = core.chores.settlements
+    waiting = core.jobs.settlements
     if end != "failure":
         assert 30 <= sum(len(item.sequences) for item in waiting.waiting) < 50
         assert core.memory.settling.held == waiting.held_bytes > 0

@@ -73,7 +73,7 @@ def dead(node: Node, queue: str) -> int:
 
 def waiting(node: Node) -> Settlements:
     assert node.core is not None
-    return node.core.chores.settlements
+    return node.core.jobs.settlements
 
 
 @pytest.mark.parametrize("same", ["queue", "connection", "nothing"])

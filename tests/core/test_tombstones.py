@@ -94,7 +94,7 @@ def test_a_deep_queue_purged_twice_hands_out_every_tombstone_and_what_came_meanw
     node.fill("@hub", 5_000)
     queue = node.queue("@hub")
     for _ in range(2):
-        node.core.chores.purge(queue, lambda gone: None)
+        node.core.jobs.purge(queue, lambda gone: None)
         node.turn()
         node.fill("@hub", 1)
         node.settle()

@@ -56,7 +56,7 @@ def ask(node: Node, message_id: Any, **arguments: Any) -> dict[str, Any]:
 def ask_long(node: Node, message_id: str, limit_s: float) -> dict[str, Any]:
     """The same where the answer takes time."""
     heard: list[Any] = []
-    assert node.core is not None and node.core.asks.ask((message_id,), limit_s, heard.append)
+    assert node.core is not None and node.core.questions.ask((message_id,), limit_s, heard.append)
     node.due = True
     node.rig.run(limit_s + 0.1)
     return asks.answer_of((message_id,), heard[0])
@@ -303,7 +303,7 @@ def test_who_does_not_answer_is_named() -> None:
     rig.refuse_dials = True
     told = ask(a, "1")
     assert states(told)[-1] == ("c", "silent") and "the session is" in told["steps"][-1]["note"]
-    assert not a.core.asks.waiting and not b.core.asks.waiting and c.core
+    assert not a.core.questions.waiting and not b.core.questions.waiting and c.core
 
 
 def test_a_large_message_is_found_where_it_lies() -> None:
@@ -362,7 +362,7 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_passed_over(monkeypatch: pyt
     client.close_transport()
     rig.settle()
     client = rig.client(hub)
-    look = hub.core.asks.here.look(tuple(message_ids.encodings("c")), None)
+    look = hub.core.questions.here.look(tuple(message_ids.encodings("c")), None)
     running = look.run(1000)
     assert next(running, "over") is None
     assert client.manage("DELETE", "queue", "work")[0] == 200
@@ -374,11 +374,11 @@ def test_so_many_questions_of_clients_and_no_more() -> None:
     hub = rig.node("hub")
     answers: list[Any] = []
     for _ in range(CLIENT_ASKS_MAX):
-        assert hub.core.asks.ask(("x",), 5, answers.append)
-    assert not hub.core.asks.ask(("x",), 5, answers.append)
+        assert hub.core.questions.ask(("x",), 5, answers.append)
+    assert not hub.core.questions.ask(("x",), 5, answers.append)
     hub.due = True
     rig.settle()
-    assert len(answers) == CLIENT_ASKS_MAX and hub.core.asks.ask(("x",), 5, answers.append)
+    assert len(answers) == CLIENT_ASKS_MAX and hub.core.questions.ask(("x",), 5, answers.append)
 
 
 def question(**fields: Any) -> dict[str, Any]:
@@ -409,7 +409,7 @@ class Asker:
 def test_a_neighbours_questions_are_bounded_in_number_and_rate() -> None:
     rig = Rig()
     hub = rig.node("hub")
-    asker, told = Asker(hub), hub.core.asks
+    asker, told = Asker(hub), hub.core.questions
     for number in range(NEIGHBOUR_ASKS_MAX + 1):
         asker.hear(question(ask=Ulong(number)))
     assert len(told.looking) == NEIGHBOUR_ASKS_MAX
@@ -455,7 +455,7 @@ def test_malformed_questions_are_passed_over(key: str, value: Any) -> None:
     asker.hear(question(**{key: value}))
     hub.due = True
     rig.settle()
-    assert len(asker.told) <= 1 and not hub.core.asks.looking
+    assert len(asker.told) <= 1 and not hub.core.questions.looking
 
 
 @pytest.mark.parametrize("key", ["ask", "number", "limit"])
@@ -464,9 +464,9 @@ def test_a_question_whose_number_is_none_is_passed_over(key: str, value: Any) ->
     hub = Rig().node("hub")
     asker = Asker(hub)
     asker.hear(question(**{key: value}))
-    assert not asker.told and not hub.core.asks.looking
+    assert not asker.told and not hub.core.questions.looking
     asker.hear(question(**{key: Ulong(1)}))
-    assert len(hub.core.asks.looking) == 1
+    assert len(hub.core.questions.looking) == 1
 
 
 def answers_with(node: Node, steps: list[dict[str, Any]]) -> None:
@@ -540,14 +540,14 @@ def test_whatever_a_node_answers_a_client_is_told_what_can_be_read(steps: Any) -
     rig.run(2)
     heard: list[list[dict[str, Any]]] = []
     put(a, "1", address="work@b")
-    assert a.core.asks.ask(("1",), 5, heard.append)
+    assert a.core.questions.ask(("1",), 5, heard.append)
     a.due = True
     for _ in range(20):
-        if a.core.asks.waiting:
+        if a.core.questions.waiting:
             break
         a.end_turn()
         a.handle(events.TimerFired())
-    number = next(iter(a.core.asks.waiting))
+    number = next(iter(a.core.questions.waiting))
     stranger, other = Asker(a, "c"), a.core.neighbours["b"]
     stranger.hear({"kind": "there", "ask": Ulong(number), "steps": []})
     other.hear({"kind": "there", "ask": True, "steps": []})

@@ -26,7 +26,7 @@ def drained(path: Path) -> list[int]:
     node = LoneNode(path)
     node.fill("q", FILLED, size=3_000)
     told: list[int] = []
-    node.core.chores.purge(node.queue("q"), told.append)
+    node.core.jobs.purge(node.queue("q"), told.append)
     node.settle()
     node.fill("q", 20, size=3_000)
     kept = node.sequences("q")

@@ -63,11 +63,12 @@ def check_accounts(core: NodeCore) -> None:
         for cursor in cursors
     )
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
-    found["settling"] = core.chores.settlements.held_bytes
+    found["settling"] = core.jobs.settlements.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
+    turns = core.turns
     answered_later = (
-        core.turns.gathered.then or core.turns.in_flight is not None or core.chores.purges or core.asks.next_deadline()
+        turns.gathered.then or turns.in_flight is not None or core.jobs.purges or core.questions.next_deadline()
     )
     for name, size in found.items():
         if name == "requests" and answered_later:

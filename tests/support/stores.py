@@ -55,7 +55,7 @@ class LoneNode:
         while turns < 100_000:
             self.turn()
             turns += 1
-            if not self.core.work.dirty_queues and not self.core.chores.busy and not self.core.turns.gathered:
+            if not self.core.work.dirty_queues and not self.core.jobs.busy and not self.core.turns.gathered:
                 return turns
         raise AssertionError("it never ends")
 

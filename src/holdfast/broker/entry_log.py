@@ -63,6 +63,8 @@ class EntryLog:
     expired_total: int = 0
     in_transit: bool = field(init=False)
     """Whether it is a transmission queue, of which an end is told for each message that leaves."""
+    destination: str = field(init=False)
+    """The node that a transmission queue is for; of other queues ""."""
     has_consumers: bool = False
     """Whether what is appended is to be cached for those who take it next."""
     cache: dict[int, bytes] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class EntryLog:
 
     def __post_init__(self) -> None:
         self.in_transit = self.kind is QueueKind.TRANSMISSION
+        self.destination = self.name[1:] if self.in_transit else ""
 
     @property
     def holds_custody(self) -> bool:

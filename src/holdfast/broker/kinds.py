@@ -1,7 +1,7 @@
 """What queues there are beside those that clients name.
 
 Rules of this file: pure. A queue's kind is decided once, by its name, when the queue is made or loaded: whoever asks
-later what a queue is for looks at its kind, never at its name. No row of the store has it.
+later what a queue is for looks at its kind, and for which node at its `destination`. No row of the store has them.
 """
 
 from enum import Enum, auto

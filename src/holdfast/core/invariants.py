@@ -144,7 +144,7 @@ def queues(facts: Facts) -> None:
             _must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
             _cursor(facts, queue, cursor)
         _must(queue.has_consumers == bool(queue.shared.takers), f"queue {name!r}: its flag, and its consumers")
-        if known is not None and queue not in core.chores.purges:
+        if known is not None and queue not in core.jobs.purges:
             _nothing_passed_over(queue, known)
 
 
@@ -165,8 +165,8 @@ def _cursor(facts: Facts, queue: Queue, cursor: Cursor) -> None:
     takers = {id(taker) for taker in cursor.takers}
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
     kept = [record for record in core.resume.by_cursor.get(cursor, ()) if record.until is not None]
-    suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.settlements.waiting)}
-    suspended |= {id(item.taker) for item in core.chores.returns.waiting}
+    suspended = {id(record.taker) for record in kept} | {*map(id, core.jobs.settlements.waiting)}
+    suspended |= {id(item.taker) for item in core.jobs.returns.waiting}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
     for sequence, shown in cursor.shown.items():
         _must(id(shown.taker) in takers or id(shown.taker) in suspended, f"{where}: {sequence} is held by who is gone")
@@ -193,7 +193,7 @@ def _cursor(facts: Facts, queue: Queue, cursor: Cursor) -> None:
             core.turns.in_flight is not None and any(item is cursor for item, _ in core.turns.in_flight.marks)
         )
         _must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)
-    if known is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in core.chores.purges):
+    if known is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in core.jobs.purges):
         places = {*cursor.shown, *returned, *cursor.exclusions.aside}
         lost = [number for number in known if number < min(cursor.position, queue.visible) and number not in places]
         _must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
@@ -379,7 +379,7 @@ def held_by_account(core: Parts, links: list[Any]) -> dict[Account, int]:
             record.counted_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
         ),
         memory.rejected: sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values()),
-        memory.settling: core.chores.settlements.held_bytes,
+        memory.settling: core.jobs.settlements.held_bytes,
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
         + sum(cursor.counted_bytes for cursor in cursors),
         memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),
@@ -403,14 +403,14 @@ def resumable(facts: Facts) -> None:
     _must(found == indexed, "links that may be resumed, by cursor", len(found), len(indexed))
 
 
-def temporaries(facts: Facts) -> None:
+def dynamic_nodes(facts: Facts) -> None:
     """Dynamic nodes: how many of each connection, and whose."""
     core = facts.core
     nodes = [queue for queue in core.catalog.queues.values() if isinstance(queue, TemporaryQueue)]
     counts = Counter(queue.peer for queue in nodes if queue.peer is not None)
-    _must(core.temporaries.of_peer == dict(counts), "dynamic nodes by connection")
+    _must(core.dynamic_nodes.of_peer == dict(counts), "dynamic nodes by connection")
     for queue in nodes:
-        if queue.peer is not None and queue not in core.temporaries.due:
+        if queue.peer is not None and queue not in core.dynamic_nodes.due:
             _alive(core, queue.peer, f"{queue.name}: its maker's")
 
 
@@ -444,9 +444,9 @@ def timed(facts: Facts) -> None:
     core = facts.core
     for waits, part in core.timed:
         _must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)
-    for neighbour, told in core.session_times.told.items():
+    for neighbour, told in core.due_times.told.items():
         at = neighbour.next_deadline()
-        if at is not None and neighbour not in core.session_times.stirred:
+        if at is not None and neighbour not in core.due_times.stirred:
             _must(told <= at, f"neighbour {neighbour.name} wants to act earlier than it told", at, told)
 
 
@@ -537,9 +537,9 @@ def turn(facts: Facts) -> None:
     _must(not twice, "entries that leave twice", twice[:20])
     for place in core.catalog.leaving:
         _must(place not in core.catalog.by_id, "a deleted queue that is still there", place)
-    for queue in core.chores.purges:
+    for queue in core.jobs.purges:
         _must(core.catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
-    settlements = core.chores.settlements
+    settlements = core.jobs.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
     by_link: Counter[Settles] = Counter()
     for settlement in settlements.waiting:
@@ -553,5 +553,5 @@ def turn(facts: Facts) -> None:
 
 
 PARTS: Final[tuple[Callable[[Facts], None], ...]] = (
-    queues, links, neighbours, budgets, resumable, temporaries, users, timed, blobs, custody, turn,
+    queues, links, neighbours, budgets, resumable, dynamic_nodes, users, timed, blobs, custody, turn,
 )  # fmt: skip

@@ -148,15 +148,15 @@ class NodeCore(Parts):
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
         turn_end.flush(self)
         turn_end.account(self)
-        self.chores.settlements.begin_turn()
+        self.jobs.settlements.begin_turn()
 
     def _work(self, extent: Extent) -> None:
         """What the turn has to do, and its commit; `extent`: of what was gathered before."""
         if self.links.requests:
             self.requests.serve()
             extent = None
-        if self.temporaries.due:
-            self.containment.run(self.temporaries, self.temporaries.sweep)
+        if self.dynamic_nodes.due:
+            self.containment.run(self.dynamic_nodes, self.dynamic_nodes.sweep)
             extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self, extent)
@@ -198,7 +198,7 @@ class NodeCore(Parts):
                     self._tick_one(peer)
                 except Exception as error:
                     self.containment.failed(error, peer)
-        parts = iter([*self.session_times.take_due(now), *(part for _, part in self.timed)])
+        parts = iter([*self.due_times.take_due(now), *(part for _, part in self.timed)])
         part: object = self.deadlines
         before = self.turns.gathered.extent()
         for _ in range(ATTEMPTS_MAX):

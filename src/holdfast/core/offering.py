@@ -25,8 +25,8 @@ def offer(core: Parts, extent: Extent = None) -> None:
     if core.destination.blocked or core.destination.releasing:
         containment.run(core.destination, core.destination.step)
         extent = None
-    if core.chores.pending:
-        containment.run(core.chores, core.chores.step)
+    if core.jobs.pending:
+        containment.run(core.jobs, core.jobs.step)
         extent = None
     if core.dead_letters.pending:
         containment.run(core.dead_letters, core.dead_letters.step)

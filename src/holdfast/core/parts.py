@@ -1,4 +1,4 @@
-"""The parts of a node: what there is, and what each is given. It holds no rule.
+"""The parts of a node: what there is, and what each is given.
 
 Rules of this file: parts are built in the order in which they need each other; what a part needs of a later one is a
 callable, or is handed over by a named method once that is there.
@@ -14,7 +14,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.work import Work
 from holdfast.core.driver_events import DriverEvents
 from holdfast.core.relief import Relief
-from holdfast.core.stopping import Shutdown
+from holdfast.core.shutdown import Shutdown
 from holdfast.custody import identity
 from holdfast.custody.departed import Departures
 from holdfast.custody.destination import Destination
@@ -28,11 +28,11 @@ from holdfast.custody.hop.sender import CustodySender, HopParts, lets_go
 from holdfast.custody.neighbour_stores import NeighbourStores
 from holdfast.custody.store_names import StoreNames
 from holdfast.endpoints.assembly import Endpoints
-from holdfast.endpoints.background_jobs import Chores
-from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.background_jobs import BackgroundJobs
+from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.neighbour_attach import NeighbourAttach
 from holdfast.engine.clock import Clock
-from holdfast.engine.due_times import ALWAYS, SessionTimes, Timed
+from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -160,14 +160,14 @@ class Parts:
         self.endings = Endings(
             config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
         )  # fmt: skip
-        self.chores = Chores(
+        self.jobs = BackgroundJobs(
             config.limits, self.catalog, self.turns, self.work, self.endings, self.identities, memory.settling
         )
         self.dead_letters = DeadLetters(
             config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
-        self.temporaries = Temporaries(
-            config.limits, memory, self.catalog, self.links, self.chores, rng,
+        self.dynamic_nodes = DynamicNodes(
+            config.limits, memory, self.catalog, self.links, self.jobs, rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
         )  # fmt: skip
         self.destination = Destination(
@@ -188,17 +188,17 @@ class Parts:
             config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
             self.next_hops, offer_again=self._offer_again, delete=self.delete_queue,
         )  # fmt: skip
-        self.chores.join(self.departures, self.destination)
+        self.jobs.join(self.departures, self.destination)
         self.routing: Routes | None = None
         self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.descriptors = Descriptors(self.log)
         self.clocks = Clocks(clock, self.neighbours)
         self.control_kinds |= self.clocks.hears
-        self.session_times: SessionTimes[Neighbour] = SessionTimes()
+        self.due_times: DueTimes[Neighbour] = DueTimes()
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
-            self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
+            self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
             wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
@@ -228,7 +228,7 @@ class Parts:
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
             large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities, endings=self.endings,
-            forwarding=self.forwarding, store_names=self.store_names, chores=self.chores, temporaries=self.temporaries,
+            forwarding=self.forwarding, store_names=self.store_names, jobs=self.jobs, dynamic_nodes=self.dynamic_nodes,
             authoriser=authoriser, resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
@@ -242,12 +242,16 @@ class Parts:
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             endings=self.endings, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
-            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, chores=self.chores,
+            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
-        self.asks, self.warnings, self.meter = administration.asks, administration.warnings, administration.meter
-        self.control_kinds |= self.asks.hears
+        self.questions, self.warnings, self.meter = (
+            administration.questions,
+            administration.warnings,
+            administration.meter,
+        )
+        self.control_kinds |= self.questions.hears
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
@@ -272,7 +276,7 @@ class Parts:
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
-        always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
+        always: list[Timed] = [self.destination, self.warnings, self.questions, self.clocks]
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
@@ -297,7 +301,7 @@ class Parts:
 
     def delete_queue(self, queue: Queue) -> None:
         """Deletes a queue that no link holds, with what is kept of it; who waits for the end of a purge is answered."""
-        self.chores.forget(queue)
+        self.jobs.forget(queue)
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)
@@ -306,7 +310,7 @@ class Parts:
         self.departures.look_soon()
 
     def _offer_again(self, queue: Queue) -> None:
-        self.chores.offer_again(queue)
+        self.jobs.offer_again(queue)
 
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""

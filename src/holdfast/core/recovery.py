@@ -56,14 +56,14 @@ class Recovery:
         for neighbour in core.neighbours.values():
             neighbour.recover()
         core.resume.recover()
-        core.chores.returns.waiting.clear()  # whoever is gone holds nothing
+        core.jobs.returns.waiting.clear()  # whoever is gone holds nothing
         suspended = [record for record in core.resume.outgoing.values() if record.until is not None]
         kept = {id(record.taker): {*record.held.values()} for record in suspended}
         for queue in core.catalog.queues.values():
             queue.consumers_changed(bool(queue.shared.takers))
             for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers, cursor.returned)
-                here = {*map(id, cursor.takers), *map(id, core.chores.settlements.waiting)}
+                here = {*map(id, cursor.takers), *map(id, core.jobs.settlements.waiting)}
                 lost = [
                     number
                     for number, item in cursor.shown.items()
@@ -101,7 +101,7 @@ class Recovery:
         """Whoever waited for a step that the failure cut short is asked again; that costs a look each."""
         core = self.core
         for queue in core.catalog.queues.values():
-            core.chores.offer_again(queue)
+            core.jobs.offer_again(queue)
         for destination, _ in core.catalog.transmissions():
             core.forwarding.steer(destination)
         for peer in core.connections.values():

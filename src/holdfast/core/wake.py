@@ -50,20 +50,18 @@ def wanted(core: Parts) -> float:
             return now
         if core.destination.busy and core.destination not in resting:
             return now
-        if core.chores.pending and core.chores not in resting and core.chores.busy:
+        if core.jobs.pending and core.jobs not in resting and core.jobs.busy:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
-    elif (core.work.dirty_queues and _goes_on(core)) or (
-        core.chores.settlements.goes_on and core.chores not in resting
-    ):
+    elif (core.work.dirty_queues and _goes_on(core)) or (core.jobs.settlements.goes_on and core.jobs not in resting):
         return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:
         first = at
     part: Timed | None = None
     try:
-        at = core.session_times.soonest(now, resting)
+        at = core.due_times.soonest(now, resting)
         if at < first:
             first = at
         for waits, part in core.timed:
@@ -73,6 +71,6 @@ def wanted(core: Parts) -> float:
             if at is not None and at < first:
                 first = at
     except Exception:
-        core.asked = part or core.session_times.asked
+        core.asked = part or core.due_times.asked
         raise
     return first

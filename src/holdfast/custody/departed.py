@@ -188,14 +188,14 @@ class Departures:
     def _cancel_of_known(self) -> None:
         """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
         for queue, departure in list(self.under_way.items()):
-            if self._forwarding.knows(queue.name[1:]):
+            if self._forwarding.knows(queue.destination):
                 departure.answer(self._made(queue, departure), queue.tombstones)
                 self._end(queue)
 
     def _some(self, queue: Queue, departure: Departure) -> None:
         if self._endings.has_moved_its_share():
             return
-        name = queue.name[1:]
+        name = queue.destination
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
@@ -227,7 +227,7 @@ class Departures:
         self._end(queue)
 
     def _forget(self, queue: Queue) -> None:
-        name = queue.name[1:]
+        name = queue.destination
         for link in list(self._links.producers_of(queue)):  # where new mail is kept, they find a new queue
             link.detach_with(f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
         for hop in self._hops.values():

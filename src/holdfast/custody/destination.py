@@ -18,7 +18,7 @@ from holdfast.custody import carried
 from holdfast.custody.carried import Arrival
 from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.endings import Endings
-from holdfast.custody.path_check import Verification
+from holdfast.custody.path_check import PathCheck
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -106,7 +106,7 @@ class Destination:
         """How long the round was."""
         self.ticked_at = clock.now
         self.next_tick: float | None = None
-        self.paths = Verification(config.name)
+        self.paths = PathCheck(config.name)
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them

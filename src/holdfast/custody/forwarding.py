@@ -358,7 +358,7 @@ class Forwarding:
 
     def undone(self, queue: Queue, sequence: int) -> None:
         """The append was refused: it never was."""
-        held = self.returned.get(queue.name[1:])
+        held = self.returned.get(queue.destination)
         if held is not None and queue.in_transit:
             held.sequences.pop(sequence, None)
 

@@ -19,7 +19,7 @@ OTHER: Final = "paths_other"
 UNKNOWN: Final = "paths_unknown"
 
 
-class Verification:
+class PathCheck:
     """The paths of messages that came to this node, counted."""
 
     def __init__(self, own: str) -> None:

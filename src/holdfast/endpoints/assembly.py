@@ -14,11 +14,11 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities
 from holdfast.custody.store_names import StoreNames
 from holdfast.endpoints.attach import AttachTable
-from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.consumer_attach import ConsumerAttach
-from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.producer_attach import ProducerAttach
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resolver import Resolver
@@ -69,8 +69,8 @@ class Endpoints:
         endings: Endings,
         forwarding: Forwarding,
         store_names: StoreNames,
-        chores: Chores,
-        temporaries: Temporaries,
+        jobs: BackgroundJobs,
+        dynamic_nodes: DynamicNodes,
         authoriser: Authoriser,
         resting: Container[object],
         requests: Callable[[Peer, Receiver], Requests],
@@ -78,17 +78,17 @@ class Endpoints:
     ) -> None:
         """`resting`: queues, among others, that rest after a failure. `requests` makes what takes the requests to
         `$management` that come on a link without an address. `is_stopping`: whether the node ends."""
-        limits, settlements, returns = config.limits, chores.settlements, chores.returns
-        self.resolver = Resolver(config, catalog, forwarding, temporaries, authoriser)
+        limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
+        self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, endings, temporaries, self.resolver, catalog, requests,
+            identities, endings, dynamic_nodes, self.resolver, catalog, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, endings, settlements,
-            returns, temporaries, resting,
+            returns, dynamic_nodes, resting,
         )  # fmt: skip
-        readers = ReaderParts(config, clock, work, links, memory, large_sends, temporaries, resting, store_names)
+        readers = ReaderParts(config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names)
         self.resume = Resumption(
             limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
             catalog.links, is_stopping=is_stopping,

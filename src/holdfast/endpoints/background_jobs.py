@@ -58,7 +58,7 @@ class Departing(Busy, Protocol):
     def step(self) -> None: ...
 
 
-class Chores:
+class BackgroundJobs:
     """Runs the background work of a node; `step` does one turn's share."""
 
     _departures: Departing
@@ -159,7 +159,7 @@ class Chores:
     def offer_again(self, queue: Queue) -> None:
         """One of the reasons why a queue offers nothing is over."""
         queue.touch()
-        renewed = queue.in_transit and queue.name[1:] in self._catalog.renewals
+        renewed = queue.in_transit and queue.destination in self._catalog.renewals
         queue.stopped = queue in self.purges or queue in self._departures.under_way or renewed
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:

@@ -15,7 +15,7 @@ from holdfast.broker.read_ahead import READ_COUNT
 from holdfast.custody.carried import passed_by
 from holdfast.custody.store_names import StoreNames
 from holdfast.endpoints.drains import offers
-from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.links.large_sends import LargeSend
 from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, too_large
 from holdfast.peers.peer import Peer
@@ -46,7 +46,7 @@ class ReaderParts(OutgoingParts):
     """What readers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
     rest after a failure."""
 
-    temporaries: Temporaries
+    dynamic_nodes: DynamicNodes
     resting: Container[object]
     store_names: StoreNames
 
@@ -207,4 +207,4 @@ class ReaderLink(Offered):
             self.large.close()
             self.large = None
         self.parts.links.readers_of(self.queue).pop(self, None)
-        self.parts.temporaries.left(self, self.queue)
+        self.parts.dynamic_nodes.left(self, self.queue)

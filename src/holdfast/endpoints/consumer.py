@@ -19,7 +19,7 @@ from holdfast.broker.taker import UNLIMITED
 from holdfast.custody.endings import Endings
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.drains import has_something, offers, only_excluded
-from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.settlements import Settlements
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
@@ -49,7 +49,7 @@ class ConsumerParts(OutgoingParts):
     endings: Endings
     settlements: Settlements
     returns: Returns
-    temporaries: Temporaries
+    dynamic_nodes: DynamicNodes
     resting: Container[object]
 
 
@@ -304,7 +304,7 @@ class ConsumerLink(Offered):
         self.parts.returns.give_back_found(
             self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
         )
-        self.parts.temporaries.left(self, self.queue)
+        self.parts.dynamic_nodes.left(self, self.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
         """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end

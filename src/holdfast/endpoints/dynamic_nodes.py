@@ -17,7 +17,7 @@ from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import deletion
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
-from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer
@@ -54,7 +54,7 @@ class Detachable(Protocol):
 class TemporaryQueue(Queue):
     """A dynamic node's queue. `creator` is the link that made it, None from when that is gone."""
 
-    temporaries: "Temporaries" = field(kw_only=True)
+    dynamic_nodes: "DynamicNodes" = field(kw_only=True)
     policy: Ulong = ON_CLOSE
     peer: Peer | None = None
     creator: object = None
@@ -63,7 +63,7 @@ class TemporaryQueue(Queue):
 
     def retire_all(self, sequences: list[int], size: int) -> None:
         Queue.retire_all(self, sequences, size)
-        self.temporaries.due[self] = None
+        self.dynamic_nodes.due[self] = None
 
     def links(self, tables: LinkTables) -> list[Detachable]:
         """All that have it as their source or target."""
@@ -75,7 +75,7 @@ class TemporaryQueue(Queue):
         return {LIFETIME_POLICY: Described(self.policy, [])}
 
 
-class Temporaries:
+class DynamicNodes:
     """The dynamic nodes of a node. `due`: those that may have to end; swept before the turn's end."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Temporaries:
         memory: Memory,
         catalog: Catalog,
         links: LinkTables,
-        chores: Chores,
+        jobs: BackgroundJobs,
         rng: Random,
         *,
         new_uuid: Callable[[], UUID],
@@ -95,7 +95,7 @@ class Temporaries:
         self._memory = memory
         self._catalog = catalog
         self._links = links
-        self._chores = chores
+        self._jobs = jobs
         self._rng = rng
         self._new_uuid = new_uuid
         self._forget_queue = forget_queue
@@ -131,7 +131,7 @@ class Temporaries:
             memory=memory.dynamic,
             clock=catalog.clock,
             work=catalog.work,
-            temporaries=self,
+            dynamic_nodes=self,
             policy=_policy(wanted),
             peer=peer,
         )
@@ -184,7 +184,7 @@ class Temporaries:
             link.detach_with(f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
-        self._chores.forget(queue)
+        self._jobs.forget(queue)
         self._forget_queue(queue)
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)

@@ -22,7 +22,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.endings import Endings
 from holdfast.custody.identity import Identities
-from holdfast.endpoints.dynamic_nodes import Temporaries
+from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.resolver import Resolver
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
@@ -50,7 +50,7 @@ class ProducerParts(IncomingParts):
     duplicates: Duplicates
     identities: Identities
     endings: Endings
-    temporaries: Temporaries
+    dynamic_nodes: DynamicNodes
     resolver: Resolver
 
 
@@ -144,7 +144,7 @@ class ProducerLink(Intake):
         self.parts.memory.waiting.pop(self, None)
         if self.producer is not None and self.producer.holder is self:
             self.producer.holder = None
-        self.parts.temporaries.left(self, self.queue)
+        self.parts.dynamic_nodes.left(self, self.queue)
 
     # ------------------------------------------------------------------------------------------------ messages
 

@@ -12,7 +12,7 @@ from holdfast.amqp.performatives import Source, Target
 from holdfast.broker.address import Address, parse
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.dynamic_nodes import PREFIX, Temporaries
+from holdfast.endpoints.dynamic_nodes import PREFIX, DynamicNodes
 from holdfast.endpoints.link_refusal import Refusal, permit
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -45,13 +45,13 @@ class Resolver:
         config: NodeConfig,
         catalog: Catalog,
         forwarding: Forwarding,
-        temporaries: Temporaries,
+        dynamic_nodes: DynamicNodes,
         authoriser: Authoriser,
     ) -> None:
         self._config = config
         self._catalog = catalog
         self._forwarding = forwarding
-        self._temporaries = temporaries
+        self._dynamic_nodes = dynamic_nodes
         self.authoriser = authoriser
         self.knows = forwarding.knows
 
@@ -90,7 +90,7 @@ class Resolver:
             meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
             return terminus, self.resolve(peer, action, meant)
         permit(self.authoriser, peer, action, "")
-        queue = self._temporaries.create(peer, terminus.dynamic_node_properties)
+        queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
         if queue is None:
             text = f"accepted are {self._config.limits.dynamic_nodes_max} dynamic nodes of a connection"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)

@@ -23,7 +23,7 @@ class Timed(Protocol):
 Session = TypeVar("Session", bound=Timed)
 
 
-class SessionTimes(Generic[Session]):
+class DueTimes(Generic[Session]):
     """Over the node's sessions with its neighbours, in the order of the configuration."""
 
     def __init__(self, sessions: Iterable[Session] = ()) -> None:

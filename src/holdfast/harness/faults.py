@@ -283,11 +283,11 @@ class Faults:
             about_to_come = [key_of(value, node.store, pieces) for value in coming]
             for key in [*keys, *(key for key in about_to_come if key is not None)]:
                 self.bed.history.excuse(key, f"purged at {node.name}")
-            if core.chores.full:
+            if core.jobs.full:
                 return
             purge = Purge(node, node.lives, queue.name)
             self.purges.append(purge)
-            core.chores.purge(queue, purge.told.append)
+            core.jobs.purge(queue, purge.told.append)
         node.post(events.TimerFired())
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.identity import Identities
 from holdfast.custody.store_names import StoreNames
-from holdfast.endpoints.background_jobs import Chores
+from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.resume import Resumption
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
@@ -35,11 +35,11 @@ from holdfast.management.queue_operations import QueueOperations
 from holdfast.management.queue_status import QueueStatus
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.session_status import SessionStatus
-from holdfast.management.status import Report
+from holdfast.management.status import NodeStatus
 from holdfast.management.subscription_operations import SubscriptionOperations
 from holdfast.management.turn_times import TurnTimes
 from holdfast.management.warnings import Warnings
-from holdfast.management.where_questions import Asks
+from holdfast.management.where_questions import WhereQuestions
 from holdfast.management.where_search import Whereabouts
 from holdfast.peering.clocks import Clocks
 from holdfast.peering.routes import Routes
@@ -96,7 +96,7 @@ class Administration:
         neighbours: Mapping[str, Neighbour],
         clocks: Clocks,
         routing: Routes | None,
-        chores: Chores,
+        jobs: BackgroundJobs,
         resume: Resumption,
         authoriser: Authoriser,
         delete_queue: Callable[[Queue], None],
@@ -105,7 +105,7 @@ class Administration:
         """`delete_queue`: deletes a queue that no link holds, with all that is kept of it. `resident_bytes`: the
         process's memory, as the driver measured it last."""
         here = Whereabouts(config.name, catalog, store, forwarding, destination, store_names, neighbours, next_hops)
-        self.asks = Asks(here, clock, config.limits, neighbours, identities)
+        self.questions = WhereQuestions(here, clock, config.limits, neighbours, identities)
         self.warnings = Warnings(
             config.name, clock, log, catalog=catalog, disk=disk, descriptors=descriptors, incidents=incidents,
             neighbours=neighbours, routing=routing, stores=store_names, destination=destination,
@@ -117,7 +117,7 @@ class Administration:
         if routing is not None:
             self.meter.each_interval(lambda: outbox.record("paths", destination.paths.status()))
         self.queue_status = QueueStatus(catalog, clock)
-        self.report = Report(
+        self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
             turn_times=turn_times, connections=connections, queues=self.queue_status,
             sessions=SessionStatus(clock, links, neighbours, disk, clocks),
@@ -129,9 +129,9 @@ class Administration:
         )  # fmt: skip
         self.management = Management(
             catalog, disk, authoriser,
-            NodeOperations(self.report, self.asks, routing), SubscriptionOperations(catalog, resume),
+            NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume),
             QueueOperations(
-                catalog, links, turns, self.queue_status, resume=resume, chores=chores, departures=departures,
+                catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
                 forwarding=forwarding, destination=destination, delete=delete_queue,
             ),
         )  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any
 
 from holdfast.management.answers import NODE, Answer, Later, Refused, Table
 from holdfast.management.message_ids import ID_BYTES_MAX
-from holdfast.management.status import Report
+from holdfast.management.status import NodeStatus
 from holdfast.management.where_questions import (
     CLIENT_ASKS_MAX,
     IDS_MAX,
     LIMIT_S,
     LIMIT_S_DEFAULT,
-    Asks,
+    WhereQuestions,
     answer_of,
     ids_of,
 )
@@ -25,9 +25,9 @@ from holdfast.schema import is_number
 class NodeOperations:
     """`routing` None: the node has no topology."""
 
-    def __init__(self, report: Report, asks: Asks, routing: Routes | None) -> None:
+    def __init__(self, report: NodeStatus, questions: WhereQuestions, routing: Routes | None) -> None:
         self._report = report
-        self._asks = asks
+        self._questions = questions
         self._routing = routing
 
     def register(self, table: Table) -> None:
@@ -46,7 +46,7 @@ class NodeOperations:
         if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
             raise Refused(400, f"limit_s: found {limit_s!r}, accepted is {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
         later = Later()
-        if not self._asks.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
+        if not self._questions.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
             raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")
         return later
 

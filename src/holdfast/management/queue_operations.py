@@ -14,7 +14,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.departed import Departures
 from holdfast.custody.destination import Destination
 from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.background_jobs import ASKED_MAX, Chores
+from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
 from holdfast.endpoints.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of
@@ -61,7 +61,7 @@ class QueueOperations:
         status: QueueStatus,
         *,
         resume: Resumption,
-        chores: Chores,
+        jobs: BackgroundJobs,
         departures: Departures,
         forwarding: Forwarding,
         destination: Destination,
@@ -73,7 +73,7 @@ class QueueOperations:
         self._turns = turns
         self._status = status
         self._resume = resume
-        self._chores = chores
+        self._jobs = jobs
         self._departures = departures
         self._forwarding = forwarding
         self._destination = destination
@@ -139,13 +139,13 @@ class QueueOperations:
         return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
 
     def _check_asked(self, name: str) -> None:
-        if self._chores.full:
+        if self._jobs.full:
             raise Refused(409, f"queue {name!r}: {ASKED_MAX} requests wait for purges already, the most there may be")
 
     def _delete_for_departed(self, queue: Queue, arguments: dict[str, Any]) -> Later:
         """The messages become dead letters; tombstones stay, with the queue, unless they are given up too (ADR
         0024)."""
-        node = queue.name[1:]
+        node = queue.destination
         with_tombstones = arguments.get("tombstones", False)
         if not isinstance(with_tombstones, bool):
             raise Refused(400, f"tombstones: found {with_tombstones!r}, accepted is true or false")
@@ -182,7 +182,7 @@ class QueueOperations:
             held = min(len(queue.shared.shown), queue.messages - queue.tombstones)
             later.answer(Answer(200, "OK", {"purged": Ulong(gone), "held": Ulong(max(0, held))}, stored=True))
 
-        self._chores.purge(queue, ended)
+        self._jobs.purge(queue, ended)
         return later
 
     def skip(self, name: str, arguments: dict[str, Any]) -> Answer | Later:

@@ -12,7 +12,7 @@ from holdfast.amqp.types import Ulong
 from holdfast.custody.endings import Endings
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities
-from holdfast.custody.path_check import Verification
+from holdfast.custody.path_check import PathCheck
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
@@ -36,7 +36,7 @@ from holdfast.state.losses import Losses
 from holdfast.state.room import Room
 
 
-class Report:
+class NodeStatus:
     """The fields of `status`, in their order, each with who tells it."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Report:
         sessions: SessionStatus,
         destinations: DestinationStatus,
         routing: Routes | None,
-        paths: Verification,
+        paths: PathCheck,
         forwarding: Forwarding,
         endings: Endings,
         disk: Disk,

@@ -91,7 +91,7 @@ class Ask:
     """Whether the search, or what came of it, failed: the question is answered all the same, once more."""
 
 
-class Asks:
+class WhereQuestions:
     """Questions after messages, a node's own clients' and its neighbours'."""
 
     def __init__(

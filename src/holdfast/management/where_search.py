@@ -99,7 +99,7 @@ class Whereabouts:
         step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
         onward = queue.in_transit
         if item.identity is not None:
-            step |= self.identity(item, queue.name[1:] if onward else self.node)
+            step |= self.identity(item, queue.destination if onward else self.node)
         if queue.kind is QueueKind.DEAD_LETTERS:
             notes = annotate.notes_of(item)
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
@@ -108,7 +108,7 @@ class Whereabouts:
         if queue.kind is QueueKind.WAITING:
             return step | {"state": "held back", "waits_for": self._gap(item, sequence)}
         if onward:
-            return step | {"state": "in transmission", "waits_for": self._wait(queue.name[1:], queue, sequence)}
+            return step | {"state": "in transmission", "waits_for": self._wait(queue.destination, queue, sequence)}
         return step | _in_local(queue, sequence)
 
     def ended_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
@@ -118,7 +118,7 @@ class Whereabouts:
             "queue": queue.name,
             "sequence": sequence,
             "since": iso8601(item.enqueued_ms),
-            **self.identity(item, queue.name[1:]),
+            **self.identity(item, queue.destination),
             "state": "ended",
             "reason": ENDED,
             "waits_for": "its end, which is told in its place",
@@ -292,7 +292,7 @@ class Look:
     def _ask_on(self, queue: Queue, sequence: int, value: bytes) -> None:
         """Of what only a neighbour's answers or credit keep here that one is asked too: it says what it lacks, or that
         it has it by now."""
-        forwarding, destination = self.here.forwarding, queue.name[1:]
+        forwarding, destination = self.here.forwarding, queue.destination
         hop = self.here.hops.get(forwarding.via(destination)) if queue.in_transit else None
         if hop is None or not hop.established or queue.expired(value) or forwarding.holds(destination, sequence):
             return

@@ -22,7 +22,7 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.neighbour_stores import NeighbourStores
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
-from holdfast.engine.due_times import SessionTimes
+from holdfast.engine.due_times import DueTimes
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -72,7 +72,7 @@ class SessionParts:
     forwarding: Forwarding
     disk: Disk
     clocks: Clocks
-    times: "SessionTimes[Neighbour]"
+    times: "DueTimes[Neighbour]"
     kinds: ControlKinds
     started_wall_ms: int
     told_uuid: Callable[[], UUID]

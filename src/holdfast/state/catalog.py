@@ -278,7 +278,7 @@ class Catalog:
         )
         self.queues[config.name] = self.by_id[queue_id] = queue
         if queue.in_transit:
-            self.transit[config.name[1:]] = queue
+            self.transit[queue.destination] = queue
         self.next_queue_id = max(self.next_queue_id, queue_id + 1)
         return queue
 
@@ -326,7 +326,7 @@ class Catalog:
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
         producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
         keys += [("producers", key) for key in producers]
-        destination = queue.name[1:] if queue.in_transit else None
+        destination = queue.destination or None
         kept = [item for item in batch.appends if item[0] != queue_id]
         taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
         # What a commit in flight appends lies on disk when this batch is applied.

@@ -24,7 +24,7 @@ async def _purge(stage: Stage, node: str, queue: str) -> list[bytes]:
     before = stage.keys(node, queue)
     stage.excuse(before, "purged")
     found = stage.core(node).catalog.queues[queue]
-    await _operate(stage, node, queue, lambda core, told: core.chores.purge(found, told))
+    await _operate(stage, node, queue, lambda core, told: core.jobs.purge(found, told))
     return before
 
 

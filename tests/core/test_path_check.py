@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.custody import path_check as verification
-from holdfast.custody.path_check import Verification
+from holdfast.custody.path_check import PathCheck
 from holdfast.peering.routes import ASK_S
 from holdfast.routing.linkstate import Known, Record
 from holdfast.telemetry.records import Paths
@@ -39,8 +39,8 @@ class Table:
         self.asked.append(reason)
 
 
-def at_d(table: Table | None) -> Verification:
-    paths = Verification("d")
+def at_d(table: Table | None) -> PathCheck:
+    paths = PathCheck("d")
     if table is not None:
         paths.routed_by(table)
     return paths
@@ -50,9 +50,9 @@ def passed(*numbers: int) -> bytes:
     return b"".join(UUID(int=number).bytes for number in numbers)
 
 
-def counts(found: Node | Verification) -> list[int]:
+def counts(found: Node | PathCheck) -> list[int]:
     """Shortest, other, unknown, loops."""
-    if isinstance(found, Verification):
+    if isinstance(found, PathCheck):
         told: dict[str, Any] = dict(found.status())
     else:
         told = found.rig.client(found).manage("STATUS", "node")[1]["paths"]

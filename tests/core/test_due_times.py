@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from holdfast.engine.due_times import SessionTimes
+from holdfast.engine.due_times import DueTimes
 
 
 class Session:
@@ -27,9 +27,9 @@ class Broken(Session):
         raise OSError("broken")
 
 
-def times_of(*at: float | None) -> tuple[SessionTimes[Session], list[Session]]:
+def times_of(*at: float | None) -> tuple[DueTimes[Session], list[Session]]:
     sessions = list(map(Session, at))
-    return SessionTimes(sessions), sessions
+    return DueTimes(sessions), sessions
 
 
 def test_each_is_asked_once_until_its_moment() -> None:
@@ -70,7 +70,7 @@ def test_who_rests_is_left_out_and_comes_back(due: bool) -> None:
 
 
 def test_the_one_that_fails_is_named_and_asked_again() -> None:
-    times = SessionTimes([Session(5.0), broken := Broken(1.0)])
+    times = DueTimes([Session(5.0), broken := Broken(1.0)])
     for _ in range(2):
         with pytest.raises(OSError, match="broken"):
             times.soonest(0.0, ())

@@ -10,8 +10,7 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.endpoints import dynamic_nodes as temporaries
-from holdfast.endpoints import settlements
+from holdfast.endpoints import dynamic_nodes, settlements
 from holdfast.endpoints.dynamic_nodes import ORPHANS_MAX
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig
@@ -216,7 +215,7 @@ def test_what_a_consumer_rejects_becomes_a_dead_letter(name: str, goes: bool) ->
         link.detach(closed=True)
     rig.run(1)
     core = hub.core
-    assert core is not None and not core.chores.settlements.waiting
+    assert core is not None and not core.jobs.settlements.waiting
     assert hub.bodies("$dead-letters") == ["0", "1", "2"] and core.memory.dynamic.held == 0
     assert there(hub, address) != goes
     core.validate()
@@ -241,7 +240,7 @@ def test_what_still_waits_to_become_one_goes_with_the_node_or_keeps_it(
     hub.hold_commits = False
     rig.run(1)
     core = hub.core
-    assert core is not None and not core.chores.settlements.waiting and core.memory.dynamic.held == 0
+    assert core is not None and not core.jobs.settlements.waiting and core.memory.dynamic.held == 0
     kept = ["0", "1", "2"] if name == "no-messages" else hub.bodies("$dead-letters")
     assert hub.bodies("$dead-letters") == kept and 0 < len(kept) <= 3 and not there(hub, address)
 
@@ -309,7 +308,7 @@ def test_the_bound_on_nodes_of_a_connection(refused: bool) -> None:
     dynamic_source(client)
     client.close_transport()
     rig.settle()
-    assert len(hub.core.temporaries.of_peer) == 1
+    assert len(hub.core.dynamic_nodes.of_peer) == 1
 
 
 def test_the_bound_on_queues_counts_them() -> None:
@@ -348,7 +347,7 @@ def test_the_bound_on_bytes_is_one_for_all() -> None:
     for sender, _ in places:
         sender.detach()
     rig.settle()
-    assert hub.core.temporaries.bytes_left == 2 * (one + ENTRY_BYTES)
+    assert hub.core.dynamic_nodes.bytes_left == 2 * (one + ENTRY_BYTES)
 
 
 @pytest.mark.parametrize("count", [40, 41])
@@ -362,12 +361,12 @@ def test_the_bound_on_bytes_holds_for_many_at_once(count: int) -> None:
     rig.settle()
     taken = [state for _, state in client.outcomes if isinstance(state, Accepted)]
     assert len(client.outcomes) == count and len(taken) == 40 == hub.queue(address).messages
-    assert hub.core.temporaries.bytes_left == 0
+    assert hub.core.dynamic_nodes.bytes_left == 0
 
 
 def test_the_bound_on_nodes_that_outlive_their_link(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ORPHANS_MAX == 1_000
-    monkeypatch.setattr(temporaries, "ORPHANS_MAX", 3)
+    monkeypatch.setattr(dynamic_nodes, "ORPHANS_MAX", 3)
     rig, hub, client = alone()
     addresses = []
     for _ in range(4):
@@ -387,7 +386,7 @@ def test_a_refused_attach_leaves_no_node() -> None:
     client.session.attach_sender("p", Source(), Target(dynamic=True), properties={Symbol("holdfast:producer"): "p"})
     rig.settle()
     assert conditions(client) == ["amqp:invalid-field"] * 2
-    assert not hub.core.catalog.queues and not hub.core.temporaries.of_peer
+    assert not hub.core.catalog.queues and not hub.core.dynamic_nodes.of_peer
 
 
 def test_other_nodes_cannot_name_it() -> None:
@@ -447,12 +446,12 @@ def test_no_terminus_harms_the_node(termini: list[tuple[Any, ...]]) -> None:
     client.amqp.close()
     rig.settle()
     assert not [name for name in hub.core.catalog.queues if name.startswith("$temporary/")]
-    assert not hub.core.temporaries.of_peer
+    assert not hub.core.dynamic_nodes.of_peer
 
 
 def check(hub: Node) -> None:
     """What is counted is what is there."""
-    held = hub.core.temporaries
+    held = hub.core.dynamic_nodes
     queues = [queue for name, queue in hub.core.catalog.queues.items() if name.startswith("$temporary/")]
     used = sum(queue.bytes_held + ENTRY_BYTES * queue.messages for queue in queues)
     assert held.bytes_left == hub.config.limits.dynamic_bytes_max - used
@@ -516,23 +515,23 @@ def test_whatever_clients_do_nothing_is_left_that_should_not_be(seed: int) -> No
         client.amqp.close()
     rig.run(1)
     check(hub)
-    assert not hub.core.temporaries.of_peer and not hub.core.links.refills
-    for queue in hub.core.temporaries._orphans:
+    assert not hub.core.dynamic_nodes.of_peer and not hub.core.links.refills
+    for queue in hub.core.dynamic_nodes._orphans:
         assert queue.messages and queue.policy in (0x2D, 0x2E)
 
 
 def test_a_node_whose_end_fails_ends_with_the_next_try_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, hub, client = alone()
     (first, address), (second, other) = dynamic_target(client, name="a"), dynamic_target(client, name="b")
-    over, failures = temporaries.Temporaries._over, []
+    over, failures = dynamic_nodes.DynamicNodes._over, []
 
-    def failing(self: temporaries.Temporaries, queue: temporaries.TemporaryQueue) -> bool:
+    def failing(self: dynamic_nodes.DynamicNodes, queue: dynamic_nodes.TemporaryQueue) -> bool:
         if queue.name == address and not failures:
             failures.append(queue.name)
             raise MemoryError("once")
         return over(self, queue)
 
-    monkeypatch.setattr(temporaries.Temporaries, "_over", failing)
+    monkeypatch.setattr(dynamic_nodes.DynamicNodes, "_over", failing)
     first.detach()
     second.detach()
     rig.settle()
