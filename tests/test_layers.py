@@ -126,3 +126,16 @@ def test_the_order_of_a_packages_modules_is_the_one_in_the_docs(package: str, se
     text = (root / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     _, shown, *_ = text.partition(f"## {section}")[2].split("```")
     assert [re.split(r" {3,}", line)[0] for line in shown.strip().splitlines()] == checked
+
+
+FILE_NAMED = re.compile(r"(?<![\w./-])([a-z_]+(?:/[a-z_0-9]+)*\.py)\b")
+"""A file of Python that a text names, from the folder that it stands in or from the top."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_file_that_a_module_names_is_there(path: Path) -> None:
+    """So that whoever reads it finds it: modules move, and texts about them do not."""
+    named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
+    found = [any((folder / name).exists() for folder in (path.parent, PACKAGE, TESTS.parent, TESTS)) for name in named]
+    missing = sorted({name for name, there in zip(named, found, strict=True) if not there})
+    assert not missing, f"{relative(path)} names {', '.join(missing)}: no such file beside it, or below src/holdfast"

@@ -358,7 +358,8 @@ class NodeConfig:
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
-    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known (resolver.py).
+    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
+    (endpoints/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
     """
 

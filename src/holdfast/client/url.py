@@ -1,4 +1,4 @@
-"""`amqp://user:password@host:port` and `amqps://…`, percent-encoded (OPERATOR: URLs).
+"""`amqp://user:password@host:port` and `amqps://…`, percent-encoded (docs/client.md).
 
 Rules of this file: pure; a password is in no repr, no text and no error.
 """

@@ -439,8 +439,8 @@ def unsettled_bytes(core: Parts, links: list[Any]) -> Counter[Use | None]:
 
 
 def timed(facts: Facts) -> None:
-    """A part whose `waits` is empty has no deadline, for it is not asked (deadlines.py); nor is a session asked earlier
-    than it told, unless it was stirred (due_times.py)."""
+    """A part whose `waits` is empty has no deadline, for it is not asked (peers/deadlines.py); nor is a session asked
+    earlier than it told, unless it was stirred (engine/due_times.py)."""
     core = facts.core
     for waits, part in core.timed:
         _must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)

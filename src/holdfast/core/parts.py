@@ -284,7 +284,8 @@ class Parts:
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
-        """What acts at its time, each with what it waits for: while that is empty it has no deadline (deadlines.py)."""
+        """What acts at its time, each with what it waits for: while that is empty it has no deadline
+        (peers/deadlines.py)."""
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()

@@ -100,7 +100,7 @@ class Relief:
 
     def end_excluders(self) -> None:
         """Until an eighth of the bound is free, so that the next exclusion does not look through all links again. A
-        link's own bound, `excluded_max`, is kept where it says so (consumer.py)."""
+        link's own bound, `excluded_max`, is kept where it says so (endpoints/consumer.py)."""
         account = self._memory.withheld.excluded
         enough = account.held_max - account.held_max // 8
         left = ENDED_A_TURN

@@ -1,4 +1,4 @@
-"""What custody asks of the node's routing, which is above it (routes.py); without a topology there is none."""
+"""What custody asks of the node's routing, which is above it (peering/routes.py); without a topology there is none."""
 
 from typing import Protocol
 from uuid import UUID

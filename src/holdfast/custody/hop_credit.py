@@ -38,8 +38,8 @@ class HopCredit:
 
 
 class HopCredits:
-    """The reduced credits of a node's hops, by the key of each (links.py); all others have the full credit of
-    `credit_max` messages."""
+    """The reduced credits of a node's hops, by the key of each (custody/hop/links.py); all others have the full credit
+    of `credit_max` messages."""
 
     def __init__(self, credit_max: int) -> None:
         self._credit_max = credit_max

@@ -104,7 +104,7 @@ class BackgroundJobs:
 
     @property
     def busy(self) -> bool:
-        """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
+        """Whether the next turn has something to do here, or where what waits moves on (custody/destination.py)."""
         own = (
             self.purges
             or self.settlements.waiting

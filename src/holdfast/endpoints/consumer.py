@@ -252,7 +252,7 @@ class ConsumerLink(Offered):
                 return
             state = self.link.default_outcome
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
-            return  # no outcome: the delivery stays open (session.py)
+            return  # no outcome: the delivery stays open (amqp/session.py)
         self.held -= len(contexts)
         if self.large is not None and self.large.context in contexts:
             self.large.stop()  # it has heard enough

@@ -22,7 +22,7 @@ from holdfast.settings import NodeConfig
 from holdfast.state.catalog import DEAD_LETTERS, Catalog, TooManyQueues
 
 MANAGEMENT: Final = "$management"
-"""Where requests go, and where the answers to them come from (requests.py)."""
+"""Where requests go, and where the answers to them come from (management/requests.py)."""
 
 
 class Place(NamedTuple):

@@ -75,7 +75,7 @@ class EntryReader(Protocol):
 
 
 class Settings(Protocol):
-    """What a queue reads of its configuration (`core.config.QueueConfig`)."""
+    """What a queue reads of its configuration (`settings.QueueConfig`)."""
 
     @property
     def bytes_max(self) -> int | None: ...

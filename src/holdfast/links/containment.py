@@ -42,7 +42,7 @@ ATTEMPTS_MAX: Final = 10_000
 
 
 class Recovery(Protocol):
-    """What is done to all that a failure may have left half done (recovery.py)."""
+    """What is done to all that a failure may have left half done (core/recovery.py)."""
 
     def take_back_gathered(self, ended: Collection[Peer]) -> None: ...
     def forget(self, peer: Peer, links: Sequence[PeerLink]) -> None: ...

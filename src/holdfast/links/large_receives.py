@@ -2,7 +2,7 @@
 
 Rules of this file: memory holds less than a piece of a delivery, and what waits for the next commit; what is known
 of its message's head is in `sections`. A client's delivery that cannot be stored is read to its end, thrown away and
-then answered; a neighbour's is given back as soon as that is known (receiver.py, ADR 0052).
+then answered; a neighbour's is given back as soon as that is known (custody/hop/receiver.py, ADR 0052).
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """What `status` tells of the ways to other nodes (docs/management.md, `routes`).
 
-Rules of this file: reads, never changes; names of fields are OPERATOR's contract.
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
 from collections.abc import Mapping

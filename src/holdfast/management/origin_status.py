@@ -1,6 +1,6 @@
 """What `status` tells of the stores whose messages are for this node (docs/management.md, `origins`).
 
-Rules of this file: reads, never changes; names of fields are OPERATOR's contract.
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
 from heapq import nlargest

@@ -1,6 +1,6 @@
 """What a node tells of its queues, in `status` and to who lists or reads them.
 
-Rules of this file: reads, never changes; names of fields are OPERATOR's contract (docs/management.md).
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
 from heapq import nsmallest

@@ -1,6 +1,6 @@
 """What `status` tells of the sessions with neighbours (docs/management.md).
 
-Rules of this file: reads, never changes; names of fields are OPERATOR's contract.
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
 from collections.abc import Mapping

@@ -112,7 +112,7 @@ class Warnings:
                 self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
             if key.startswith((TURNS, DESCRIPTORS, LEFT)):
-                continue  # hop_links.py, descriptors.py and departed.py say it at once
+                continue  # custody/hop/links.py, descriptors.py and custody/departed.py say it at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:

@@ -1,4 +1,4 @@
-"""Where is my message: asked at one node, answered along the path (OPERATOR, "where"; docs/where.md).
+"""Where is my message: asked at one node, answered along the path (docs/where.md).
 
 Rules of this file: whoever asks is answered, in time and once: what a node could not look at, and who did not answer,
 is said. What a neighbour asks is bounded in number and in rate; what it answers is checked before it is told on, and

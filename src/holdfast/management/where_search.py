@@ -1,4 +1,4 @@
-"""Where a message is at this node: in which queue, what it waits for, or where it went (OPERATOR, "where").
+"""Where a message is at this node: in which queue, what it waits for, or where it went (docs/where.md).
 
 Rules of this file: looks, never changes. A look is a generator that reads a bounded share each time it is asked on, and
 says how far it came: it holds no queue, and one that goes meanwhile is passed over. What left the node is known as far

@@ -1,6 +1,6 @@
 """Who is let in: the engine of each connection, who may log in, and who may speak as a neighbour.
 
-Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Hostile until checked"). Passwords are
+Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Passwords are
 compared in constant time and never told.
 """
 
@@ -246,7 +246,7 @@ class Doors:
         return name if offers and name in self._neighbours and self._is_neighbour(peer, name) else None
 
     def _is_neighbour(self, peer: Peer, name: str) -> bool:
-        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Hostile until checked")."""
+        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Who is believed")."""
         config = self._neighbours[name].config
         user = peer.amqp.authenticated_user
         if config.user is not None and config.password is not None:

@@ -1,9 +1,8 @@
 """Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; docs/sessions.md).
 
-Rules of this file: the table (session_states.py) is the machine; nothing else changes a state. Established is a control
-link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides'; probes
-(liveness.py) keep it, and whatever else arrives.
-"""
+Rules of this file: the table (peers/session_states.py) is the machine; nothing else changes a state. Established is a
+control link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides';
+probes (liveness.py) keep it, and whatever else arrives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -80,24 +80,25 @@ class Memory:
         self.connections = Account("connections", most, total)
         """What is measured of each connection: Peer.held_bytes."""
         self.unstored = Account("unstored", limits.unstored_bytes_max, total)
-        """What was read and no commit has stored yet (pressure.py)."""
+        """What was read and no commit has stored yet (links/pressure.py)."""
         self.parked = Account("parked", limits.parked_bytes_max, total)
-        """Deliveries that wait for room in their queue (incoming.py)."""
+        """Deliveries that wait for room in their queue (links/incoming.py)."""
         self.requests = Account("requests", most, total)
-        """Requests to `$management` until they are answered, and the answers until they are sent (requests.py)."""
+        """Requests to `$management` until they are answered, and the answers until they are sent
+        (management/requests.py)."""
         self.queues = Account("queues", limits.memory_queue_bytes_max, total)
         """Entries of queues that are not durable."""
         self.dynamic = Account("dynamic", limits.dynamic_bytes_max, total)
-        """The same of dynamic nodes (dynamic_nodes.py)."""
+        """The same of dynamic nodes (endpoints/dynamic_nodes.py)."""
         self.cached = Account("cached", limits.cache_bytes, total, spared=most // 4)
         """Entries kept for consumers that keep up."""
         self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
         self.resumable = Account("resumable", most, total)
-        """What is known of links that may be resumed (resume.py)."""
+        """What is known of links that may be resumed (endpoints/resume.py)."""
         self.rejected = Account("rejected", most // 16, total)
         """Rejected deliveries that the producers of such links may ask for."""
         self.settling = Account("settling", most // 16, total)
-        """What consumers rejected or annotated and is on its way, with their words (settlements.py)."""
+        """What consumers rejected or annotated and is on its way, with their words (endpoints/settlements.py)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))

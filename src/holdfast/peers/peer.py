@@ -1,7 +1,7 @@
 """One connection as the core sees it: its AMQP engine, who is behind it, and the links on it.
 
 Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may say is
-believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
+believed from neighbours alone (ARCHITECTURE, "Who is believed").
 """
 
 import sys
@@ -25,7 +25,7 @@ REASON_CHARACTERS_MAX: Final = 300
 EFFORT: Final = "effort"
 UNSTORED: Final = "unstored"
 """Why a connection is not read from for now: it asks for much work (guard.py), or what came is not on disk yet
-(pressure.py)."""
+(links/pressure.py)."""
 
 
 class Refilled(Protocol):
@@ -49,7 +49,7 @@ class Deferred(Writer, Protocol):
 
 
 class Sending(Protocol):
-    """A large message on its way to a peer (large_sends.py)."""
+    """A large message on its way to a peer (links/large_sends.py)."""
 
     peer: "Peer"
     blob: Blob
@@ -61,7 +61,8 @@ class Sending(Protocol):
 
 
 class Adopted(Protocol):
-    """The neighbour whose session has a connection as its own (sessions.py); what happens on it is told to that."""
+    """The neighbour whose session has a connection as its own (peering/sessions.py); what happens on it is told to
+    that."""
 
     heard_at: float
 
@@ -88,7 +89,7 @@ class Requesting(PeerLink):
 
     def serve_one(self) -> int:
         """Carries out the oldest request; what it cost."""
-        raise AssertionError("requests.py serves")
+        raise AssertionError("management/requests.py serves")
 
 
 class Peer:
@@ -130,7 +131,7 @@ class Peer:
         self.unsent_bytes = 0
         """Bytes that the driver holds for its socket, as it said last."""
         self.handed_bytes = 0
-        """Of messages that it was handed in this turn (outgoing.py)."""
+        """Of messages that it was handed in this turn (links/outgoing.py)."""
         self.budget_number = 1
         """Of its budget of this turn: counts those of which its links were handed anything."""
         self.deferred: dict[Deferred, None] = {}

@@ -1,6 +1,6 @@
 """A session with a neighbour, as those see it that speak over its control link, or that listen to what becomes of it.
 
-Rules of this file: types alone (sessions.py has the session).
+Rules of this file: types alone (peering/sessions.py has the session).
 """
 
 from collections.abc import Callable

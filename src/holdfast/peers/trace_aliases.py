@@ -1,4 +1,4 @@
-"""Small numbers for the stores in a trace, told once for each custody link (ARCHITECTURE, "Trace"; esb-dynamic-routing
+"""Small numbers for the stores in a trace, told once for each custody link (CUSTODY, "Trace"; esb-dynamic-routing
 §4.4: the field holds node numbers alone, so that it does not take up many bytes).
 
 Rules of this file: pure. A number means one store for the life of its link, as a handle means one link: it is told

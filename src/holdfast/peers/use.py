@@ -53,7 +53,7 @@ class Use:
         self.unsettled_bytes = 0
         """Of messages that its consumers have and have not settled."""
         self.crowded = False
-        """Whether too much of what its consumers rejected or annotated waits (settlements.py)."""
+        """Whether too much of what its consumers rejected or annotated waits (endpoints/settlements.py)."""
         self.requests = 0
         """To `$management`, since the node's start."""
         self.requests_delayed = 0

@@ -77,7 +77,7 @@ class Turn:
     losses: list[LossRecord] = field(default_factory=list)
     """What it gives up: told once it is on disk (losses.py)."""
     settled_bytes: int = 0
-    """Of messages that consumers rejected or annotated, and that are in the batch anew (settlements.py)."""
+    """Of messages that consumers rejected or annotated, and that are in the batch anew (endpoints/settlements.py)."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
     heard: dict[Peer, int] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class TakesTurns:
 
     def attach(self, peer: Peer, session: Session) -> None:
         """It has a place for its link, in that session."""
-        raise AssertionError("hops.py attaches")
+        raise AssertionError("custody/hop/sender.py attaches")
 
     def will_want(self) -> int:
         """Its connection has no budget of a turn."""

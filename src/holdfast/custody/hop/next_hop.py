@@ -66,7 +66,7 @@ class NextHop(HopState):
         """After a failure was contained: does what it may have kept from being done."""
         for sender in self.senders.values():
             if sender not in sender.cursor.takers and not stopping:
-                sender.cursor.attach(sender)  # its end was cut short (departed.py), and is tried again
+                sender.cursor.attach(sender)  # its end was cut short (custody/departed.py), and is tried again
             sender.recover()
 
     def sender_to(self, destination: str) -> None:

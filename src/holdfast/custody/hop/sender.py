@@ -200,7 +200,8 @@ class CustodySender(TakesTurns):
         self.queue.touch()
 
     def lost(self) -> None:
-        """The link is gone; what is in doubt stays with us until the next answer, and may end there (expiry.py)."""
+        """The link is gone; what is in doubt stays with us until the next answer, and may end there
+        (custody/expiry.py)."""
         if self.large is not None:
             self.large.close()
             self.large = None

@@ -1,4 +1,4 @@
-"""A client that misuses AMQP 1.0 at every layer, drawn from a seed: the lying neighbour's twin (`sim/liar.py`).
+"""A client that misuses AMQP 1.0 at every layer, drawn from a seed: the lying neighbour's twin (`harness/sim/liar.py`).
 
 Rules of this room: no socket, no clock, no chance of its own: bytes in, bytes out. The fuzzer, the simulator and the
 soak drive the same client. Acts register themselves where they are defined: `links`, `deliveries`, `nodes`, `wire`.

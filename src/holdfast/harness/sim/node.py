@@ -52,7 +52,7 @@ class Observer(Protocol):
 
 
 class Speech(Protocol):
-    """Who stands between a node and its connections: a liar (`sim/liar.py`)."""
+    """Who stands between a node and its connections: a liar (`harness/sim/liar.py`)."""
 
     def said(self, end: End, data: bytes) -> bytes: ...
     def heard(self, end: End, data: bytes) -> bytes: ...
