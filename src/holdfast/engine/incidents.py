@@ -3,7 +3,8 @@ neighbour, a large message without room.
 
 Rules of this file: whoever notices it says so here, and goes on; what is said of it, and for how long, is decided by
 whoever asks (management/warnings.py). Each kind is bounded: by the neighbours, by the destinations, or by a number of
-its own."""
+its own.
+"""
 
 from collections.abc import Iterator
 from typing import Final

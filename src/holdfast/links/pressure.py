@@ -4,7 +4,8 @@ Rules of this file: bytes are counted as they are read, a connection's by turn, 
 what a commit resolves stops the reading, which therefore always goes on. What waits for something else (room in a
 queue) is bounded where it waits (incoming.py). Neighbours have a reserve of their own, so that clients' uploads leave
 their control traffic read; one that is paused for what it brought itself is told that this node lives
-(peering/sessions.py)."""
+(peering/sessions.py).
+"""
 
 from collections.abc import Sized
 from typing import Final

@@ -1,7 +1,8 @@
 """Telemetry: the records that a node makes of itself each interval (docs/telemetry.md).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md). A turn makes a bounded
-share."""
+share.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -4,7 +4,8 @@ Rules of this file: a request is carried out when its turn comes, not when it ar
 thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing that was taken
 is dropped: what waits is bounded by the credit of the link that brings it, by `connection_request_bytes_max`, by
 `output_bytes_max`, and by the node's memory (peers/memory.py). A request is counted from when it comes until it is
-answered."""
+answered.
+"""
 
 from collections import deque
 from collections.abc import Callable

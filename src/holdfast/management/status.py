@@ -1,7 +1,8 @@
 """What a node tells of itself: `status`, put together from what each of its parts tells (docs/management.md).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md): fields may be added,
-those that are there stay."""
+those that are there stay.
+"""
 
 from collections.abc import Callable, Mapping, Sized
 from functools import partial

@@ -2,7 +2,8 @@
 
 Rules of this file: the table (peers/session_states.py) is the machine; nothing else changes a state. Established is a
 control link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides';
-probes (liveness.py) keep it, and whatever else arrives."""
+probes (liveness.py) keep it, and whatever else arrives.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
