@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core import undo
-from holdfast.harness import drawn_scenes
+from holdfast.harness import drawn_clients, drawn_scenes
 from holdfast.harness.drawn_scenes import LATER, with_later_scenes
 from holdfast.harness.drawn_wire import PIECE_BYTES, on_lmdb
 from holdfast.harness.faults import PUT_BACK
@@ -52,6 +52,7 @@ def test_a_queue_of_one_message_is_filled_by_the_next_node_where_little_may_wait
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [*SEEDS[:40], REJECTED]
+    monkeypatch.setattr(drawn_clients, "CLIENTS", {})  # these are drawn behind them
     plans = list(map(draw_plan, seeds))
     monkeypatch.setattr(drawn_scenes, "LATER", {name: (0.0, draw) for name, (_, draw) in LATER.items()})
     for seed, plan in zip(seeds, plans, strict=True):

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.sender import CustodySender
-from holdfast.harness import drawn_scenes, drawn_takes
+from holdfast.harness import drawn_clients, drawn_scenes, drawn_takes
 from holdfast.harness.drawn_takes import MOVED_COUNT, TAKES, with_takes
 from holdfast.harness.plan import Plan, from_json
 from holdfast.harness.sim.run import execute
@@ -38,6 +38,7 @@ def test_a_share_of_the_seeds_has_such_a_node(plans: list[Plan]) -> None:
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_scenes, "LATER", {})  # they keep away from such a node
+    monkeypatch.setattr(drawn_clients, "CLIENTS", {})
     plans = [draw_plan(seed) for seed in SEEDS[:40]]
     monkeypatch.setattr(drawn_takes, "TAKES_SHARE", 0.0)
     for seed, plan in zip(SEEDS[:40], plans, strict=True):

@@ -44,6 +44,23 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
         CONSUME,
     ),
+    "presettled": (
+        {"kind": "presettled", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "life_s": 0.3},
+        CONSUME,
+    ),
+    "addressed": (
+        {
+            "kind": "addressed",
+            "node": "lhr",
+            "addresses": ["flights", "table@lhr", "back@jfk"],
+            "messages": 80,
+            "life_s": 0.3,
+        },
+        CONSUME,
+        {**CONSUME, "queue": "table", "name": "takes-table"},
+        {**CONSUME, "node": "jfk", "queue": "back", "name": "takes-back"},
+    ),
+    "dynamic": ({"kind": "dynamic", "node": "lhr", "rounds": 12},),
     "spooled": (
         {"kind": "spooled", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
         CONSUME,

@@ -31,8 +31,11 @@ class Bed(Protocol):
     async def connect(self, node: str, client: str) -> Connection:
         """The client library's connection to that node, named `client`, that comes back after every break."""
 
-    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """A bare connection to that node, for bytes that no library would say. Raises OSError."""
+    async def dial(
+        self, node: str, client: str, protocol: Callable[[], asyncio.Protocol], *, honest: bool = False
+    ) -> asyncio.Transport:
+        """A bare connection to that node, for bytes that no library would say. `honest`: it keeps to the protocol, and
+        what it sends is for disks, so that what the node says is judged as of any client. Raises OSError."""
 
     def disk_of(self, node: str, delivery: Delivery) -> int:
         """Which of that node's disks gave it, as `history.disks_changed` counts them: the one that the node had when

@@ -98,6 +98,8 @@ class Ledger:
         self.doubtful: set[bytes] = set()
         """Keys that a lying node held, was sent or spoke of: those may be lost, left lying, or come again."""
         self._last: dict[tuple[str, bytes], int] = {}
+        self._once: dict[int, int] = {}
+        """By producer of `history.sent_once`: the last number that its node has stored."""
         self._count = count
         self._remark = remark
         history.on_accepted.append(self._accepted)
@@ -170,6 +172,8 @@ class Ledger:
                 continue
             keys.append(key)
             if (queue_id, sequence) not in places:  # else annotated, and put anew at its place
+                if self.history.sent_once and key not in disk.ever:
+                    self._in_order(name, key)
                 self._put(disk, queue_id, sequence, key)
                 name_there = disk.names[queue_id]
                 if name_there[0] != TRANSMISSION and name_there != "$waiting":
@@ -201,6 +205,16 @@ class Ledger:
             self._count(name, b"".join(keys))
         if self._remark is not None and (keys or batch.retires):
             self._remark(name, "holds", f"{len(disk.places)} messages")
+
+    def _in_order(self, name: str, key: bytes) -> None:
+        """The first node of a producer that sends each number once stores them in their order."""
+        producer, number = int(key[:3]), int(key[4:])
+        if self.history.sent_once.get(producer) != name:
+            return
+        last = self._once.get(producer, 0)
+        if number <= last:
+            raise Violation(f"{key.decode()} was stored at {name} behind number {last}, which was sent after it")
+        self._once[producer] = number
 
     def _put(self, disk: Disk, queue_id: int, sequence: int, key: bytes) -> None:
         disk.places[queue_id, sequence] = key

@@ -70,7 +70,7 @@ def _sends(node: str, queue: str, messages: int, **told: Any) -> dict[str, Any]:
     return {"kind": "publish", "node": node, "address": f"{queue}@{node}", "messages": messages, **usual, **told}
 
 
-def _takes(node: str, queue: str, **told: Any) -> dict[str, Any]:
+def takes_from(node: str, queue: str, **told: Any) -> dict[str, Any]:
     return {"kind": "consume", "node": node, "queue": queue, "credit": 100, "name": f"{queue}-out", **told}
 
 
@@ -79,7 +79,7 @@ def _slow_disk(node: str) -> Fault:
     return Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)
 
 
-def _poor_disk(random: Random, node: str, until_s: float) -> list[Fault]:
+def poor_disk(random: Random, node: str, until_s: float) -> list[Fault]:
     """A slow one, which refuses commits now and then."""
     faults = [_slow_disk(node)]
     for _ in range(random.choice((3, 8))):
@@ -100,7 +100,7 @@ def backlog(random: Random, node: str) -> Scene:
     """A backlog, and the crash of its node: what lies there is in no cache then, and is read ahead from the disk while
     some of it comes back. What others send mostly goes on as it comes."""
     sends = _sends(node, "backlog", random.choice((100, 200)), size=random.choice((12, 200)))
-    takes = _takes(node, "backlog", credit=random.choice((1, 5)), think_s=0.02, release=0.1, modify=0.1)
+    takes = takes_from(node, "backlog", credit=random.choice((1, 5)), think_s=0.02, release=0.1, modify=0.1)
     crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
     return Scene([sends, takes], [crash])
 
@@ -113,7 +113,7 @@ def crowd(random: Random, node: str) -> Scene:
     for _ in range(4):
         at, kind = round(random.uniform(0.5, 5.0), 6), random.choice(("crash", "power"))
         faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit waits behind another"))
-    return Scene([sends, _takes(node, "crowd")], faults)
+    return Scene([sends, takes_from(node, "crowd")], faults)
 
 
 def resumed(random: Random, node: str) -> Scene:
@@ -124,14 +124,14 @@ def resumed(random: Random, node: str) -> Scene:
     for _ in range(4):
         at = round(random.uniform(0.0, 1.0), 6)
         faults.append(Fault(kind="cut-clients", at=at, node=node, when="a commit is under way"))
-    return Scene([sends, _takes(node, "resumed")], faults)
+    return Scene([sends, takes_from(node, "resumed")], faults)
 
 
 def spooled(random: Random, node: str) -> Scene:
     """Programs with spools that die, some of them with their machine."""
     sends = _sends(node, "spooled", random.choice((40, 100)), producers=random.choice((1, 2)), rate=50.0)
     sends |= {"kind": "spooled", "in_doubt": random.choice((1, 20)), "lives": random.choice((3, 8))}
-    return Scene([sends, _takes(node, "spooled")])
+    return Scene([sends, takes_from(node, "spooled")])
 
 
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
@@ -167,7 +167,7 @@ def narrow(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scen
     sends = [_sends(node, "narrow", 50, in_doubt=random.choice((5, 50)))]
     if others:
         sends.append({**sends[0], "node": random.choice(others), "messages": 100, "name": f"narrow-of-{node}"})
-    takes = _takes(node, "narrow", think_s=round(plan.safety_s / 150, 3))
+    takes = takes_from(node, "narrow", think_s=round(plan.safety_s / 150, 3))
     return Scene([*sends, takes], queues=[(node, queue)])
 
 
@@ -181,7 +181,7 @@ def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> S
     queue = QueueConfig(name="overtaken", order="strict", messages_max=random.choice((1, 5)), when_full="block")
     sends = _sends(random.choice(_across(near, node)), "overtaken", 200)
     sends |= {"address": f"overtaken@{node}", "name": f"overtaken-of-{node}", "rate": round(200 / plan.safety_s, 3)}
-    takes = _takes(node, "overtaken", think_s=round(plan.safety_s / 180, 3))
+    takes = takes_from(node, "overtaken", think_s=round(plan.safety_s / 180, 3))
     return Scene([sends, takes], _overtaking(random, near, plan.safety_s), [(node, queue)])
 
 
@@ -216,15 +216,15 @@ def rejected(random: Random, node: str, plan: Plan) -> Scene:
     """Messages that become dead letters many at a time, on a disk that is slow, and refuses a commit now and then: what
     such a commit would have moved is where it was."""
     sends = _sends(node, "rejected", random.choice((100, 300)), size=random.choice((12, 200)))
-    takes = _takes(node, "rejected", reject=random.choice((0.3, 0.9)))
-    return Scene([sends, takes], _poor_disk(random, node, 3.0))
+    takes = takes_from(node, "rejected", reject=random.choice((0.3, 0.9)))
+    return Scene([sends, takes], poor_disk(random, node, 3.0))
 
 
 def returned(random: Random, node: str, plan: Plan) -> Scene:
     """Messages that leave many at a time, and among them some that came back and were taken later than those behind
     them: one commit has them out of order, and LMDB's store has to find each."""
     sends = _sends(node, "returned", 300)
-    takes = _takes(node, "returned", consumers=3, release=random.choice((0.02, 0.05)), credit=20)
+    takes = takes_from(node, "returned", consumers=3, release=random.choice((0.02, 0.05)), credit=20)
     return Scene([sends, takes], [_slow_disk(node)], paged=True)
 
 
@@ -232,7 +232,7 @@ def taken_again(random: Random, node: str, plan: Plan) -> Scene:
     """A consumer whose links are resumed, and break again and again while it holds messages: some it has decided on,
     without an answer yet, the others are to be sent again."""
     sends = _sends(node, "taken-again", 300)
-    takes = _takes(node, "taken-again", credit=random.choice((20, 50)), think_s=0.01, resume_s=300.0)
+    takes = takes_from(node, "taken-again", credit=random.choice((20, 50)), think_s=0.01, resume_s=300.0)
     faults = [_slow_disk(node)]
     for _ in range(6):
         faults.append(Fault(kind="cut-clients", at=round(random.uniform(0.5, 4.0), 6), node=node))
@@ -255,7 +255,7 @@ def renumbered(random: Random, node: str, plan: Plan) -> Scene:
     for leaf in (fault.node for fault in plan.faults if fault.kind == "restore-backup"):
         (hub,) = plan.topology.neighbours(leaf)
         sends = _sends(leaf, "renumbered", 600, rate=round(600 / plan.safety_s, 3))
-        scene.workloads += [{**sends, "address": f"renumbered@{hub}"}, _takes(hub, "renumbered")]
+        scene.workloads += [{**sends, "address": f"renumbered@{hub}"}, takes_from(hub, "renumbered")]
         for apart in (fault for fault in plan.faults if fault.kind == "partition" and leaf in fault.link):
             at, seconds = round(apart.at + apart.seconds, 6), random.choice((0.2, 1.0, 3.0))
             scene.faults.append(Fault(kind="refusing-disk", at=at, node=leaf, seconds=seconds, when=RENEWED))
@@ -275,10 +275,10 @@ def purged(random: Random, node: str, plan: Plan) -> Scene:
         faults.append(Fault(kind="partition", at=round(at - 0.4, 6), link=(node, other), seconds=0.8))
         faults.append(Fault(kind="purge", at=at, node=node, when="a commit is under way"))
     queue = QueueConfig(name="purged", order="strict")
-    return Scene([{**sends, "address": f"purged@{other}"}, _takes(other, "purged")], faults, [(other, queue)])
+    return Scene([{**sends, "address": f"purged@{other}"}, takes_from(other, "purged")], faults, [(other, queue)])
 
 
-def _in_time(plan: Plan, wanted: int) -> int:
+def in_time(plan: Plan, wanted: int) -> int:
     """So many of the messages wanted as come in time where each takes a round trip over the longest link."""
     longest_s = max(shape.delay_s + shape.jitter_s for link in plan.topology.links for shape in link.shapes)
     return min(wanted, int(plan.liveness_s / 5 / longest_s)) if longest_s else wanted
@@ -306,11 +306,11 @@ def crammed(random: Random, node: str, plan: Plan) -> Scene:
     others = topology.neighbours(node)
     if not others or topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES or topology.limits.credit < 10:
         return Scene()
-    messages = _in_time(plan, 600)
+    messages = in_time(plan, 600)
     queue = QueueConfig(name="crammed", order="none", messages_max=1, when_full="block")
     sends = _sends(random.choice(others), "crammed", messages, size=random.choice((12, 200, 1_200)))
     sends |= {"address": f"crammed@{node}"}
-    return Scene([sends, _takes(node, "crammed")], queues=[(node, queue)])
+    return Scene([sends, takes_from(node, "crammed")], queues=[(node, queue)])
 
 
 def given_up(random: Random, node: str, plan: Plan) -> Scene:
@@ -326,10 +326,10 @@ def given_up(random: Random, node: str, plan: Plan) -> Scene:
         return Scene()
     sender = random.choice(lost or _across(near, node))
     queue = QueueConfig(name="given-up", order="strict")
-    messages = _in_time(plan, 600)
+    messages = in_time(plan, 600)
     sends = _sends(sender, "given-up", messages, rate=round(messages / plan.safety_s, 3))
     skip = {"kind": "skip", "node": node, "queue": "given-up", "pause_s": random.choice((0.05, 0.5)), "name": "skip"}
-    workloads = [{**sends, "address": f"given-up@{node}"}, _takes(node, "given-up"), skip]
+    workloads = [{**sends, "address": f"given-up@{node}"}, takes_from(node, "given-up"), skip]
     faults = _overtaking(random, near, plan.safety_s) + _overtaking(random, near, plan.safety_s)
     return Scene(workloads, faults, [(node, queue)])
 
@@ -345,7 +345,7 @@ def in_memory(random: Random, node: str, plan: Plan) -> Scene:
     messages = random.choice((100, 300))
     rate = random.choice((0.0, round(messages / plan.safety_s, 3)))
     told = {"messages": messages, "rate": rate, "size": random.choice((12, 200, 6_000))}
-    faults = _poor_disk(random, node, min(8.0, plan.safety_s))
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
     sends = {"kind": "in-memory", "node": node, "queue": "in-memory", "name": "in-memory", **told}
     return Scene([sends], faults, [(node, queue)])
 
@@ -366,10 +366,14 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
 
 
 def with_later_scenes(plan: Plan, seed: int) -> Plan:
-    """The plan with those scenes of LATER that the seed has, at nodes that take messages of any size."""
-    seeds = SeedTree(seed).child("swarm").child("later scenes")
+    """The plan with those scenes of LATER that the seed has."""
+    return with_scenes(plan, LATER, SeedTree(seed).child("swarm").child("later scenes"))
+
+
+def with_scenes(plan: Plan, scenes: Mapping[str, tuple[float, Callable[..., Scene]]], seeds: SeedTree) -> Plan:
+    """The plan with those scenes that the seed has, at nodes that take messages of any size."""
     nodes = [node for node in plan.topology.nodes if node not in plan.topology.takes]
-    scene = _draw(LATER, seeds, nodes, plan) if nodes else Scene()
+    scene = _draw(scenes, seeds, nodes, plan) if nodes else Scene()
     faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
     topology = replace(plan.topology, queues=scene.queues_with(plan.topology.queues))
     plan = replace(plan, topology=topology, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))

@@ -40,6 +40,8 @@ class History:
         """Key to what was sent under it, where a workload drew it."""
         self.may_repeat: set[bytes] = set()
         """Keys in doubt when what would tell them again was lost: a disk, or the link of a producer without a name."""
+        self.sent_once: dict[int, str] = {}
+        """Producers that send each number once, in their order, and the node where they do: so it is stored there."""
         self.accepted: dict[bytes, None] = {}
         self.refused: dict[bytes, str] = {}
         """Rejected, released or modified for good: the producer knows that it was not taken."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 from holdfast.harness import drawn, drawn_routing
 from holdfast.harness.coverage import ACTS, FATES, FAULTS, MEETINGS, MET, Coverage, watched
 from holdfast.harness.drawn_aims import with_aims
+from holdfast.harness.drawn_clients import with_clients
 from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile, with_short_holds
 from holdfast.harness.drawn_knobs import with_small_bounds
@@ -55,6 +56,7 @@ DRAWS: Final = (
     with_refused_links,
     with_later_scenes,
     with_short_holds,
+    with_clients,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.harness.canaries.client_defects import CLIENT_CANARIES
 from holdfast.harness.canaries.disk_defects import DISK_CANARIES
 from holdfast.harness.canaries.hop_defects import HOP_CANARIES
+from holdfast.harness.canaries.link_defects import LINK_CANARIES
 from holdfast.harness.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast.harness.canaries.queue_defects import QUEUE_CANARIES
 from holdfast.harness.canaries.routing_defects import ROUTING_CANARIES
@@ -24,6 +25,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *ROUTING_CANARIES,
         *UNDO_CANARIES,
         *CLIENT_CANARIES,
+        *LINK_CANARIES,
     )
 }
 

@@ -43,5 +43,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "stream-not-forgotten": (23, 50),
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
+    "settled-overtakes": (6, 50),
+    "address-of-the-last": (8, 50),
+    "empty-and-there": (39, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -133,8 +133,11 @@ class SimBed:
         self.clients.append(connection)
         return connection
 
-    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        self.strangers.add(client)
+    async def dial(
+        self, node: str, client: str, protocol: Callable[[], asyncio.Protocol], *, honest: bool = False
+    ) -> asyncio.Transport:
+        if not honest:
+            self.strangers.add(client)
         transport, _ = await self.loop.create_connection(protocol, f"{client}.{node}", 5672)
         assert isinstance(transport, asyncio.Transport)
         return transport

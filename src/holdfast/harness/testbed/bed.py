@@ -167,7 +167,9 @@ class TestBed:
             wait=False,
         )
 
-    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+    async def dial(
+        self, node: str, client: str, protocol: Callable[[], asyncio.Protocol], *, honest: bool = False
+    ) -> asyncio.Transport:
         host, _, port = self.real_nodes[node].address.rpartition(":")
         transport, _ = await asyncio.get_running_loop().create_connection(protocol, host, int(port))
         return transport

@@ -9,14 +9,17 @@ from dataclasses import fields
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
+from holdfast.harness.workloads.addressed import Addressed
 from holdfast.harness.workloads.browse import Browse
 from holdfast.harness.workloads.common import Workload, attached, full_address, marked
 from holdfast.harness.workloads.consume import Consume
 from holdfast.harness.workloads.durable import Copy
+from holdfast.harness.workloads.dynamic import Dynamic
 from holdfast.harness.workloads.expiring import Expiring
 from holdfast.harness.workloads.in_memory import InMemory
 from holdfast.harness.workloads.manage import Manage
 from holdfast.harness.workloads.misuse import Hostile
+from holdfast.harness.workloads.presettled import Presettled
 from holdfast.harness.workloads.publish import ProducerLog, Publish
 from holdfast.harness.workloads.reconnecting import ReconnectingProducer
 from holdfast.harness.workloads.relay import Relay
@@ -41,6 +44,9 @@ KINDS: Final[dict[str, type[Any]]] = {
         Manage,
         Skip,
         InMemory,
+        Presettled,
+        Addressed,
+        Dynamic,
         Hostile,
     )
 }
@@ -65,13 +71,16 @@ def make_workload(told: dict[str, Any], where: str) -> Workload:
 
 __all__ = [
     "KINDS",
+    "Addressed",
     "Browse",
     "Consume",
     "Copy",
+    "Dynamic",
     "Expiring",
     "Hostile",
     "InMemory",
     "Manage",
+    "Presettled",
     "ProducerLog",
     "Publish",
     "ReconnectingProducer",
