@@ -18,9 +18,9 @@ def _settled_before_stored(original: Function) -> Function:
     """What came over two links in one turn is answered as its commit begins."""
 
     def _begin_commit(self: Any) -> Any:
-        turn = self.turn
+        turn = self.turns.gathered
         result = original(self)
-        if self.in_flight is turn and len(turn.arrivals) > 2:
+        if self.turns.in_flight is turn and len(turn.arrivals) > 2:
             for link in [link for link in turn.arrivals if isinstance(link, CustodyReceiver)]:
                 link.stored(turn.arrivals.pop(link))
         return result
@@ -32,9 +32,9 @@ def _shown_before_stored(original: Function) -> Function:
     """A large batch is offered to consumers as its commit begins."""
 
     def _begin_commit(self: Any) -> Any:
-        turn = self.turn
+        turn = self.turns.gathered
         result = original(self)
-        if self.in_flight is turn and len(turn.batch.appends) > MANY:
+        if self.turns.in_flight is turn and len(turn.batch.appends) > MANY:
             for queue, sequence in turn.visible:
                 queue.show_up_to(sequence)
         return result
