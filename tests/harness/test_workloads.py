@@ -9,7 +9,7 @@ from holdfast.errors import ConfigError
 from holdfast.harness.history import History, Violation, make_key
 from holdfast.harness.workloads import KINDS, ProducerLog, full_address, make_workload
 
-NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub"}
+NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"]}
 
 
 def needed(kind: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_a_key_that_is_none_is_told(kind: str) -> None:
 def test_what_is_missing_is_told() -> None:
     with pytest.raises(ConfigError, match=r"^workload 2: .*'address'"):
         make_workload({"kind": "publish", "node": "hub"}, "workload 2")
-    with pytest.raises(ConfigError, match=r"^workload 2: kind: found None, accepted is one of browse, consume, "):
+    with pytest.raises(ConfigError, match=r"^workload 2: kind: found None, accepted is one of addressed, browse, "):
         make_workload({}, "workload 2")
 
 
