@@ -46,7 +46,7 @@ def _empty_and_there(original: Function) -> Function:
     def retire_all(self: Any, sequences: Any, size: int) -> None:
         original(self, sequences, size)
         if len(sequences) > 1:
-            self.temporaries.due.pop(self, None)
+            self.dynamic_nodes.due.pop(self, None)
 
     return retire_all
 
