@@ -81,6 +81,8 @@ class Ran:
 
     outcomes: dict[str, set[str]] = field(default_factory=dict)
     skips: list[tuple[str, str]] = field(default_factory=list)
+    modules_skipped: set[str] = field(default_factory=set)
+    """Modules of which no test was collected, by `tests/FILE.py`."""
 
     @classmethod
     def of(cls, reports: Iterable[Path]) -> "Ran":
@@ -97,13 +99,22 @@ class Ran:
         test = f"{place.replace('.', '/')}.py::{name.partition('[')[0]}"
         skipped = case.find("skipped")
         if skipped is not None:
-            self.skips.append((f"{place}::{name}", skipped.get("message", "")))
+            # Of a module that skips as it is collected the message says no more than that.
+            reason = skipped.get("message", "") if place else skipped.text or ""
+            self.skips.append((f"{place}::{name}", reason))
             outcome = "skipped"
+            if not place:
+                self.modules_skipped.add(f"{name.replace('.', '/')}.py")
+                return
         elif case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
         else:
             outcome = "passed"
         self.outcomes.setdefault(test, set()).add(outcome)
+
+    def of_test(self, test: str) -> set[str]:
+        """Its outcomes; those of a module that was skipped whole were."""
+        return {"skipped"} if test.partition("::")[0] in self.modules_skipped else self.outcomes.get(test, set())
 
 
 def unexpected_skips(ran: Ran) -> list[str]:
@@ -137,7 +148,7 @@ def promises(guarantees: str, ran: Ran) -> Promises:
         if not row.startswith("|") or not tests:
             continue
         count += 1
-        found = {test: _worst(ran.outcomes.get(test, set())) for test in tests}
+        found = {test: _worst(ran.of_test(test)) for test in tests}
         held += set(found.values()) == {"passed"}
         promise = row.split("|")[1].strip()
         for test, outcome in found.items():

@@ -259,3 +259,16 @@ def test_a_window_that_is_held_takes_so_many_frames_and_no_more(window: int) -> 
         assert bool(of(SessionEnded, events)) == (window < 12)
         found.append((one_by_one(events), b"".join(side.take_output(NOW)), state_of(side, links)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+@pytest.mark.parametrize("count", range(1, 9))
+def test_the_window_is_opened_behind_the_same_frame_whether_or_not_it_came_in_a_run(count: int, frames: int) -> None:
+    """Half of a window of six is used up in the middle of what lies there."""
+    found = []
+    stream = transfers(1_000, count) if frames == 1 else cut(1_000, count, named=False)
+    for in_runs in (False, True):
+        side, links = two_links(in_runs, incoming_window=6)
+        events = hear(side, stream, NOW)
+        found.append((one_by_one(events), b"".join(side.take_output(NOW)), state_of(side, links)))
+    assert found[0] == found[1]

@@ -151,3 +151,17 @@ def test_each_message_of_a_link_without_an_address_is_asked_about(hub: Node, ask
     asked.refused.clear()
     assert not isinstance(send("work"), Rejected)
     assert hub.bodies("work") == ["1"] * 3 and not link.detached
+
+
+def test_who_is_refused_takes_nothing_from_an_older_link_of_that_name(hub: Node, asked: Asked) -> None:
+    """The link that it would have taken the place of goes on, and what is kept of it stays."""
+    asked.refused = {"secret"}
+    older, newer = hub.rig.client(hub), hub.rig.client(hub)
+    kept = older.receiver("work", name="mine", source={"timeout": 600})
+    hub.rig.settle()
+    resume = hub.core.resume
+    before = len(resume.outgoing)
+    refused = newer.receiver("secret", name="mine")
+    hub.rig.settle()
+    assert refused.error is not None and kept.attached and not kept.detached
+    assert before == len(resume.outgoing) == 1

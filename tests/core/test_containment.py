@@ -140,6 +140,12 @@ def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: st
     check(stage, [first, *sorted(Random(day).sample(more, min(3, len(more))))])
 
 
+def test_calls_of_all_the_nodes_own_packages_are_counted() -> None:
+    """What is not counted is never failed, and no other test here would tell."""
+    called = {site[2].co_filename for site in failing.measure("rejected").sites}
+    assert [name for name in failing.PACKAGES if not any(f"/{name.replace('.', '/')}" in path for path in called)] == []
+
+
 CLAIM = "from here on nothing is called that could fail"
 
 

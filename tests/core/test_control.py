@@ -185,3 +185,21 @@ def test_a_neighbour_whose_custody_link_takes_no_tombstone_has_no_session(monkey
     monkeypatch.undo()
     rig.run(10)
     assert hub.bodies("work") == ["1"]
+
+
+@pytest.mark.parametrize("address", [[1], {"a": 1}, 5])
+def test_a_neighbours_attach_to_what_is_no_address_is_refused_and_ends_nothing(address: Any) -> None:
+    """An address is any value on the wire, one without a hash too."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(3)
+    assert jfk.core is not None and hub.core is not None
+    neighbour = jfk.core.neighbours["hub"]
+    peer = neighbour.peer
+    assert peer is not None
+    link = peer.amqp.sessions[0].attach_sender("second", Source(address="a"), Target(address=address))
+    peer.touch()
+    jfk.due = True
+    rig.run(1)
+    assert str(link.error.condition) == "amqp:not-implemented"
+    assert hub.core.containment.peers_ended == 0 and neighbour.flaps == 0

@@ -1,16 +1,20 @@
 """Nodes whose own functions raise now and then lose, double and reorder nothing (docs/adr/0019-containment.md)."""
 
+import ast
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.harness.drawn import plan_of
 from holdfast.harness.faults import Fault, Faults
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.sim.defects import PLACES
+from holdfast.harness.sim.defects import _SHARED, PLACES
 from holdfast.harness.sim.run import execute
 from holdfast.harness.topology import Link, Topology
 from holdfast.harness.workloads import Consume, Publish
@@ -28,6 +32,22 @@ def drawn(count: int) -> list[int]:
             found.append(seed)
         seed += 1
     return found
+
+
+def functions(tree: ast.AST, within: str = "") -> Iterator[str]:
+    """Qualified names of a module's functions and methods."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield within + node.name
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{within}{node.name}.")
+
+
+def test_every_place_is_there() -> None:
+    """A function that was renamed would have no defect planted, or one where none may be."""
+    modules = Path(holdfast.__file__).parent.rglob("*.py")
+    known = {name for path in modules for name in functions(ast.parse(path.read_text(encoding="utf-8")))}
+    assert not {*PLACES, *_SHARED} - known
 
 
 def test_networks_with_defects_lose_nothing() -> None:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 from mutation.operators import mutants_of  # noqa: E402, found by the line above
+from mutation.places import PACKAGES, SOURCES  # noqa: E402
 from mutation.planted import Copy  # noqa: E402
 from mutation.probes import MODULE, plant, with_probes  # noqa: E402
 
@@ -81,7 +82,7 @@ def test_a_mistake_changes_its_place_alone() -> None:
 def test_all_of_the_sources_can_be_planted_into() -> None:
     """A sample of each module: what is planted is a module still."""
     random = Random(1)
-    for path in sorted((ROOT / "src" / "holdfast" / "core").glob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in (SOURCES / package).rglob("*.py")):
         text = path.read_text()
         found = mutants_of(str(path.relative_to(ROOT)), text)
         for mutant in random.sample(found, min(len(found), 10)):

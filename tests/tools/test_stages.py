@@ -193,3 +193,15 @@ def test_campaigns_that_hold_promises_are_there() -> None:
         path, _, name = test.partition("::")
         assert f"`{test}`" in text and f"`make {target}`" in text and f"\n{target}: setup\n" in makefile
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_a_module_that_skips_whole_says_why_and_its_promises_are_skipped(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(
+        '<testsuites><testsuite><testcase classname="" name="tests.room.test_c"><skipped message="collection skipped">'
+        "('test_c.py', 9, \"Skipped: could not import 'pyspark'\")</skipped></testcase></testsuite></testsuites>"
+    )
+    ran = verdicts.Ran.of([report])
+    assert "could not import 'pyspark'" in ran.skips[0][1]
+    found = verdicts.promises("| one | | `tests/room/test_c.py::test_three` |", ran)
+    assert (found.skipped, found.not_run) == (["tests/room/test_c.py::test_three (one)"], [])

@@ -120,7 +120,8 @@ def take(
     unpack, head_bytes = template.unpack, template.head_bytes
     prefix, tag_code, tail = template.prefix, template.tag_code, template.tail
     owners = session.unsettled_in
-    left = min(session.window_in, link.allowance, session.unsettled_max - len(owners))
+    frames_max = session.frames_at_once
+    left = min(frames_max, link.allowance, session.unsettled_max - len(owners))
     payloads: list[bytes] = []
     append = payloads.append
     first = expected = -1
@@ -141,7 +142,7 @@ def take(
         if cut is None:
             append(buf[at + head_bytes : end])
         else:
-            end = cut.take(at, end, session.window_in - len(payloads) - frames)
+            end = cut.take(at, end, frames_max - len(payloads) - frames)
             if not end:
                 break
             append(b"".join(cut.parts))
@@ -191,7 +192,7 @@ class _Cut:
     def take(self, at: int, end: int, frames_max: int) -> int:
         """The delivery whose first frame lies from `at` to `end`; returns where its last ends, 0 where it is not taken.
 
-        `frames_max`: of the session's window.
+        `frames_max`: before the session's window is opened anew, or shut.
         """
         buf, view, template, size = self.buf, self._view, self._template, self._size
         parts = self.parts = [view[at + template.head_bytes : end]]

@@ -160,8 +160,13 @@ class SessionEndpoint(Session):
             self._open_window()
         on_transfer(link, parsed, buf, end, events)
 
+    @property
+    def frames_at_once(self) -> int:
+        """Transfer frames after which the window is opened anew, or shut where it is held."""
+        return self.window_in if self._held else self.window_in - self._window_low
+
     def took(self, count: int) -> None:
-        """That many transfer frames came, within the window."""
+        """That many transfer frames came, at most `frames_at_once`."""
         self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL  # type: ignore[operator]  # set by the begin
         self.window_in -= count
         if self.window_in <= self._window_low and not self._held:

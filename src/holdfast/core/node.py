@@ -18,6 +18,7 @@ from holdfast.engine import events
 from holdfast.errors import BrokenInvariant
 from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
 from holdfast.peering.clocks import calendar_ms
+from holdfast.peering.sessions import Neighbour
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Tables
@@ -198,7 +199,7 @@ class NodeCore(Parts):
                     self._tick_one(peer)
                 except Exception as error:
                     self.containment.failed(error, peer)
-        parts = iter([*self.due_times.take_due(now), *(part for _, part in self.timed)])
+        parts = iter([*self._due_sessions(now), *(part for _, part in self.timed)])
         part: object = self.deadlines
         before = self.turns.gathered.extent()
         for _ in range(ATTEMPTS_MAX):
@@ -216,6 +217,13 @@ class NodeCore(Parts):
             return self.deadlines.take_due(now)
         except Exception as error:
             self.containment.part_failed(self.deadlines, error, changed=False)
+            return []
+
+    def _due_sessions(self, now: float) -> list[Neighbour]:
+        try:
+            return self.due_times.take_due(now)
+        except Exception as error:
+            self.containment.part_failed(self.due_times, error, changed=False)
             return []
 
     def _tick_one(self, peer: Peer) -> None:

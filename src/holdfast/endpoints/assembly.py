@@ -96,5 +96,7 @@ class Endpoints:
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers)
         consuming = ConsumerAttach(config.name, catalog, self.resolver, self.resume, subscriptions, consumers, readers)
-        self.attaches = AttachTable(clock, memory, catalog, users, authoriser, reattached=self.resume.reattached)
+        self.attaches = AttachTable(
+            clock, memory, catalog, users, authoriser, ask=self.resolver.ask, reattached=self.resume.reattached
+        )
         self.attaches.serve_others(receive=producing.receive, send=consuming.send)

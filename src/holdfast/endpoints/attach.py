@@ -49,14 +49,17 @@ class AttachTable:
         users: Users,
         authoriser: Authoriser,
         *,
+        ask: Callable[[Peer, str, Source | Target, Any], None],
         reattached: Callable[[Peer, Receiver | Sender], None],
     ) -> None:
-        """`reattached` is told of each attach that takes the place of an older link of its name, if there is one."""
+        """`ask` raises Refusal where the peer may not do that at the terminus of an attach that no registered address
+        serves. `reattached` is told of each attach that takes the place of an older link of its name, if there is one."""
         self._clock = clock
         self._memory = memory
         self._catalog = catalog
         self._users = users
         self._authoriser = authoriser
+        self._ask = ask
         self._reattached = reattached
         self._receives: dict[str, Receive] = {}
         self._sends: dict[str, Send] = {}
@@ -92,6 +95,7 @@ class AttachTable:
         try:
             if link.remote_attach is not None:
                 _check_terms(link.remote_attach)
+            self._permit(peer, link)  # before anything is taken from an older link of its name
             if link.role or link.remote_attach is None or link.remote_attach.source is not None:
                 self._reattached(peer, link)  # an attach without a source asks, and takes nobody's place
             self._check_room(peer, link)
@@ -113,7 +117,6 @@ class AttachTable:
         target = None if link.remote_attach is None else link.remote_attach.target
         address = plain_address(target.address) if isinstance(target, Target) else None
         if isinstance(address, str) and address in self._receives:
-            self._permit(peer, SEND, address)
             self._receives[address](peer, link, address)
         else:
             self._receive_all(peer, link, address)
@@ -122,20 +125,32 @@ class AttachTable:
         source = None if link.remote_attach is None else link.remote_attach.source
         address = plain_address(source.address) if isinstance(source, Source) else None
         if isinstance(address, str) and address in self._sends:
-            self._permit(peer, RECEIVE, address)
             self._sends[address](peer, link, address)
         else:
             self._send_all(peer, link, address)
 
-    def _permit(self, peer: Peer, action: str, address: str) -> None:
-        """As `permit`; what neighbours may have is decided by who serves it."""
-        if peer.neighbour is None:
+    def _permit(self, peer: Peer, link: Receiver | Sender) -> None:
+        """Refusal where the peer may not have the link. Of an address that is registered, what neighbours may have is
+        decided by who serves it."""
+        attach = link.remote_attach
+        sends = isinstance(link, Receiver)
+        terminus = None if attach is None else attach.target if sends else attach.source
+        if not isinstance(terminus, (Source, Target)):
+            return
+        action, served = (SEND, self._receives) if sends else (RECEIVE, self._sends)
+        address = plain_address(terminus.address)
+        if not (isinstance(address, str) and address in served):
+            self._ask(peer, action, terminus, address)
+        elif peer.neighbour is None:
             permit(self._authoriser, peer, action, address)
+
+    def _is_vital(self, address: object) -> bool:
+        return isinstance(address, str) and address in self._vital  # a peer may send a list, which has no hash
 
     def _check_room(self, peer: Peer, link: Receiver | Sender) -> None:
         """Refusal where the peer's user has too many links, or the node no memory."""
         target = link.remote_attach.target if link.remote_attach is not None else None
-        if peer.neighbour is not None and isinstance(target, Target) and target.address in self._vital:
+        if peer.neighbour is not None and isinstance(target, Target) and self._is_vital(target.address):
             return
         text = self._users.too_many_links(peer)
         if text is None and not self._memory.admits(peer, LINK_BYTES):

@@ -21,7 +21,6 @@ from holdfast.endpoints.resolver import Resolver
 from holdfast.endpoints.resume import Resumption
 from holdfast.endpoints.subscriptions import LinkSubscriptions
 from holdfast.names import check_name
-from holdfast.peers.authorise import RECEIVE
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
 
@@ -75,7 +74,7 @@ class ConsumerAttach:
         copies = source.distribution_mode == COPY or start is not None
         if not copies:
             _check_taking(source)
-        source, (queue, *_) = self._resolver.terminus(peer, RECEIVE, source, address)
+        source, (queue, *_) = self._resolver.terminus(peer, source, address)
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=_applied(source))
         if copies:

@@ -20,7 +20,6 @@ from holdfast.endpoints.relay import RelayLink, RelayParts
 from holdfast.endpoints.resolver import Place, Resolver
 from holdfast.endpoints.resume import Resumption
 from holdfast.endpoints.unroutable import UnroutableLink
-from holdfast.peers.authorise import SEND
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
@@ -62,7 +61,7 @@ class ProducerAttach:
             link.accept(target=target)
             relay.refill()
             return
-        told, found = self._resolver.terminus(peer, SEND, target, address)
+        told, found = self._resolver.terminus(peer, target, address)
         self._produce(peer, link, told, found, properties)
 
     def _produce(self, peer: Peer, link: Receiver, target: Target, found: Place, properties: dict[Any, Any]) -> None:

@@ -109,6 +109,8 @@ class RelayLink(Intake):
             if address == MANAGEMENT:
                 text = f"{MANAGEMENT}: accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+            resolver = self.parts.resolver
+            permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address)))
             stream.address = address
         except Refusal as error:
             stream.fail(error.condition, error.description)
@@ -168,7 +170,8 @@ class RelayLink(Intake):
         amqp.took(LOOKED_UP)
         queues = self.parts.catalog.next_queue_id
         meant = resolver.target_of(address)
-        route = Route(self, resolver.resolve(self.peer, SEND, meant), str(meant))
+        permit(resolver.authoriser, self.peer, SEND, str(meant))
+        route = Route(self, resolver.resolve(meant), str(meant))
         if self.parts.catalog.next_queue_id != queues:
             amqp.took(MADE)
             amqp.burden(QUEUE_EFFORT, self.parts.clock.now)

@@ -72,24 +72,34 @@ class Resolver:
             raise Refusal(conditions.NOT_ALLOWED, f"{DEAD_LETTERS}: {words}")
         return self.address_of(text)
 
-    def resolve(self, peer: Peer, action: str, address: Address) -> Place:
-        """Where messages for that address are, or are put; Refusal where the peer may not do that there."""
-        permit(self.authoriser, peer, action, str(address))
+    def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
+        """Refusal where the peer may not do that at the address of an attach; a dynamic one is asked about as "". One
+        that cannot be is refused later, with what is wrong about it."""
+        if terminus.dynamic:
+            permit(self.authoriser, peer, action, "")
+        elif isinstance(address, str):
+            try:
+                meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
+            except Refusal:
+                return
+            permit(self.authoriser, peer, action, str(meant))
+
+    def resolve(self, address: Address) -> Place:
+        """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
         if address.node is None:
             return Place(self._local(address.queue), None, "")
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
             return Place(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
         return Place(self.transmission(address.node), address.node, address.queue)
 
-    def terminus(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> tuple[Any, Place]:
+    def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, Place]:
         """The terminus as the answer to an attach tells it, and where it lies; a dynamic one is made here (§3.5.3,
         §3.5.4). `address` as `plain_address` has it."""
         if not terminus.dynamic:
             if not isinstance(address, str):
                 raise Refusal(conditions.NOT_IMPLEMENTED, "a terminus without an address: accepted is an address")
             meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
-            return terminus, self.resolve(peer, action, meant)
-        permit(self.authoriser, peer, action, "")
+            return terminus, self.resolve(meant)
         queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
         if queue is None:
             text = f"accepted are {self._config.limits.dynamic_nodes_max} dynamic nodes of a connection"

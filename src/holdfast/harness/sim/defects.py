@@ -21,18 +21,18 @@ CALLS_MAX: Final = 3
 """It is the first call within the event, or one of the next."""
 
 PLACES: Final = (
-    "ProducerLink.delivered", "ProducerLink.delivered_all", "ProducerLink.take", "ProducerLink.refill",
-    "ProducerLink.gone", "Intake.take_parked", "Ingress.settle", "Ingress.stored", "ConsumerLink.take",
-    "ConsumerLink.take_all", "ConsumerLink.wants", "ConsumerLink.outcomes", "ConsumerLink.gone", "ReaderLink.pump",
-    "CustodyReceiver.take", "CustodyReceiver.refill", "CustodyReceiver.answer", "CustodyReceiver.gone",
-    "CustodySender.take", "CustodySender.take_all", "CustodySender._send", "CustodySender.outcomes",
-    "CustodySender.attached", "CustodySender.lost", "CustodySender.tick", "Destination.take", "Destination._deliver",
-    "Destination.release", "Destination.tick", "Forwarding.take", "Forwarding.note", "Forwarding.tick",
-    "Origin.decide", "Origin.finish", "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits",
-    "Queue.fits_all", "EntryLog.value", "Cursor.pump", "Cursor._run", "Cursor._next", "Cursor.finish",
-    "Cursor.give_back", "Cursor.detach", "Catalog.put_counters", "Catalog.put_hop", "BackgroundJobs.step",
-    "Turn.arrived", "Turn.keep_origin", "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened",
-    "Neighbour.tick", "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "answer",
+    "Intake.delivered", "ProducerLink.delivered_all", "ProducerLink.take", "ProducerLink.refill", "ProducerLink.gone",
+    "Intake.take_parked", "Ingress.settle", "Ingress.stored", "ConsumerLink.take", "ConsumerLink.take_all",
+    "ConsumerLink.wants", "ConsumerLink.outcomes", "ConsumerLink.gone", "ReaderLink.pump", "CustodyReceiver.take",
+    "CustodyReceiver.refill", "CustodyReceiver.answer", "CustodyReceiver.gone", "CustodySender.take",
+    "CustodySender.take_all", "CustodySender._send", "CustodySender.outcomes", "CustodySender.attached",
+    "CustodySender.lost", "CustodySender.tick", "Destination.take", "Destination._deliver", "Destination.release",
+    "Destination.tick", "Forwarding.take", "Forwarding.note", "Forwarding.tick", "Origin.decide", "Origin.finish",
+    "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits", "Queue.fits_all", "EntryLog.value",
+    "Cursor.pump", "Cursor._run", "Cursor._next", "Cursor.finish", "Cursor.give_back", "Cursor.detach",
+    "Catalog.put_counters", "Catalog.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
+    "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick",
+    "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "AttachTable.open",
     "Doors.welcome", "Doors.open", "RequestLink.serve_one", "ReplyLink.credited", "LargeSend.step", "Stream.add",
     "SessionEndpoint.on_flow", "SessionEndpoint.on_disposition", "SessionEndpoint.on_attach", "Sender.send",
     "Sender.send_run", "Receiver.settle", "Receiver.grant", "Connection.receive", "Connection.take_output",
@@ -82,4 +82,4 @@ class Defects:
         return caller is not None
 
 
-_SHARED: Final = frozenset({"refuse", "take_back_gathered", "stop"})
+_SHARED: Final = frozenset({"refuse", "take_back_gathered", "Shutdown.begin"})
