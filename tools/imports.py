@@ -2,8 +2,7 @@
 
     .venv/bin/python tools/imports.py [--write]
 
-Prints a line for each package, each below those that it is imported by: how many modules it has, and what it imports.
-What comes through a package that is listed is left out. An import counts wherever it stands, for types alone too.
+Prints a line for each package, each below those that it is imported by, with what it imports. What comes through a package that is listed is left out. An import counts wherever it stands, for types alone too.
 `--write` puts the lines into the document; a test compares them.
 """
 
@@ -11,7 +10,6 @@ import argparse
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -73,9 +71,6 @@ def packages_of(modules: networkx.DiGraph, package: Path) -> networkx.DiGraph:
         one, other = name_of(importer), name_of(imported)
         if one is not None and other is not None and one != other:
             graph.add_edge(one, other)
-    for name, count in Counter(name_of(module) for module in modules).items():
-        if name is not None:
-            graph.nodes[name]["modules"] = count
     return graph
 
 
@@ -85,7 +80,7 @@ def lines_of(package: Path) -> list[str]:
     direct = networkx.transitive_reduction(graph)
     width = max(map(len, graph))
     return [
-        f"{name:{width}} {graph.nodes[name]['modules']:3}  {' '.join(sorted(direct.successors(name)))}".rstrip()
+        f"{name:{width}}  {' '.join(sorted(direct.successors(name)))}".rstrip()
         for name in networkx.lexicographical_topological_sort(graph)
     ]
 

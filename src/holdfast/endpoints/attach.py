@@ -53,7 +53,8 @@ class AttachTable:
         reattached: Callable[[Peer, Receiver | Sender], None],
     ) -> None:
         """`ask` raises Refusal where the peer may not do that at the terminus of an attach that no registered address
-        serves. `reattached` is told of each attach that takes the place of an older link of its name, if there is one."""
+        serves. `reattached` is told of each attach that takes the place of an older link of its name, if there is
+        one."""
         self._clock = clock
         self._memory = memory
         self._catalog = catalog
