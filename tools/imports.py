@@ -2,8 +2,9 @@
 
     .venv/bin/python tools/imports.py [--write]
 
-Prints a line for each package, each below those that it is imported by, with what it imports. What comes through a package that is listed is left out. An import counts wherever it stands, for types alone too.
-`--write` puts the lines into the document; a test compares them.
+Prints a line for each package, each below those that it is imported by, with what it imports. What comes through a
+package that is listed is left out. An import counts wherever it stands, for types alone too. `--write` puts the lines
+into the document; a test compares them.
 """
 
 import argparse
