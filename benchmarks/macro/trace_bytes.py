@@ -89,7 +89,7 @@ def run(passed: int, messages: int, size: int) -> int:
         NodeConfig(name="there", neighbours=(NeighbourConfig(name="here"),), queues=(QueueConfig(name="work"),)), 2
     )
     stores = [UUID(int=number << 64 | number).bytes for number in range(1, passed)]
-    origin = UUID(bytes=stores[0]) if stores else here.core.store_uuid
+    origin = UUID(bytes=stores[0]) if stores else here.core.identities.store_uuid
     bare = Message(data=[bytes(size)]).encode()
     here.handle(events.TimerFired())
     assert here.dials

@@ -147,7 +147,7 @@ def test_large_messages_of_a_run_have_pieces_of_its_size() -> None:
     """The ledger knows them by the end of their last piece, also where that is shorter than a key."""
     limits = Limits(stream_bytes=1_000, frame_bytes_max=512)
     for size in (2_005, 2_400):
-        plan = plan_of(size=size, limits=limits, core_of_streams__PIECE_BYTES=200)
+        plan = plan_of(size=size, limits=limits, links_of_large_receives__PIECE_BYTES=200)
         assert plan.knobs == {"links.large_receives:PIECE_BYTES": 200}
         result = run(plan)
         assert result.hops == 60
