@@ -65,9 +65,11 @@ def dynamic(random: Random, node: str, plan: Plan) -> Scene:
         return Scene()
     told = {"rounds": random.choice((20, 40)), "size": random.choice((12, 200, 3_000)), "name": "dynamic"}
     told |= {"messages": random.choice((5, 30)), "credit": random.choice((10, 30))}
+    # Who went back to an older store does not die before it is told.
+    lives_on = any(fault.kind == "restore-backup" and fault.node == node for fault in plan.faults)
     faults = []
     for _ in range(random.choice((0, 3, 6))):
-        kind = random.choice(("cut-clients", "cut-clients", "crash"))
+        kind = random.choice(("cut-clients", "cut-clients", "cut-clients" if lives_on else "crash"))
         seconds = 0.1 if kind == "crash" else 0.0
         at = round(random.uniform(0.2, plan.safety_s), 6)
         faults.append(Fault(kind=kind, at=at, node=node, seconds=seconds))
