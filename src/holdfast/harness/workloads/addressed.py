@@ -108,12 +108,14 @@ class Addressed:
         self.open.discard(number)
         told = str(outcome.error.condition) if isinstance(outcome, Rejected) and outcome.error is not None else ""
         self.outcomes[told or type(outcome).__name__.lower()] += 1
-        if condition and told not in (condition, conditions.RESOURCE_LIMIT_EXCEEDED):  # of large messages under way
+        # Nobody has looked where it goes while too many large messages are under way, or there is no place to wait.
+        unseen = told == conditions.RESOURCE_LIMIT_EXCEEDED or isinstance(outcome, Released)
+        if condition and told != condition and not unseen:
             raise Violation(f"{key.decode()} goes nowhere: found {outcome}, accepted is a rejection with {condition}")
         if isinstance(outcome, Accepted):
             bed.history.accept(key)
             return
-        if not condition and told != conditions.RESOURCE_LIMIT_EXCEEDED and not isinstance(outcome, Released):
+        if not condition and not unseen:
             raise Violation(f"{key.decode()} goes to {bed.history.offered[key]}, and is answered {outcome}")
         bed.history.refuse(key, repr(outcome))
 
