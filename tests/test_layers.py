@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from support.packages import NODE
 
 PACKAGE = Path(holdfast.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = Path(__file__).parent
 TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
-CORES = (
-    "amqp", "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers", "routing",
-    "state", "telemetry",
-)  # fmt: skip
+CORES = (*NODE, "routing", "telemetry")
 COMMAND_LINE = ("command.py", "commands.py")
 LINES_MAX = 600
 

@@ -30,14 +30,10 @@ from holdfast.links.containment import Containment
 from holdfast.units import KIB
 from support.actors import Lost, World, in_order, names
 from support.hops import reroute
+from support.packages import NODE
 from support.rig import Node
 
-PACKAGES = tuple(
-    f"holdfast.{name}."
-    for name in (
-        "amqp", "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers", "state",
-    )
-)  # fmt: skip
+PACKAGES = tuple(f"holdfast.{name}." for name in NODE)
 """The node's own code: what a peer's event may run through (pyproject.toml, "imports go down only")."""
 LARGE = 300 * KIB
 

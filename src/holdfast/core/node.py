@@ -5,8 +5,9 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
+from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.core import invariants, turn_end
 from holdfast.core.offering import offer
@@ -18,7 +19,6 @@ from holdfast.engine import events
 from holdfast.errors import BrokenInvariant
 from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
 from holdfast.peering.clocks import calendar_ms
-from holdfast.peering.sessions import Neighbour
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Tables
@@ -26,6 +26,9 @@ from holdfast.state.turns import Extent
 
 COMMITS_FAILED_MAX: Final = 3
 """So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
+
+
+DueT = TypeVar("DueT")
 
 
 class NodeCore(Parts):
@@ -193,13 +196,13 @@ class NodeCore(Parts):
 
     def _tick(self) -> None:
         now = self.clock.now
-        for peer in self._due(now):
+        for peer in self._due(self.deadlines, self.deadlines.take_due):
             if peer.number in self.connections:  # what another one's end brought may have ended this one
                 try:
                     self._tick_one(peer)
                 except Exception as error:
                     self.containment.failed(error, peer)
-        parts = iter([*self._due_sessions(now), *(part for _, part in self.timed)])
+        parts = iter([*self._due(self.due_times, self.due_times.take_due), *(part for _, part in self.timed)])
         part: object = self.deadlines
         before = self.turns.gathered.extent()
         for _ in range(ATTEMPTS_MAX):
@@ -212,18 +215,11 @@ class NodeCore(Parts):
                 self.containment.part_failed(part, error, changed=self.turns.gathered.extent() != before)
         self.containment.run(self.meter, self._tick_meter)
 
-    def _due(self, now: float) -> list[Peer]:
+    def _due(self, part: object, take_due: Callable[[float], list[DueT]]) -> list[DueT]:
         try:
-            return self.deadlines.take_due(now)
+            return take_due(self.clock.now)
         except Exception as error:
-            self.containment.part_failed(self.deadlines, error, changed=False)
-            return []
-
-    def _due_sessions(self, now: float) -> list[Neighbour]:
-        try:
-            return self.due_times.take_due(now)
-        except Exception as error:
-            self.containment.part_failed(self.due_times, error, changed=False)
+            self.containment.part_failed(part, error, changed=False)
             return []
 
     def _tick_one(self, peer: Peer) -> None:

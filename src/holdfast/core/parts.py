@@ -42,7 +42,6 @@ from holdfast.links.disk import Disk
 from holdfast.links.dispatch import Dispatch
 from holdfast.links.large_receives import LargeReceives, Stream
 from holdfast.links.large_sends import LargeSends
-from holdfast.links.outgoing import Egress
 from holdfast.links.pressure import Pressure
 from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
@@ -186,7 +185,7 @@ class Parts:
         )  # fmt: skip
         self.departures = Departures(
             config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
-            self.next_hops, offer_again=self._offer_again, delete=self.delete_queue,
+            self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.routing: Routes | None = None
@@ -330,12 +329,6 @@ class Parts:
 
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
-
-    # ------------------------------------------------------------------------------------------------ links
-
-    def touch_link(self, link: amqp.Sender) -> None:
-        if isinstance(link.context, Egress):
-            link.context.peer.touch()
 
 
 def _answered(link: amqp.Link) -> None:

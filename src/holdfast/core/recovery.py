@@ -45,8 +45,8 @@ class Recovery:
         core.connections.touched.pop(peer, None)
         core.pressure.paused.pop(peer, None)
         core.turns.gathered.heard_bytes -= core.turns.gathered.heard.pop(peer, 0)
-        for part in (core.guard, core.refusals, core.memory, core.users):
-            _surely(partial(part.left, peer))
+        for tell in core.connections.leaving:
+            _surely(partial(tell, peer))
         if peer.neighbour is not None:
             _surely(partial(peer.neighbour.lost, peer, "a failure of this node, see its log"))
 

@@ -13,6 +13,7 @@ from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
+from holdfast.links.outgoing import Egress
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import STEADY_KEY
 from holdfast.state.turns import Turn
@@ -145,7 +146,8 @@ def _complete(core: Parts, turn: Turn) -> None:
         try:
             if not sender.detached:
                 sender.settle(first, last, state)
-                core.touch_link(sender)
+                if isinstance(sender.context, Egress):
+                    sender.context.peer.touch()
         except Exception as error:
             failed(error, sender, changed=False)
     afterwards: list[Callable[[], None]] = [*turn.then, *(partial(decided, True) for decided in turn.decided)]

@@ -96,14 +96,16 @@ class AttachTable:
         try:
             if link.remote_attach is not None:
                 _check_terms(link.remote_attach)
-            self._permit(peer, link)  # before anything is taken from an older link of its name
+            terminus, address = _terminus(link)
+            self._permit(peer, link, terminus, address)  # before anything is taken from an older link of its name
             if link.role or link.remote_attach is None or link.remote_attach.source is not None:
                 self._reattached(peer, link)  # an attach without a source asks, and takes nobody's place
             self._check_room(peer, link)
+            named = address if isinstance(address, str) else ""  # no address is registered as that
             if isinstance(link, Receiver):
-                self._receive(peer, link)
+                self._receives.get(named, self._receive_all)(peer, link, address)
             else:
-                self._send(peer, link)
+                self._sends.get(named, self._send_all)(peer, link, address)
         except Refusal as refusal:
             link.refuse(refusal.condition, refusal.description)
         except TooManyQueues as error:
@@ -114,32 +116,12 @@ class AttachTable:
             peer.amqp.burden(QUEUE_EFFORT, self._clock.now)
         peer.touch()
 
-    def _receive(self, peer: Peer, link: Receiver) -> None:
-        target = None if link.remote_attach is None else link.remote_attach.target
-        address = plain_address(target.address) if isinstance(target, Target) else None
-        if isinstance(address, str) and address in self._receives:
-            self._receives[address](peer, link, address)
-        else:
-            self._receive_all(peer, link, address)
-
-    def _send(self, peer: Peer, link: Sender) -> None:
-        source = None if link.remote_attach is None else link.remote_attach.source
-        address = plain_address(source.address) if isinstance(source, Source) else None
-        if isinstance(address, str) and address in self._sends:
-            self._sends[address](peer, link, address)
-        else:
-            self._send_all(peer, link, address)
-
-    def _permit(self, peer: Peer, link: Receiver | Sender) -> None:
+    def _permit(self, peer: Peer, link: Receiver | Sender, terminus: Source | Target | None, address: Any) -> None:
         """Refusal where the peer may not have the link. Of an address that is registered, what neighbours may have is
         decided by who serves it."""
-        attach = link.remote_attach
-        sends = isinstance(link, Receiver)
-        terminus = None if attach is None else attach.target if sends else attach.source
-        if not isinstance(terminus, (Source, Target)):
+        if terminus is None:
             return
-        action, served = (SEND, self._receives) if sends else (RECEIVE, self._sends)
-        address = plain_address(terminus.address)
+        action, served = (SEND, self._receives) if isinstance(link, Receiver) else (RECEIVE, self._sends)
         if not (isinstance(address, str) and address in served):
             self._ask(peer, action, terminus, address)
         elif peer.neighbour is None:
@@ -158,6 +140,14 @@ class AttachTable:
             text = "the node's memory is used up; try again later"
         if text is not None:
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+
+
+def _terminus(link: Receiver | Sender) -> tuple[Source | Target | None, Any]:
+    """The terminus here that the attach asks for, and its address as `plain_address` has it."""
+    attach = link.remote_attach
+    terminus = None if attach is None else attach.target if isinstance(link, Receiver) else attach.source
+    kind = Target if isinstance(link, Receiver) else Source
+    return (terminus, plain_address(terminus.address)) if isinstance(terminus, kind) else (None, None)
 
 
 def _check_terms(attach: Attach) -> None:

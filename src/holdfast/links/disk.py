@@ -157,7 +157,7 @@ class Disk:
         if gone == self.gone:
             return
         before, self.gone = self.gone, gone
-        self._room.bytes = self._store.room_bytes()
+        self._room.measure()
         if gone is None:
             self._log.write("WARNING", "the store's file is back: messages are taken again")
         else:

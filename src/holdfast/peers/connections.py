@@ -22,7 +22,8 @@ class Connections(dict[int, Peer]):
         super().__init__()
         self._outbox = outbox
         self._deliver = deliver
-        self._leaving: list[Callable[[Peer], None]] = []
+        self.leaving: list[Callable[[Peer], None]] = []
+        """Who is told of each connection that ends, in the order of registration."""
         self.touched: dict[Peer, None] = {}
         """Those with something to write before the turn ends."""
         self.sending: dict[Peer, None] = {}
@@ -33,8 +34,8 @@ class Connections(dict[int, Peer]):
         return self.get(peer.number) is peer
 
     def each_leaves(self, tell: Callable[[Peer], None]) -> None:
-        """`tell` is called with each connection that ends, in the order of registration."""
-        self._leaving.append(tell)
+        """`tell` is called with each connection that ends."""
+        self.leaving.append(tell)
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
@@ -57,7 +58,7 @@ class Connections(dict[int, Peer]):
     def left(self, peer: Peer, reason: str) -> None:
         """It is no longer among the connections: nothing is kept for it any more."""
         peer.amqp.tell = None
-        for tell in self._leaving:
+        for tell in self.leaving:
             tell(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)

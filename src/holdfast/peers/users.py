@@ -153,5 +153,4 @@ class Users:
 
     def status(self) -> list[dict[str, Any]]:
         """As `status` tells it: of who is here, was refused something, or left consumers that are kept for it."""
-        everyone = [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
-        return [use.status() for use in everyone if use.is_known]
+        return [use.status() for use in self.all() if use.is_known]

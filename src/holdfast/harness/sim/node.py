@@ -160,7 +160,7 @@ class SimNode:
 
     def _take_commands(self) -> list[events.Command]:
         assert self.core is not None
-        commands, self.core.outbox.commands = self.core.outbox.commands, []
+        commands = self.core.outbox.take()
         return commands
 
     def crash(self, *, power: bool = False) -> Fate:

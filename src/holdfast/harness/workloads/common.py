@@ -5,7 +5,7 @@ failure: programs go on until they are done.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from holdfast.broker.address import parse
@@ -43,6 +43,13 @@ class Workload(Protocol):
     def start(self, bed: Bed) -> None: ...
     def check(self, bed: Bed) -> None: ...
     def metrics(self) -> dict[str, float]: ...
+
+
+def spawn_each(bed: Bed, count: int, name: str, run: Callable[[Bed, str], Coroutine[Any, Any, None]]) -> None:
+    """Runs `count` programs beside each other, each with a name of its own, by which chance is drawn."""
+    for number in range(count):
+        own = f"{name}-{number}"
+        bed.spawn(run(bed, own), own)
 
 
 def marked(delivery: Delivery) -> bool:

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from holdfast.harness.bed import Bed
 from holdfast.harness.hostile import ACTS, HostileClient, Places
-from holdfast.harness.workloads.common import RETRY_S
+from holdfast.harness.workloads.common import RETRY_S, spawn_each
 
 OWN_QUEUES: Final = 3
 LIVES_ACTS: Final = 40
@@ -65,9 +65,7 @@ class Hostile:
         return
 
     def start(self, bed: Bed) -> None:
-        for number in range(self.clients):
-            name = f"{self.name}-{self.node}-{number}"
-            bed.spawn(self._misuse(bed, name), name)
+        spawn_each(bed, self.clients, f"{self.name}-{self.node}", self._misuse)
 
     async def _misuse(self, bed: Bed, name: str) -> None:
         random = bed.stream(name)

@@ -16,7 +16,7 @@ from holdfast.harness.bare import SETTLED, Bare, Broken, Refused, connected
 from holdfast.harness.bed import Bed
 from holdfast.harness.contents import content_of, message_of
 from holdfast.harness.history import make_key
-from holdfast.harness.workloads.common import RETRY_S, full_address
+from holdfast.harness.workloads.common import RETRY_S, full_address, spawn_each
 
 SEEN_S: Final = 0.5
 """How often a producer that has sent everything looks whether its last message was shown."""
@@ -45,9 +45,7 @@ class Presettled:
         return
 
     def start(self, bed: Bed) -> None:
-        for number in range(self.producers):
-            name = f"{self.name}-{self.node}-{number}"
-            bed.spawn(self._produce(bed, name), name)
+        spawn_each(bed, self.producers, f"{self.name}-{self.node}", self._produce)
 
     async def _produce(self, bed: Bed, name: str) -> None:
         random = bed.stream(name)

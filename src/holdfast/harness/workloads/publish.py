@@ -16,7 +16,7 @@ from holdfast.client import Accepted, Header, Outcome, Rejected, Sender
 from holdfast.harness.bed import Bed
 from holdfast.harness.contents import content_of, message_of
 from holdfast.harness.history import History, make_key
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, spawn_each
 
 
 class ProducerLog:
@@ -128,9 +128,7 @@ class Publish:
         return
 
     def start(self, bed: Bed) -> None:
-        for number in range(self.producers):
-            name = f"{self.name}-{self.node}-{number}"
-            bed.spawn(self._produce(bed, name), name)
+        spawn_each(bed, self.producers, f"{self.name}-{self.node}", self._produce)
 
     async def _produce(self, bed: Bed, name: str) -> None:
         log = self.new_log(bed, name)

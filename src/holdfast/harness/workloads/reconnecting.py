@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from holdfast.client import Accepted, Connection, LinkStolen, Outcome, Sender
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import Violation
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, spawn_each
 from holdfast.harness.workloads.publish import ProducerLog
 
 FENCED_TRIES: Final = 3
@@ -55,9 +55,7 @@ class ReconnectingProducer:
         return
 
     def start(self, bed: Bed) -> None:
-        for number in range(self.producers):
-            name = f"{self.name}-{self.node}-{number}"
-            bed.spawn(self._produce(bed, name), name)
+        spawn_each(bed, self.producers, f"{self.name}-{self.node}", self._produce)
 
     async def _produce(self, bed: Bed, name: str) -> None:
         log = ProducerLog(bed.history, name, full_address(self.address, self.node), self.size)

@@ -16,7 +16,7 @@ from holdfast.client import Connection, Outcome, Sender, Spool, Spooled
 from holdfast.harness.bed import Bed
 from holdfast.harness.contents import content_of, message_of
 from holdfast.harness.history import Violation
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, full_address
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, full_address, spawn_each
 from holdfast.harness.workloads.publish import ProducerLog
 
 SYNC_OVER_S: Final = 0.1
@@ -96,9 +96,7 @@ class SpooledProducer:
         return
 
     def start(self, bed: Bed) -> None:
-        for number in range(self.producers):
-            name = f"{self.name}-{self.node}-{number}"
-            bed.spawn(self._produce(bed, name), name)
+        spawn_each(bed, self.producers, f"{self.name}-{self.node}", self._produce)
 
     async def _produce(self, bed: Bed, name: str) -> None:
         log = _Log(bed.history, name, full_address(self.address, self.node), self.size, named=False)
