@@ -4,14 +4,14 @@ import pytest
 
 from fuzz.in_process import STREAMS, run_batch
 from holdfast.core.node import NodeCore
-from holdfast.endpoints.attach import AttachTable
+from holdfast.endpoints.consumer_attach import ConsumerAttach
 from holdfast.engine import events
 
 SEED, BATCH = 3, 0
 
 
 def test_a_failure_that_is_contained_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = AttachTable._send, 0
+    original, calls = ConsumerAttach.send, 0
 
     def broken(*arguments: object) -> None:
         nonlocal calls
@@ -20,7 +20,7 @@ def test_a_failure_that_is_contained_is_found(monkeypatch: pytest.MonkeyPatch) -
             raise KeyError("planted")
         original(*arguments)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(AttachTable, "_send", broken)
+    monkeypatch.setattr(ConsumerAttach, "send", broken)
     report = run_batch(SEED, BATCH)
     ((signature, finding),) = report.findings.items()
     assert "planted" in signature and report.deaths == 0
