@@ -55,11 +55,15 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_left_out_is_counte
     monkeypatch.setattr(log, "END_S", 10.0)
     handler.flush()
     found += os.read(reading, 1 << 20)
-    lines = found.decode().splitlines()
-    taken = [line for line in lines if line.endswith("x")]
-    assert [int(line.split(" INFO ")[1].split()[0]) for line in taken] == list(range(len(taken)))
-    assert lines[-2:] == [f"{1_000 - len(taken)} log lines dropped: standard error did not accept them", lines[-1]]
-    assert lines[-1].endswith("INFO at last") and 100 < len(taken) < 1_000
+    *lines, last = found.decode().splitlines()
+    seen = dropped = 0  # a hole may be anywhere: it depends on when the writing thread makes room
+    for line in lines:
+        if left_out := re.fullmatch(r"(\d+) log lines dropped: standard error did not accept them", line):
+            dropped += int(left_out[1])
+        else:
+            assert line.partition(" INFO ")[2] == f"{seen + dropped} " + 500 * "x"
+            seen += 1
+    assert last.endswith("INFO at last") and seen + dropped == 1_000 and seen > 100 and dropped > 0
 
 
 def test_a_pipe_that_is_full_and_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
