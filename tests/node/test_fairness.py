@@ -18,9 +18,9 @@ from holdfast.engine.events import (
     TimerFired,
     TurnEnded,
 )
-from holdfast.node import runtime as runtime_module
-from holdfast.node.runtime import LIGHT_BYTES
-from holdfast.node.transport import BACKLOG, Pause, Peer
+from holdfast.node import reads
+from holdfast.node.reads import LIGHT_BYTES, Pause
+from holdfast.node.transport import BACKLOG, Peer
 from node.fakes import LIMIT_S, FakeCore, Running, settings
 
 MUCH = bytes(range(256)) * 8_192
@@ -40,8 +40,8 @@ async def until(core: FakeCore, connection: int, size: int) -> bytes:
 async def test_all_comes_in_its_order_however_short_turns_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_bytes_per_s: int
 ) -> None:
-    monkeypatch.setattr(runtime_module, "TURN_S", 0.0)
-    monkeypatch.setattr(runtime_module, "SLOW_BYTES_PER_S", slow_bytes_per_s)
+    monkeypatch.setattr(reads, "TURN_S", 0.0)
+    monkeypatch.setattr(reads, "SLOW_BYTES_PER_S", slow_bytes_per_s)
     core = FakeCore()
     async with Running(core, settings(tmp_path)) as running:
         writers = [(await running.connect())[1] for _ in range(3)]
@@ -61,7 +61,7 @@ async def test_all_comes_in_its_order_however_short_turns_are(
 async def test_a_turn_that_was_long_takes_one_more_read_of_much_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_module, "TURN_S", 0.0)
+    monkeypatch.setattr(reads, "TURN_S", 0.0)
     core = FakeCore()
     async with Running(core, settings(tmp_path)) as running:
         _, writer = await running.connect()
@@ -78,7 +78,7 @@ async def test_a_turn_that_was_long_takes_one_more_read_of_much_at_most(
 
 
 async def test_what_was_put_off_comes_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_module, "TURN_S", 0.0)
+    monkeypatch.setattr(reads, "TURN_S", 0.0)
     core = FakeCore()
     async with Running(core, settings(tmp_path)) as running:
         _, writer = await running.connect()

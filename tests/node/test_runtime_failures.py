@@ -33,7 +33,7 @@ async def test_what_fails_with_one_connection_ends_that_connection(
             if what == "a write":
                 patch.setattr(runtime_module, "write", raising(RuntimeError("no such chunk")))
             else:
-                patch.setattr(running.runtime, "_take", raising(RuntimeError("no such chunk")))
+                patch.setattr(running.runtime._reads, "_take", raising(RuntimeError("no such chunk")))
             writer.write(b"x")
             assert (await core.until(ConnectionLost)).connection == victim
         with contextlib.suppress(ConnectionError):

@@ -16,7 +16,6 @@ from typing import Final
 
 from holdfast.dialling import dial
 from holdfast.engine.events import (
-    BytesReceived,
     CloseConnection,
     Command,
     Commit,
@@ -33,7 +32,6 @@ from holdfast.engine.events import (
     NetworkChanged,
     OutputMeasured,
     PauseReading,
-    ReadPutOff,
     Record,
     ResumeReading,
     SendBytes,
@@ -54,8 +52,9 @@ from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
+from holdfast.node.reads import Pause, Reads
 from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import BACKLOG, Pause, Peer, describe, listen, write
+from holdfast.node.transport import BACKLOG, Peer, describe, listen, write
 from holdfast.node.writer import CommitWriter
 from holdfast.peers.refusals import REFUSALS_MAX
 from holdfast.storage.port import Store
@@ -68,13 +67,6 @@ WRITER_TIME_OUT_S: Final = 0.5
 """What a commit in flight has beyond that; the operator is promised an end within 5 s."""
 CLOSE_TIME_OUT_S: Final = 30.0
 """How long a closed connection may go on reading what was written before."""
-TURN_S: Final = 0.02
-"""After so long a turn takes no more of those that bring much; they go on in the next, one after another."""
-LIGHT_BYTES: Final = 16 * 1024
-"""A read of up to this many bytes is taken at once, however long the turn is."""
-SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
-"""Of a peer whose last read was taken more slowly, the next is taken in pieces of LIGHT_BYTES: a read may bring
-256 kB, and of tiny messages that is a tenth of a second."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -130,10 +122,7 @@ class NodeRuntime:
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._turn_due = False
-        self._turn_ends = 0.0
-        self._later: deque[tuple[Peer, bytes]] = deque()
-        """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
-        self._later_bytes = 0
+        self._reads = Reads(self._feed, time.monotonic)
         self._thread_cpu_s = time.thread_time()  # when the last turn ended: a turn has all that this thread did since
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
@@ -209,7 +198,7 @@ class NodeRuntime:
 
     def _begin_turn(self) -> None:
         self._turn_due = True
-        self._turn_ends = time.monotonic() + TURN_S
+        self._reads.begin_turn()
 
     def _drive(self, event: Event) -> None:
         """Hands over `event`, then what its commands brought about."""
@@ -253,6 +242,7 @@ class NodeRuntime:
 
     def _end_turn(self) -> None:
         self._turn_due = False
+        self._reads.end_turn()
         if self._over:
             return
         now = time.monotonic()
@@ -264,7 +254,7 @@ class NodeRuntime:
             TurnEnded(
                 wall_ms=time.time_ns() // 1_000_000,
                 resident_bytes=resident,
-                put_off_bytes=self._later_bytes,
+                put_off_bytes=self._reads.put_off_bytes,
                 unsent=self._unsent() if self._written else (),
                 cpu_s=self._last_turn[0],
                 kinds=self._last_turn[1],
@@ -288,8 +278,8 @@ class NodeRuntime:
                 if self._settled:
                     self._settled = False
                     self._loop.call_soon(self._pass_settled)
-            if self._later:
-                self._loop.call_soon(self._take_later)
+            if self._reads.waiting:
+                self._loop.call_soon(self._reads.take_later)
             deadline = self._core.next_deadline()
             if deadline is not None and deadline < self._timer_at:
                 self._arm(deadline)
@@ -315,17 +305,6 @@ class NodeRuntime:
         job, self._job = self._job, None
         if job is not None and not self._over:
             self._writer.commit(job)
-
-    def _take_later(self) -> None:
-        """One turn's share of the reads that were put off; light ones come in between."""
-        while self._later and not self._over:
-            peer, data = self._later.popleft()
-            self._later_bytes -= len(data)
-            peer.resume(Pause.TURN)
-            if peer.connection in self._peers:
-                self._take(peer, data)
-                if time.monotonic() >= self._turn_ends:
-                    break
 
     def _pass_settled(self) -> None:
         """After the loop has given the turn's writes to the kernel."""
@@ -486,34 +465,10 @@ class NodeRuntime:
         )
 
     def received(self, connection: int, data: bytes) -> None:
-        """One read of a socket. The loop reads one that brings much thirty times before it looks at the others."""
+        """One read of a socket."""
         peer = self._peers.get(connection)
-        if peer is None:
-            return
-        if len(data) > LIGHT_BYTES and self._turn_due and time.monotonic() >= self._turn_ends:
-            peer.pause(Pause.TURN)
-            self._put_off(peer, data)
-        else:
-            self._take(peer, data)
-
-    def _put_off(self, peer: Peer, data: bytes) -> None:
-        """The core is told at once: what lies here is memory that it bounds."""
-        self._later.append((peer, data))
-        self._later_bytes += len(data)
-        self._feed(ReadPutOff(connection=peer.connection, size=len(data)))
-
-    def _take(self, peer: Peer, data: bytes) -> None:
-        """Hands the core what was read, or as much of it as one turn takes."""
-        began = time.monotonic()
-        size = len(data)
-        if peer.slow and size > LIGHT_BYTES:
-            peer.pause(Pause.TURN)
-            self._put_off(peer, data[LIGHT_BYTES:])
-            size = LIGHT_BYTES
-            data = data[:size]
-        self._feed(BytesReceived(connection=peer.connection, data=data))
-        if size >= LIGHT_BYTES:
-            peer.slow = (time.monotonic() - began) * SLOW_BYTES_PER_S > size
+        if peer is not None:
+            self._reads.received(peer, data)
 
     def writing(self, connection: int, *, paused: bool) -> None:
         """A socket's buffer crossed its high or low mark."""
@@ -523,11 +478,7 @@ class NodeRuntime:
 
     def lost(self, peer: Peer, reason: str) -> None:
         """A connection is gone."""
-        if Pause.TURN in peer.pauses:  # what came before the end is taken before it
-            for late in [item for item in self._later if item[0] is peer]:
-                self._later.remove(late)
-                self._later_bytes -= len(late[1])
-                self._feed(BytesReceived(connection=peer.connection, data=late[1]))
+        self._reads.lost(peer)
         self._written.pop(peer.connection, None)
         if self._peers.pop(peer.connection, None) is None:
             return

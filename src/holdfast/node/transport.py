@@ -12,12 +12,12 @@ import socket
 import struct
 import termios
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.names import HostPort
 from holdfast.node.config import is_loopback
+from holdfast.node.reads import Reading
 
 BACKLOG: Final = 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024
@@ -42,25 +42,15 @@ class Runtime(Protocol):
     def failed(self, peer: "Peer", error: Exception) -> None: ...
 
 
-class Pause(Enum):
-    """Why nothing is read of a connection; it is read again when no reason is left."""
-
-    TURN = "the turn was long enough"
-    CORE = "the core has enough of it"
-
-
-class Peer(asyncio.Protocol):
+class Peer(asyncio.Protocol, Reading):
     """One connection. `connection` is 0 until the runtime has taken it, and for good where it refused it."""
 
     __slots__ = (
         "close_timer",
-        "connection",
         "loopback",
         "neighbour",
-        "pauses",
         "peer_name",
         "runtime",
-        "slow",
         "transport",
         "unsent_bytes",
         "written_bytes",
@@ -69,17 +59,14 @@ class Peer(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, runtime: Runtime, neighbour: str | None) -> None:
+        super().__init__()
         self.runtime = runtime
         self.neighbour = neighbour
-        self.connection = 0
         self.peer_name = ""
         self.loopback = False
         self.written_bytes = 0
         self.unsent_bytes = 0
         """What the core was told last of the transport's buffer."""
-        self.pauses: set[Pause] = set()
-        self.slow = True
-        """What it brings takes long, for its bytes; so until it has shown otherwise."""
         self.close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,18 +96,13 @@ class Peer(asyncio.Protocol):
         except Exception as error:
             self.runtime.failed(self, error)
 
-    def pause(self, reason: Pause) -> None:
-        """Read nothing until `resume` for the same reason."""
-        if not self.pauses and not self.transport.is_closing():
+    def stop_reading(self) -> None:
+        if not self.transport.is_closing():
             self.transport.pause_reading()
-        self.pauses.add(reason)
 
-    def resume(self, reason: Pause) -> None:
-        """That reason is gone."""
-        if reason in self.pauses:
-            self.pauses.remove(reason)
-            if not self.pauses and not self.transport.is_closing():
-                self.transport.resume_reading()
+    def start_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def acknowledged_bytes(self) -> int | None:
         """How much of `written_bytes` the other end's system has acknowledged; None where this one cannot tell.
