@@ -173,7 +173,7 @@ def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int)
             rig.run(5)
             taker.close_transport()
         rig.run(5)
-        store._measure_at = 0.0  # what is free is counted now and then, by the machine's clock
+        store._room._measure_at = 0.0  # what is free is counted now and then, by the machine's clock
         assert core.large_receives.has_room(most)
 
 

@@ -301,8 +301,8 @@ for line in sys.stdin:
         assert len(store.read(1, 1, count_max=1_000, bytes_max=1 << 30)) == 99
         assert store.get(1, 1) == bytes(1_000) and store.piece(1, 0) == b"piece" and not list(store.table("node"))
     elif word == "measure":
-        store._ahead_bytes += 8 * MIB  # the file is to grow
-        store._measure_at = 0.0
+        store._room._ahead_bytes += 8 * MIB  # the file is to grow
+        store._room._measure_at = 0.0
         assert store.room_bytes() > 0 and store.bytes_on_disk() > 0
     print(word, writer.is_alive(), flush=True)
 """

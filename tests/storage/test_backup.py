@@ -235,7 +235,7 @@ def tide(store: LmdbStore, first: int, count: int) -> int:
     for start in range(first, first + count, 500):
         store.commit(Batch(appends=[(1, start + number, bytes(1_000)) for number in range(500)]))
         store.commit(Batch(retires=[(1, start + number) for number in range(500)]))
-    return store._used_bytes()
+    return store._room.used_bytes()
 
 
 @pytest.mark.parametrize("killed", [False, True])

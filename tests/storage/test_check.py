@@ -18,9 +18,9 @@ from holdfast.errors import StorageError
 from holdfast.storage.check import check
 from holdfast.storage.check_rows import FINDINGS_MAX
 from holdfast.storage.copying import open_quiet
-from holdfast.storage.entries import pack
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.pages import read_root
+from holdfast.storage.records import pack
 from support.stores import LoneNode, bare_of
 
 LARGE = 200_000

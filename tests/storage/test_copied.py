@@ -225,7 +225,7 @@ def test_a_mark_that_cannot_be_written_behind_a_stored_batch_ends_the_store(
 
     with monkeypatch.context() as patch:
         patch.setattr(lmdb_store, "mark_opened", refused)
-        patch.setattr(store._allocation, "free_on_disk", lambda: 0)  # not even then is it one
+        patch.setattr(store._room.allocation, "free_on_disk", lambda: 0)  # not even then is it one
         with pytest.raises(StorageError, match="its mark cannot be written") as found:
             store.commit(Batch(mint=fresh, appends=[(1, 1, b"stored")]))
     assert not isinstance(found.value, StorageFull)

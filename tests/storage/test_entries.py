@@ -7,16 +7,8 @@ import lmdb
 import pytest
 
 from holdfast.storage import entries
-from holdfast.storage.entries import (
-    CHUNK_BYTES,
-    DATABASES,
-    SEGMENT_BYTES,
-    SEGMENT_COUNT_MAX,
-    WHOLE_BYTES,
-    Entries,
-    by_queue,
-    pack,
-)
+from holdfast.storage.entries import DATABASES, Entries
+from holdfast.storage.records import CHUNK_BYTES, SEGMENT_BYTES, SEGMENT_COUNT_MAX, WHOLE_BYTES, by_queue, pack
 
 
 class Place:

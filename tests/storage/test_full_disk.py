@@ -119,7 +119,7 @@ def test_a_batch_that_outgrows_the_disk_writes_nothing(disk: Path) -> None:
     store = LmdbStore(disk / "store", ahead_bytes=MIB)
     store.commit(batch(0))
     ballast = fill_disk(disk)
-    store._make_room = lambda batch, groups: None  # type: ignore[method-assign]  # the check under test is the next one
+    store._room.make = lambda batch, groups: None  # type: ignore[method-assign]  # the check under test is the next one
     for _ in range(3):
         with pytest.raises(StorageFull, match="nothing of the batch was written"):
             store.commit(batch(1_000, 30_000))
@@ -207,6 +207,6 @@ def test_the_most_that_a_store_could_hold_is_what_its_file_system_has(
     small.close()
     large = LmdbStore(tmp_path / "large", bytes_max=64 * 1024 * MIB)
     assert large.room_bytes_most() > bounded
-    monkeypatch.setattr(large._allocation, "disk_bytes", lambda: 16 * MIB)
+    monkeypatch.setattr(large._room.allocation, "disk_bytes", lambda: 16 * MIB)
     assert large.room_bytes_most() == bounded
     large.close()

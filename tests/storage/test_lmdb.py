@@ -167,8 +167,8 @@ def test_room_told_between_two_measurements_is_never_more_than_there_is(tmp_path
     counted = 0
     for number in range(400):
         store.commit(Batch(appends=[(1, number, bytes(20_000))], retires=[(1, number - 30)] if number > 30 else []))
-        counted += store._surely_bytes() is not None
-        assert store.room_bytes() <= (store._sure_bytes() - store._reserve_bytes) // 3
+        counted += store._room.surely_bytes() is not None
+        assert store.room_bytes() <= (store._room.sure_bytes() - store._room._reserve_bytes) // 3
     assert counted > 10, "every room was measured, and none was reckoned"
     store.close()
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.engine.port import TABLES, Batch
-from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.units import MIB
 
 QUEUES = st.sampled_from([0, 1, 2, 7, 2**32 - 1])
@@ -93,8 +93,10 @@ class StoresAgree(RuleBasedStateMachine):
     @invariant()
     def rows_belong_together(self) -> None:
         """Each piece and each set of gaps belongs to a record that needs it; no two records cover one place."""
+        entries = self.disk._entries
         with self.disk._env.begin() as txn:
-            records, chunks, gaps = [dict(txn.cursor(db=database)) for database in self.disk._databases[:3]]
+            handles = (entries._entries, entries._chunks, entries._gaps)
+            records, chunks, gaps = [dict(txn.cursor(db=handle)) for handle in handles]
         counts = {key: int.from_bytes(record[:2], "big") for key, record in records.items()}
         assert all(counts[place[:12]] == 0 for place in chunks)
         assert all(0 < int.from_bytes(gone, "little") < (1 << counts[key]) - 1 for key, gone in gaps.items())

@@ -20,9 +20,9 @@ from holdfast.errors import StorageError
 from holdfast.storage.check_rows import Checked, Rows
 from holdfast.storage.copying import Watch, open_quiet
 from holdfast.storage.directory import DATA, hold_to_read, refusal
-from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
 from holdfast.storage.port import PIECE_BYTES
+from holdfast.storage.records import CHUNK_BYTES
 from holdfast.storage.schema import (
     BACKUP_KEY,
     DATABASES,

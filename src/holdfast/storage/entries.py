@@ -1,39 +1,23 @@
-"""Entries on disk: consecutive ones of a queue share a record, a large one is cut. Schema 2 of `entries`.
+"""Entries on disk: consecutive ones of a queue share a record, a large one is cut (records.py). Schema 2 of `entries`.
 
 Rules of this file: every method works inside its caller's transaction, and keeps nothing between two. A call of LMDB
-costs more than what it moves, and gives up the interpreter's lock: so a record is as long as it may be, up to
-SEGMENT_BYTES, and an entry that leaves is a bit until its whole record does.
+costs more than what it moves, and gives up the interpreter's lock: so an entry that leaves is a bit until its whole
+record does.
 
-`entries`: queue id (u32 BE) + sequence of the first (u64 BE) → count (u16 BE), the end of each value behind the ends
-(u32 BE each), the values, whose sequences are consecutive. Count 0: one value that is cut, here its first piece.
-`gaps`: the same key → which of the record's entries have left, a bit each, the first entry's the lowest (little
-endian); absent where none has. `chunks`: the same key + index (u32 BE) → the further pieces, CHUNK_BYTES each.
+`gaps`: a record's key → which of its entries have left, a bit each, the first entry's the lowest (little endian);
+absent where none has.
 """
 
-import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate, groupby, pairwise
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import Any, Final
 
-from holdfast.storage.bounds import check_entry
+from holdfast.storage.records import COUNT, Group, Place, ends_of, key_of, length_of, pack, place_of
 
-__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "WHOLE_BYTES", "Entries", "Group", "by_queue", "pack"]
+__all__ = ["DATABASES", "Entries"]
 
 DATABASES: Final = (b"entries", b"chunks", b"gaps")
-
-CHUNK_BYTES: Final = 65_520
-"""The longest piece of a value that is cut: sixteen pages of 4 KiB less their header."""
-
-WHOLE_BYTES: Final = 98_288
-"""The longest record of one entry that is not cut: twenty-four pages. A message of 64 KiB has them in one row."""
-
-SEGMENT_BYTES: Final = 16_368
-"""The longest record of several entries: four pages, which are found in a row even among freed ones."""
-
-SEGMENT_COUNT_MAX: Final = 1_024
 
 REWRITES_MAX: Final = 256
 """Records that one commit writes anew because most of their entries have left; each takes fresh pages first."""
@@ -45,106 +29,6 @@ _REWRITE_BYTES_MIN: Final = 4_080
 
 Transaction = Any
 """lmdb.Transaction, with buffers: keys and values are views that end with it."""
-Place = tuple[int, int]
-"""queue id, sequence"""
-
-_key = struct.Struct(">IQ").pack
-_unkey = struct.Struct(">IQ").unpack
-_chunk_key = struct.Struct(">IQI").pack
-_count = struct.Struct(">H")
-_place = itemgetter(0, 1)
-_queue_of = itemgetter(0)
-_CUT: Final = _count.pack(0)
-
-
-class Group(NamedTuple):
-    """What a batch appends to one queue: the entries by sequence, and the rows that they make."""
-
-    queue_id: int
-    entries: Sequence[tuple[int, int, bytes]]
-    records: list[tuple[bytes, bytes]]
-    chunks: list[tuple[bytes, bytes]]
-
-
-def pack(appends: Sequence[tuple[int, int, bytes]]) -> list[Group]:
-    """The groups of a batch's appends, by queue; of two for one place the last remains."""
-    if not appends:
-        return []
-    if len(appends) == 1:
-        return [_group(appends[0][0], appends)]
-    queue_ids, sequences, _ = zip(*appends, strict=True)
-    if queue_ids.count(queue_ids[0]) == len(appends) and _consecutive(sequences):
-        return [_group(queue_ids[0], appends)]
-    ordered = sorted(appends, key=_place)
-    for (queue_id, sequence, _), (other, following, _) in pairwise(ordered):
-        if sequence == following and queue_id == other:
-            ordered = sorted({item[:2]: item for item in appends}.values(), key=_place)
-            break
-    return [_group(queue_id, list(found)) for queue_id, found in groupby(ordered, _queue_of)]
-
-
-def _consecutive(sequences: Sequence[int]) -> bool:
-    first = sequences[0]
-    return sequences[-1] - first == len(sequences) - 1 and sequences == tuple(range(first, first + len(sequences)))
-
-
-def _group(queue_id: int, entries: Sequence[tuple[int, int, bytes]]) -> Group:
-    group = Group(queue_id, entries, [], [])
-    _, sequences, values = zip(*entries, strict=True)
-    sizes = [len(value) for value in values]
-    taken = list(accumulate([size + 4 for size in sizes]))  # with what names its end
-    count = len(values)
-    at = 0
-    while at < count:
-        first = sequences[at]
-        room = SEGMENT_BYTES - 2 + (taken[at - 1] if at else 0)
-        stop = bisect_right(taken, room, at, min(count, at + SEGMENT_COUNT_MAX))
-        if sequences[stop - 1] - first != stop - 1 - at and stop > at:
-            stop = at + next(step for step in range(1, stop - at) if sequences[at + step] != first + step)
-        if stop > at:
-            number = stop - at
-            said = _ends(number).pack(*accumulate(sizes[at:stop]))
-            group.records.append((_pack(queue_id, first), b"".join((_count.pack(number), said, *values[at:stop]))))
-            at = stop
-            continue
-        if sizes[at] + 6 > WHOLE_BYTES:
-            _cut(group, first, values[at])
-        else:
-            said = _ends(1).pack(sizes[at])
-            group.records.append((_pack(queue_id, first), b"".join((_count.pack(1), said, values[at]))))
-        at += 1
-    return group
-
-
-def _cut(group: Group, sequence: int, value: bytes) -> None:
-    view = memoryview(value)
-    head = CHUNK_BYTES - 2
-    group.records.append((_pack(group.queue_id, sequence), _CUT + view[:head]))
-    group.chunks.extend(
-        (_chunk_key(group.queue_id, sequence, index), bytes(view[start : start + CHUNK_BYTES]))
-        for index, start in enumerate(range(head, len(value), CHUNK_BYTES))
-    )
-
-
-def by_queue(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
-    """The places of each queue, ascending and once each. LocalProtocolError for one that none can be."""
-    if not places:
-        return []
-    if len(places) == 1:
-        check_entry(*places[0])
-        return [(places[0][0], [places[0][1]])]
-    queue_ids, sequences = zip(*places, strict=True)
-    if queue_ids.count(queue_ids[0]) == len(places) and _consecutive(sequences):
-        ordered = [(queue_ids[0], list(sequences))]
-    else:
-        found: dict[int, set[int]] = {}
-        for queue_id, sequence in places:
-            found.setdefault(queue_id, set()).add(sequence)
-        ordered = [(queue_id, sorted(found[queue_id])) for queue_id in sorted(found)]
-    for queue_id, once in ordered:
-        check_entry(queue_id, once[0])
-        check_entry(queue_id, once[-1])
-    return ordered
 
 
 class Entries:
@@ -164,7 +48,7 @@ class Entries:
         with txn.cursor(db=self._entries) as cursor:
             present = self._seek(cursor, queue_id, first)
             while present:
-                other, start = _unkey(cursor.key())
+                other, start = place_of(cursor.key())
                 if other != queue_id:
                     break
                 if gapped is None and found:
@@ -191,7 +75,7 @@ class Entries:
         """See `EntryReader.get`."""
         with txn.cursor(db=self._entries) as cursor:
             if self._seek(cursor, queue_id, sequence):
-                other, start = _unkey(cursor.key())
+                other, start = place_of(cursor.key())
                 if other == queue_id and start <= sequence:
                     for found, value in self._values(txn, cursor, start, sequence, 1):
                         return value if found == sequence else None
@@ -199,13 +83,13 @@ class Entries:
 
     def _seek(self, cursor: Any, queue_id: int, sequence: int) -> bool:
         """Puts the cursor on the record that holds the place, or else on the first behind it; False: there is none."""
-        key = _pack(queue_id, sequence)
+        key = key_of(queue_id, sequence)
         found: bool = cursor.set_range(key)
         if found and cursor.key() == key:
             return True
         if cursor.prev() if found else cursor.last():
-            other, start = _unkey(cursor.key())
-            if other == queue_id and sequence < start + _length(cursor.value()):
+            other, start = place_of(cursor.key())
+            if other == queue_id and sequence < start + length_of(cursor.value()):
                 return True
             return found and bool(cursor.next())
         return found and bool(cursor.first())
@@ -215,14 +99,14 @@ class Entries:
     ) -> list[tuple[int, bytes]]:
         """The entries of the record at the cursor from `first` on, at most so many. `gapped`: some may have left."""
         record = cursor.value()
-        count = _count.unpack_from(record)[0]
+        count = COUNT.unpack_from(record)[0]
         if not count:
             return [(start, self._whole(txn, bytes(cursor.key()), record))] if start >= first else []
         gone = self._gone(txn, cursor.key()) if gapped else 0
         skipped = min(max(0, first - start), count)
         gone >>= skipped
         wanted = count - skipped if gone else min(count - skipped, count_max)
-        ends = _ends(skipped + wanted).unpack_from(record, 2)
+        ends = ends_of(skipped + wanted).unpack_from(record, 2)
         begin = ends[skipped - 1] if skipped else 0
         base = 2 + 4 * count
         data = bytes(record[base + begin : base + ends[-1]])
@@ -264,7 +148,7 @@ class Entries:
                     ):
                         break
                     key = bytes(cursor.key())
-                    other, start = _unkey(key)
+                    other, start = place_of(key)
                     if other != queue_id:
                         break
                     if start > sequence:
@@ -272,7 +156,7 @@ class Entries:
                         present = True
                         continue
                     record = cursor.value()
-                    count = _length(record)
+                    count = length_of(record)
                     if count > 1 and gapped is None:
                         gapped = txn.stat(self._gaps)["entries"] > 0
                     stop = bisect_left(sequences, start + count, at)
@@ -302,14 +186,14 @@ class Entries:
                 if (
                     (queue_id, first) < end
                     and self._seek(cursor, queue_id, first)
-                    and _unkey(cursor.key())[0] == queue_id
+                    and place_of(cursor.key())[0] == queue_id
                 ):
                     for entry in group.entries:
                         self._append_one(txn, cursor, entry)
                 else:
                     records += group.records
                     chunks += group.chunks
-            if records and _unkey(records[0][0]) >= end:
+            if records and place_of(records[0][0]) >= end:
                 cursor.putmulti(records, append=True)
             elif records:
                 _put_ascending(cursor, records)
@@ -321,14 +205,14 @@ class Entries:
         """The place behind the last of all records."""
         if not cursor.last():
             return (0, 0)
-        queue_id, start = _unkey(cursor.key())
-        return (queue_id, start + _length(cursor.value()))
+        queue_id, start = place_of(cursor.key())
+        return (queue_id, start + length_of(cursor.value()))
 
     def _append_one(self, txn: Transaction, cursor: Any, entry: tuple[int, int, bytes]) -> None:
         """An entry before, or in the place of, others of its queue."""
         queue_id, sequence, value = entry
         if self._seek(cursor, queue_id, sequence):
-            other, start = _unkey(cursor.key())
+            other, start = place_of(cursor.key())
             if other == queue_id and start <= sequence:
                 self._write_anew(txn, cursor, start, {sequence: value}, self._gone(txn, cursor.key()))
                 return
@@ -337,12 +221,12 @@ class Entries:
     def _write_anew(self, txn: Transaction, cursor: Any, start: int, added: dict[int, bytes], gone: int) -> None:
         """The record at the cursor without those that are gone, and with what is added within it."""
         key = bytes(cursor.key())
-        queue_id = _unkey(key)[0]
+        queue_id = place_of(key)[0]
         record = bytes(cursor.value())
-        count = _count.unpack_from(record)[0]
+        count = COUNT.unpack_from(record)[0]
         values: dict[int, bytes] = {}
         if count:
-            ends = (0, *_ends(count).unpack_from(record, 2))
+            ends = (0, *ends_of(count).unpack_from(record, 2))
             base = 2 + 4 * count
             values = {
                 start + index: record[base + ends[index] : base + ends[index + 1]]
@@ -362,7 +246,7 @@ class Entries:
 
     def _drop(self, txn: Transaction, cursor: Any, key: bytes, record: Any, *, gapped: bool) -> bool:
         """The record at the cursor goes with all that belongs to it; True: the cursor is at the one behind it."""
-        cut = not _count.unpack_from(record)[0]
+        cut = not COUNT.unpack_from(record)[0]
         present: bool = cursor.delete()
         if cut:
             with txn.cursor(db=self._chunks) as pieces:
@@ -378,13 +262,8 @@ class Entries:
         key = cursor.key()
         if len(key) != 12:
             return False
-        other, start = _unkey(key)
-        return bool(other == queue_id and start <= sequence < start + _length(cursor.value()))
-
-
-def _length(record: Any) -> int:
-    """How many sequences a record covers."""
-    return _count.unpack_from(record)[0] or 1
+        other, start = place_of(key)
+        return bool(other == queue_id and start <= sequence < start + length_of(cursor.value()))
 
 
 def _bits(sequences: Sequence[int], at: int, stop: int, start: int) -> int:
@@ -401,22 +280,9 @@ def _bits(sequences: Sequence[int], at: int, stop: int, start: int) -> int:
 def _mostly_gone(record: Any, count: int, gone: int) -> bool:
     if len(record) < _REWRITE_BYTES_MIN:
         return False
-    ends = (0, *_ends(count).unpack_from(record, 2))
+    ends = (0, *ends_of(count).unpack_from(record, 2))
     left = sum([ends[index + 1] - ends[index] for index in range(count) if not gone >> index & 1])
     return bool(left * _REWRITE_SHARE < len(record))
-
-
-@lru_cache(SEGMENT_COUNT_MAX)
-def _ends(count: int) -> struct.Struct:
-    return struct.Struct(f">{count}I")
-
-
-def _pack(queue_id: int, sequence: int) -> bytes:
-    try:
-        return _key(queue_id, sequence)
-    except struct.error:
-        check_entry(queue_id, sequence)
-        raise
 
 
 def _put_ascending(cursor: Any, records: list[tuple[bytes, bytes]]) -> None:

@@ -5,26 +5,22 @@ write or sync that fails for any reason but space ends the store's life, because
 What the loop's thread calls writes nothing to the disk, which may be frozen (docs/adr/0026).
 
 Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py and
-blobs.py, and `tables`: table name + NUL + key → value.
+blobs.py, and `tables`: table name + NUL + key → value. What space there is for them: room.py.
 
-Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error. Why a reserve: LMDB never writes a
-page in place, and uses a freed one again only in the second transaction after the one that freed it; so a
-full store needs spare pages to retire from.
+Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error.
 """
 
 import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Lock, Thread
-from time import monotonic
+from threading import Lock
 from typing import Final
 from uuid import UUID, uuid4
 
 import lmdb
 
 from holdfast.errors import ConfigError, StorageError, StorageFull
-from holdfast.storage.allocation import Allocation
 from holdfast.storage.blobs import Pieces
 from holdfast.storage.bounds import check_pieces, check_rows, check_table
 from holdfast.storage.compaction import shrink
@@ -43,11 +39,13 @@ from holdfast.storage.directory import (
     refusal,
     write_bound,
 )
-from holdfast.storage.entries import Entries, Group, by_queue, pack
+from holdfast.storage.entries import Entries
 from holdfast.storage.environment import open_environment
-from holdfast.storage.pages import META_PAGES
+from holdfast.storage.place import Place
 from holdfast.storage.port import Batch, Rows, Space
 from holdfast.storage.readers import NodeReaderLock
+from holdfast.storage.records import Group, by_queue, pack
+from holdfast.storage.room import DISK_BYTES_PER_BYTE, Room
 from holdfast.storage.schema import UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB
@@ -57,27 +55,8 @@ __all__ = ["LmdbStore"]
 BYTES_MAX_DEFAULT: Final = 16 * 1024 * MIB
 BYTES_MAX_LEAST: Final = MIB
 AHEAD_BYTES_DEFAULT: Final = 64 * MIB
-RESERVE_BYTES_MAX: Final = 16 * MIB
-DISK_SHARE: Final = 4
-"""The reserve, and what is kept allocated ahead, are each one part in so many of what the store may have at the most:
-a fixed size would leave a small disk nothing for messages, and nothing for others."""
-
-OWN_BYTES: Final = MIB
-OWN_SHARE: Final = 16
-"""What tables, and the list of free pages after much was stored and left, may take of an empty store: so many
-bytes, or a share of a small one."""
-DISK_BYTES_PER_BYTE: Final = 3
-"""The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
-DISK_BYTES_PER_ENTRY: Final = 48
-"""Key, node header and slot of an entry on a page half full; the former covers it from 48 bytes on."""
 GONE_ROOM_BYTES: Final = -(1 << 40)
 """Of a store whose file was taken away: nothing may be appended, whatever reserve is used."""
-MEASURE_EVERY_S: Final = 0.25
-"""How long a count of the free pages holds, less what was taken since."""
-GROW_WAIT_S: Final = 0.05
-"""What the loop's thread waits for a growing file; a few milliseconds are the rule."""
-COMMIT_PAGES: Final = 64
-"""Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
 
 
 class LmdbStore:
@@ -108,16 +87,9 @@ class LmdbStore:
         self._writing = Lock()
         self._failed: str | None = None
         self._closed = False
-        self._middle_bytes = 0
-        """Free below the file's end when last measured, less the most that was used of it since."""
-        self._measure_at = 0.0
         self.copied: str | None = None
         """See `Store.copied`."""
         self.on_disk = True
-        self._gone: str | None = None
-        """What `gone` said last."""
-        self._named: str | None = None
-        """The file's name as the system had it when it was opened; None where it does not tell."""
         self._opens = self._opens_recorded = 0
         if must_exist:
             check_there(path)
@@ -135,33 +107,31 @@ class LmdbStore:
             if self.copied is None:
                 shrink(path)
             self._data_fd = os.open(data, os.O_RDWR)
-            self._named = self._name()
+            self._place = Place(data, self._data_fd)
             check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
             self._env, self.table_in_memory = open_environment(path, bytes_max)
             self._readers = NodeReaderLock(self._env, path, self._data_fd)
             self.uuid = read_identity(self._env, path)[1]
             with self._readers, self._env.begin(write=True) as txn:
-                self._databases = databases(self._env, txn)
-                *of_entries, blobs, self._tables = self._databases
+                handles = databases(self._env, txn)
+                *of_entries, blobs, self._tables = handles
                 self._entries, self._pieces = Entries(of_entries), Pieces(blobs)
                 self._page_bytes: int = txn.stat(self._tables)["psize"]
-            bytes_max -= bytes_max % self._page_bytes
-            lacking = min(RESERVE_BYTES_MAX, bytes_max // DISK_SHARE) // 2 - self._spare_bytes(bytes_max)
-            if lacking > 0:
-                # The bound was lowered below what is stored: retiring must still have pages to copy to. Half the
-                # reserve, which appends leave: with more a full store would grow each time that it is opened.
-                bytes_max += lacking + -lacking % self._page_bytes
-                self._env.set_mapsize(bytes_max)
-                self._readers.renew()
-            write_bound(self._lock_fd, bytes_max)
+            self._room = Room(
+                path,
+                self._env,
+                handles,
+                self._readers,
+                self._writing,
+                page_bytes=self._page_bytes,
+                bytes_max=bytes_max,
+                ahead_bytes=ahead_bytes,
+            )
+            write_bound(self._lock_fd, self._room.bytes_max)
             if self.copied is None:
                 self._opened()
-            self._bytes_max, self._ahead_wanted_bytes = bytes_max, ahead_bytes
-            self._reserve_bytes = self._ahead_bytes = 0
-            self._allocation = Allocation(self._data_fd, bytes_max)
-            self._measure_disk()
-            self._allocation.grow(self._used_bytes() + self._ahead_bytes)
+            self._room.allocate(self._data_fd)
         except (lmdb.Error, OSError) as error:
             self._release()
             raise refusal(path, error) from error
@@ -262,9 +232,12 @@ class LmdbStore:
         with self._writing:
             self._check()
             if groups or batch.pieces:
-                if self._may_be_gone() and self.gone() is not None:
-                    raise StorageFull(f"store {self.path}: {self._gone}: nothing is added to it")
-                self._make_room(batch, groups)
+                if self._place.may_be_gone() and self._place.look() is not None:
+                    raise StorageFull(f"store {self.path}: {self._place.gone}: nothing is added to it")
+                try:
+                    self._room.make(batch, groups)
+                except (lmdb.Error, OSError) as error:
+                    raise self._failure("measuring", error) from error
             try:
                 try:
                     self._transact(batch, groups, leaving)
@@ -279,10 +252,7 @@ class LmdbStore:
                 raise self._failure("writing", error) from error
             if batch.mint is not None:
                 self._minted(batch.mint)
-            pages = self._most_pages(batch)
-            self._middle_bytes -= pages * self._page_bytes
-            if self._readers.foreign:
-                self._readers.took(pages)
+            self._room.took(batch)
             if self._on_point is not None:
                 self._on_point("committed")
 
@@ -336,114 +306,30 @@ class LmdbStore:
     # ------------------------------------------------------------------------------------------------ space
 
     def room_bytes(self) -> int:
-        """See `Store.room_bytes`: a third of what is free, less the reserve; for values from 48 bytes on.
-
-        Asked after every commit: while there is plenty, what is free in the file's middle is counted now and then, and
-        taken to be less by the most that each commit since may have used.
-        """
+        """See `Store.room_bytes`."""
         self._check()
-        if self._gone is not None:
+        if self._place.gone is not None:
             return GONE_ROOM_BYTES
         try:
-            sure = self._surely_bytes()
-            if sure is None:
-                sure = self._measure_room()
+            return self._room.room_bytes()
         except (lmdb.Error, OSError) as error:
             raise self._failure("measuring", error) from error
-        return (sure - self._reserve_bytes) // DISK_BYTES_PER_BYTE
-
-    def _surely_bytes(self) -> int | None:
-        """At the most what `_sure_bytes` says, for one call of LMDB; None where it is to be measured."""
-        if monotonic() >= self._measure_at:
-            return None
-        if self._readers.foreign:  # a backup's snapshot may keep what is free from being used
-            return None
-        sure = self._tail_bytes() + max(0, self._middle_bytes)
-        return sure if sure >= self._ahead_bytes else None
-
-    def _measure_room(self) -> int:
-        """`_sure_bytes`, now; the file grows where it is less than is to be ahead."""
-        sure = self._measure()
-        # Disk space may have come back while nothing is committed.
-        if sure is not None and sure < self._ahead_bytes and self._allocation.can_grow(self._ahead_target(0)):
-            self._grow_aside()
-            sure = self._measure()
-        return self._sure_bytes() if sure is None else sure
-
-    def _measure(self) -> int | None:
-        """`_sure_bytes`, noted; None while somebody writes: what a commit takes is not to be counted as there."""
-        if not self._writing.acquire(blocking=False):
-            return None
-        try:
-            self._readers.look()
-            sure = self._sure_bytes()
-            self._middle_bytes = sure - self._tail_bytes()
-            self._measure_at = monotonic() + MEASURE_EVERY_S
-            return sure
-        finally:
-            self._writing.release()
 
     def gone(self) -> str | None:
-        """See `Store.gone`: whether the path leads to the file that is open. See `_may_be_gone`."""
-        place = self.path / DATA
-        try:
-            there = os.stat(place)
-        except (FileNotFoundError, NotADirectoryError):
-            self._gone = f"{place} is not there any more"
-        except OSError:
-            pass  # a disk that fails says so at a commit
-        else:
-            same = os.path.samestat(there, os.fstat(self._data_fd))
-            self._gone = None if same else f"{place} is another file than the one that was opened"
-        return self._gone
-
-    def _may_be_gone(self) -> bool:
-        """Whether `gone` is to be asked before something is added: the file's name is another one than at its opening.
-
-        Not `gone` itself: once somebody has looked at a file's times, the next write has to bring new ones to disk
-        (multigrain timestamps, Linux 6.13), and a commit takes a quarter longer. It does not see that another file
-        system was mounted over the place; who asks `gone` each second does.
-        """
-        return self._gone is not None or self._named is None or self._name() != self._named
-
-    def _name(self) -> str | None:
-        try:
-            return os.readlink(f"/proc/self/fd/{self._data_fd}")
-        except OSError:
-            return None
+        """See `Store.gone`."""
+        return self._place.look()
 
     def space(self) -> Space:
         """See `Store.space`."""
-        allocation = self._allocation
-        return Space(allocation.occupied(), self._bytes_max, allocation.free_on_disk())
-
-    def _grow_aside(self) -> None:
-        """Grows the file in a thread that is waited for briefly: on a frozen file system it does not come back."""
-        failures: list[OSError] = []
-
-        def grow() -> None:
-            with self._writing:
-                try:
-                    if not self._closed:
-                        self._grow(0)
-                except OSError as error:
-                    failures.append(error)
-
-        thread = Thread(target=grow, name="holdfast-growing", daemon=True)
-        thread.start()
-        thread.join(GROW_WAIT_S)
-        if failures:
-            raise failures[0]
+        return self._room.space()
 
     def room_bytes_possible(self) -> int:
         """See `Store.room_bytes_possible`."""
-        return self.room_bytes() + (self.bytes_most() - self._allocation.bytes) // DISK_BYTES_PER_BYTE
+        return self.room_bytes() + self._room.to_come_bytes()
 
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
-        most = min(self._bytes_max, self._allocation.disk_bytes())
-        most -= min(RESERVE_BYTES_MAX, most // DISK_SHARE) + min(OWN_BYTES, most // OWN_SHARE)
-        return most // DISK_BYTES_PER_BYTE
+        return self._room.room_bytes_most()
 
     @property
     def pieces_a_byte(self) -> int:
@@ -453,106 +339,16 @@ class LmdbStore:
     @property
     def shared_bytes(self) -> int:
         """See `Store.shared_bytes`."""
-        return self._reserve_bytes // 2 // DISK_BYTES_PER_BYTE
+        return self._room.shared_bytes
 
     def bytes_on_disk(self) -> int:
         """See `Store.bytes_on_disk`."""
         self._check()
-        return self._allocation.occupied()
-
-    def _make_room(self, batch: Batch, groups: list[Group]) -> None:
-        """Raise `StorageFull` unless the appends fit and leave half of the reserve; grow the file first."""
-        rows = _row_sizes(batch, groups)
-        total = sum(rows) + sum([len(key) + len(value) for (_, key), value in batch.puts.items()])
-        count = len(rows) + len(batch.puts)
-        needed = total * DISK_BYTES_PER_BYTE + count * DISK_BYTES_PER_ENTRY
-        needed += COMMIT_PAGES * self._page_bytes + self._reserve_bytes // 2
-        try:
-            if self._tail_bytes() >= needed + self._reserve_bytes // 2:
-                return
-            self._grow(needed)
-            if self._tail_bytes() >= needed:
-                return
-            sure = self._sure_bytes()
-            if sure >= needed:
-                return
-            needed = self._needed_bytes(batch, groups)
-            if sure >= needed:
-                return
-        except (lmdb.Error, OSError) as error:
-            raise self._failure("measuring", error) from error
-        raise StorageFull(
-            f"store {self.path}: {total} bytes of new entries do not fit; free: {max(0, sure)} bytes, "
-            f"of which {self._reserve_bytes} are kept for retiring and forwarding"
-        )
-
-    def _needed_bytes(self, batch: Batch, groups: list[Group]) -> int:
-        """What the appends may take at the worst, each row by its own size."""
-        page = self._page_bytes
-        needed = COMMIT_PAGES * page + self._reserve_bytes // 2
-        for size in _row_sizes(batch, groups):
-            if size < page // 2:
-                needed += max(size * DISK_BYTES_PER_BYTE, 2 * size + DISK_BYTES_PER_ENTRY)
-            else:
-                needed += (size // (page - 16) + 1) * page + DISK_BYTES_PER_ENTRY
-        for value in batch.puts.values():
-            needed += (len(value) // page + 1) * page  # a leaf each at the worst
-        return needed
-
-    def _most_pages(self, batch: Batch) -> int:
-        """Pages that the batch may have written at the most."""
-        size = batch.bytes_appended or sum([len(value) for _, _, value in batch.appends])
-        rows = len(batch.appends) + len(batch.puts) + len(batch.retires)
-        return COMMIT_PAGES + (size * DISK_BYTES_PER_BYTE + rows * DISK_BYTES_PER_ENTRY) // self._page_bytes
-
-    def _grow(self, needed: int) -> bool:
-        """Allocate ahead where less than `_ahead_bytes` or `needed` is left at the end. Under `_writing`."""
-        if self._tail_bytes() >= max(self._ahead_bytes, needed):
-            return False
-        self._measure_disk()
-        return self._allocation.grow(self._ahead_target(needed))
-
-    def _ahead_target(self, needed: int) -> int:
-        """How long the file is to become: half as much again as is wanted, so that not every commit grows it."""
-        wanted = max(self._ahead_bytes, needed)
-        return self._used_bytes() + wanted + wanted // 2
-
-    def _measure_disk(self) -> None:
-        """Brings the reserve, and what is kept ahead, to their share of what the disk has by now. They never shrink:
-        what was set aside is allocated."""
-        most = self._bytes_max // DISK_SHARE
-        if self._ahead_bytes == min(self._ahead_wanted_bytes, most) + min(RESERVE_BYTES_MAX, most):
-            return
-        share = self.bytes_most() // DISK_SHARE
-        self._reserve_bytes = max(self._reserve_bytes, min(RESERVE_BYTES_MAX, share))
-        self._ahead_bytes = max(self._ahead_bytes, min(self._ahead_wanted_bytes, share) + self._reserve_bytes)
+        return self._room.allocation.occupied()
 
     def bytes_most(self) -> int:
         """What the file may grow to on the disk as it is now, at most `bytes_max`."""
-        return min(self._bytes_max, self._allocation.bytes + self._allocation.free_on_disk())
-
-    def _used_bytes(self) -> int:
-        return (self._env.info()["last_pgno"] + 1) * self._page_bytes
-
-    def _tail_bytes(self) -> int:
-        """Allocated and never used."""
-        return self._allocation.bytes - self._used_bytes()
-
-    def _sure_bytes(self) -> int:
-        return self._spare_bytes(self._allocation.bytes)
-
-    def _spare_bytes(self, end: int) -> int:
-        """In a file of `end` bytes never used, or free again; less what the list of free pages takes and what has
-        to come of age."""
-        with self._env.begin() as txn:
-            stats = [txn.stat(), *[txn.stat(database) for database in self._databases]]
-        used = sum([stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats])
-        last = self._env.info()["last_pgno"] + 1
-        free = last - META_PAGES - used
-        if self._readers.foreign:
-            free = min(free, self._readers.reusable_pages())
-        free -= free * 8 // self._page_bytes + COMMIT_PAGES
-        return end + (max(0, free) - last) * self._page_bytes
+        return self._room.bytes_most()
 
     # ------------------------------------------------------------------------------------------------ life
 
@@ -561,7 +357,8 @@ class LmdbStore:
         with self._writing:
             if not self._closed:
                 self._closed = True
-                if self._opens and self._failed is None and self.gone() is None:
+                self._room.close()
+                if self._opens and self._failed is None and self._place.look() is None:
                     mark_closed(self.path, self._opens, self._data_fd)
                 self._release()
 
@@ -590,11 +387,5 @@ class LmdbStore:
 
     def _is_full(self, error: Exception) -> bool:
         # LMDB calls a short write EIO; on a disk without space that is what it was.
-        no_space = code(error) == errno.EIO and self._allocation.free_on_disk() < self._page_bytes
+        no_space = code(error) == errno.EIO and self._room.allocation.free_on_disk() < self._page_bytes
         return no_space or means_full(error)
-
-
-def _row_sizes(batch: Batch, groups: list[Group]) -> list[int]:
-    """Bytes of each value that the batch's appends and pieces are stored as."""
-    sizes = [len(value) for group in groups for _, value in (*group.records, *group.chunks)]
-    return sizes + [len(data) for _, _, data in batch.pieces]

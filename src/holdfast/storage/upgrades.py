@@ -21,8 +21,9 @@ from holdfast.storage.copied import forget_transaction, record_rewrite
 from holdfast.storage.copying import check_space, open_quiet
 from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal
 from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
-from holdfast.storage.entries import Entries, pack
+from holdfast.storage.entries import Entries
 from holdfast.storage.pages import read_root
+from holdfast.storage.records import pack
 from holdfast.storage.schema import DATABASES_MAX, OLDEST, SCHEMA, SCHEMA_KEY, databases, read_identity
 from holdfast.units import MIB
 

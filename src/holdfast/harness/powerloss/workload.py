@@ -19,9 +19,9 @@ from holdfast.engine.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
 from holdfast.storage.compaction import compact
-from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.port import Store
+from holdfast.storage.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.units import KIB, MIB
 
 BYTES_MAX: Final = 3 * MIB
