@@ -19,6 +19,7 @@ from holdfast.endpoints import producer
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.engine import events
+from holdfast.engine.effects import Effect
 from holdfast.errors import BrokenInvariant, StorageError
 from holdfast.state.room import Room
 from support import failing
@@ -454,18 +455,19 @@ def test_what_is_to_be_done_after_a_commit_is_tried_until_it_is_done(rig: Rig, n
     left = [Defect("of a step"), Defect("of a step")]
     done: list[float] = []
 
-    def step() -> None:
+    def step(effect: Effect) -> None:
         if left:
             raise left.pop()
         done.append(rig.now)
 
-    core.turns.gathered.then.append(step)
+    core.turns.effects.on(Effect, step)
+    core.turns.gathered.then.append(Effect(core.turns.event))
     began = rig.now
     rig.client(node).manage("STATUS", "node")
     assert not done and len(left) == 1
     rig.run(10)
     assert len(done) == 1 and done[0] - began >= 3  # after 1 s, and 2
-    assert len([line for line in node.logs if "of a step" in line and "tried again" in line]) == 2
+    assert len([line for line in node.logs if line.startswith("Effect(cause=") and "tried again" in line]) == 2
     assert not core.containment.resting and not core.containment.peers_ended
 
 

@@ -53,7 +53,7 @@ def answered_at_once(original: Original) -> Original:
         for brought in () if under_way is None else under_way.arrivals:
             if isinstance(brought, hop_receiver.CustodyReceiver):
                 self._parts.hop_stored[brought.key] = brought.epoch_bytes, brought.taken
-        self._turns.gathered.then.pop()()
+        self._turns.effects.after(self._turns.gathered.then.pop())()
 
     return custody_link
 

@@ -41,6 +41,7 @@ class NodeCore(Parts):
 
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
         """What the event makes of the node; the commands are to be carried out in order."""
+        self.turns.event += 1
         if now != self.clock.now:
             self._tell_time(now)
         if self.failure is not None:
@@ -148,7 +149,8 @@ class NodeCore(Parts):
                 if not self.containment.failed(error, changed=changed):
                     self.commits_failed += 1
                     if self.commits_failed >= COMMITS_FAILED_MAX:
-                        raise BrokenInvariant(f"the turn cannot be handed over: {error!r}") from error
+                        text = f"the turn cannot be handed over: {error!r}; it has {self.turns.gathered.describe()}"
+                        raise BrokenInvariant(text) from error
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
         turn_end.flush(self)
         turn_end.account(self)

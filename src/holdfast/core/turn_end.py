@@ -4,8 +4,6 @@ Rules of this file: order of a turn: gather, commit, then settle. Until the batc
 that could not be undone; from there on nothing is called that could fail before memory has followed (docs/adr/0019).
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from holdfast.core.parts import Parts
@@ -112,7 +110,8 @@ def completed(core: Parts, turn: Turn) -> None:
     try:
         _complete(core, turn)
     except Exception as error:
-        raise BrokenInvariant(f"a turn is on disk, and memory did not follow: {error!r}") from error
+        text = f"a turn is on disk, and memory did not follow: {error!r}; it has {turn.describe()}"
+        raise BrokenInvariant(text) from error
 
 
 def _complete(core: Parts, turn: Turn) -> None:
@@ -150,9 +149,11 @@ def _complete(core: Parts, turn: Turn) -> None:
                     sender.context.peer.touch()
         except Exception as error:
             failed(error, sender, changed=False)
-    afterwards: list[Callable[[], None]] = [*turn.then, *(partial(decided, True) for decided in turn.decided)]
-    for then in afterwards:
-        core.containment.finish(then)
+    effects, finish = core.turns.effects, core.containment.finish
+    for effect in turn.then:
+        finish(effects.after(effect))
+    for effect in turn.decided:
+        finish(effects.decided(effect, stored=True))
 
 
 def flush(core: Parts) -> None:

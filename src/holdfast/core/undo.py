@@ -5,7 +5,6 @@ retires still retires. One mechanism for both uses; they differ in which turns g
 """
 
 from collections.abc import Collection
-from functools import partial
 from heapq import heappush
 from typing import Final
 
@@ -62,8 +61,8 @@ def _take_back(core: Parts, turns: tuple[Turn, ...], outcome: object, ended: Col
     _undo_rewritten(core, turns, retry)
     core.losses.undo(reversed(turns))
     for turn in turns:
-        for decided in turn.decided:
-            core.containment.finish(partial(decided, False), undoing=True)
+        for effect in turn.decided:
+            core.containment.finish(core.turns.effects.decided(effect, stored=False), undoing=True)
         for link, deliveries in turn.arrivals.items():
             if link.peer in ended:
                 continue

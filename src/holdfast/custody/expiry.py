@@ -8,7 +8,7 @@ place, what waits for an earlier number is done with: no destination waits for t
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.broker import entry, rewriting
@@ -19,6 +19,7 @@ from holdfast.broker.work import RETIRES_MAX, Work
 from holdfast.custody.destination import Destination
 from holdfast.custody.endings import tombstone_of
 from holdfast.engine.clock import Clock
+from holdfast.engine.effects import Effect
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -45,6 +46,21 @@ class Scan(NamedTuple):
     queue: Queue
     first: int
     end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnhideExpired(Effect):
+    """Entries that expired are off the disk, and need not be hidden any more. `gone`: (queue id, sequences)."""
+
+    gone: list[tuple[int, list[int]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountExpired(Effect):
+    """Entries in custody have ended, or are looked at again."""
+
+    queue_id: int
+    sequences: list[int]
 
 
 class Expiry:
@@ -75,6 +91,8 @@ class Expiry:
         self._unread: deque[Scan] = deque()
         """What an earlier life of the node left, of which it is not known when it expires."""
         self._not_before = clock.now
+        turns.effects.on(UnhideExpired, self._unhide)
+        turns.effects.on_decided(CountExpired, self._decided)
         for queue in catalog.queues.values():
             if queue.timed is not None:
                 self._unread.append(Scan(queue, queue.timed[0], min(queue.timed[1], queue.next_sequence)))
@@ -103,7 +121,7 @@ class Expiry:
         if now < self._not_before or len(batch.retires) >= RETIRES_MAX:
             return
         leaving: set[tuple[int, int]] | None = None
-        gone: list[tuple[Queue, list[int]]] = []
+        gone: list[tuple[int, list[int]]] = []
         left = STEP_COST
         while left > 0 and (scan := self._scan or self._next()) is not None:
             if leaving is None:
@@ -121,7 +139,7 @@ class Expiry:
             self._scan = self._unread.popleft()
         return self._scan
 
-    def _look(self, scan: Scan, leaving: set[tuple[int, int]], gone: list[tuple[Queue, list[int]]]) -> int:
+    def _look(self, scan: Scan, leaving: set[tuple[int, int]], gone: list[tuple[int, list[int]]]) -> int:
         """Goes on with a scan, a visit to the store; what that cost."""
         queue = scan.queue
         if queue.taken_by is not None or queue.stopped:
@@ -138,8 +156,8 @@ class Expiry:
             self._end_in_custody(queue, expired)
         elif expired:
             if not gone:  # before anything is hidden, which then is for no longer than its batch needs
-                self._turns.gathered.then.append(lambda: _show(gone))
-            hidden = queue, [sequence for sequence, _ in expired]
+                self._turns.gathered.then.append(UnhideExpired(self._turns.event, gone))
+            hidden = queue.queue_id, [sequence for sequence, _ in expired]
             queue.drop_expired_all(expired)
             gone.append(hidden)
         if not ended and found[-1][0] + 1 < scan.end:
@@ -184,16 +202,26 @@ class Expiry:
             else:
                 self._work.wheel.note(queue, sequence, self._clock.steady_ms // 1000 + AGAIN_S)
         if done:
-            self._turns.gathered.decided.append(partial(self._decided, queue, done))
+            self._turns.gathered.decided.append(CountExpired(self._turns.event, queue.queue_id, done))
 
-    def _decided(self, queue: Queue, sequences: list[int], stored: bool) -> None:
+    def _decided(self, effect: CountExpired, stored: bool) -> None:
         """The turn in which they ended is on disk, or was undone and they are as they were."""
+        queue, sequences = self._catalog.by_id.get(effect.queue_id), effect.sequences
+        if queue is None:
+            return
         if stored:
             queue.expired_total += len(sequences)
-        elif self._catalog.has(queue):
+        else:
             first, end = queue.timed or (sequences[0], sequences[-1] + 1)
             queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
             queue.look_again(sequences)
+
+    def _unhide(self, effect: UnhideExpired) -> None:
+        """They are off the disk."""
+        for queue_id, sequences in effect.gone:
+            queue = self._catalog.by_id.get(queue_id)
+            if queue is not None:
+                queue.hidden.difference_update(sequences)
 
     def _ended(self, queue: Queue) -> None:
         """Where nothing with a time to live is left, a restart need not look."""
@@ -212,9 +240,3 @@ def _entries(queue: Queue, scan: Scan) -> tuple[list[tuple[int, bytes]], bool]:
     while found and found[-1][0] >= scan.end:
         found.pop()
     return found, ended
-
-
-def _show(gone: list[tuple[Queue, list[int]]]) -> None:
-    """They are off the disk."""
-    for queue, sequences in gone:
-        queue.hidden.difference_update(sequences)

@@ -6,6 +6,7 @@ leaves once that is answered: under another number it would be waited for in vai
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.records import Renewal
 from holdfast.broker.work import Work
+from holdfast.engine.effects import Effect
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import Rows
@@ -69,6 +71,21 @@ class Informed(Protocol):
         """Says it again where the control link is attached; it may be another store than before."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TellIdentity(Effect):
+    """Tells all neighbours which store this node has, now that the UUID is on disk."""
+
+    store: UUID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferRenumbered(Effect):
+    """A transmission queue is offered again: all of it is numbered anew."""
+
+    destination: str
+    renewal: Renewal = field(repr=False)
+
+
 class Identities:
     """`store_uuid`: the origin of what this node numbers now. `renewed`: whether this life found its store rolled back,
     and gave it a new UUID. `former`: where the store was a copy, or another node's, as this life began, its UUID
@@ -106,6 +123,8 @@ class Identities:
         self._losses = losses
         self._neighbours = neighbours
         self._offer_again = offer_again
+        turns.effects.on(TellIdentity, self._tell_identity)
+        turns.effects.on(OfferRenumbered, self._offer_renumbered)
         self._first = dict(catalog.identities)
         """By destination: the first number that this life gives."""
         self._places = {name: queue.next_sequence for name, queue in catalog.transit.items()}
@@ -191,11 +210,7 @@ class Identities:
                 turn.identities = dict.fromkeys(turn.identities, 1)
         self._first = {}
 
-        def stored() -> None:
-            for neighbour in self._neighbours.values():
-                neighbour.tell_identity()
-
-        self._turns.gathered.then.append(stored)
+        self._turns.gathered.then.append(TellIdentity(self._turns.event, self.store_uuid))
 
     def _renewals(self, old: UUID) -> dict[str, Renewal]:
         """By destination: what of its queue this life of the store numbered, and has not sent."""
@@ -254,13 +269,17 @@ class Identities:
                     gathered[index] = (queue_id, sequence, renamed)
         renewal.done = True
         self._catalog.drop_renewal(destination)
+        self._turns.gathered.then.append(OfferRenumbered(self._turns.event, destination, renewal))
 
-        def stored() -> None:
-            if renewal.done and self._catalog.renewals.get(destination) is renewal:
-                del self._catalog.renewals[destination]
-                self._offer_again(queue)
+    def _tell_identity(self, effect: TellIdentity) -> None:
+        for neighbour in self._neighbours.values():
+            neighbour.tell_identity()
 
-        self._turns.gathered.then.append(stored)
+    def _offer_renumbered(self, effect: OfferRenumbered) -> None:
+        destination, renewal = effect.destination, effect.renewal
+        if renewal.done and self._catalog.renewals.get(destination) is renewal:
+            del self._catalog.renewals[destination]
+            self._offer_again(self._catalog.transit[destination])
 
     def undo(self, turn: Turn) -> None:
         """The turn never was: who the store became it stays; what was numbered anew in it is so once more."""

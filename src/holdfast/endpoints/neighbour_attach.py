@@ -4,6 +4,7 @@ Rules of this file: who is no neighbour hears why, and how to become one.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -14,12 +15,21 @@ from holdfast.custody.hop.receiver import CustodyReceiver, ReceiverParts
 from holdfast.endpoints.attach import AttachTable
 from holdfast.endpoints.link_refusal import Refusal
 from holdfast.endpoints.resolver import Resolver
+from holdfast.engine.effects import LinkEffect
 from holdfast.engine.log import Log
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.peering.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlOwner, ControlReceiver
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 from holdfast.state.turns import Turns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerHop(LinkEffect):
+    """Answers the attach of a hop's link. `continues`: the epoch that its sender goes on from."""
+
+    link: CustodyReceiver = field(repr=False)
+    continues: object
 
 
 class NeighbourAttach:
@@ -45,6 +55,7 @@ class NeighbourAttach:
         self._neighbours = neighbours
         self._parts = parts
         self._why_no_neighbour = why_no_neighbour
+        turns.effects.on(AnswerHop, _answer_hop)
 
     def serve(self, table: AttachTable) -> None:
         table.serve(CONTROL_ADDRESS, receive=self.receive_control, send=self.send_control, vital=True)
@@ -78,9 +89,14 @@ class NeighbourAttach:
             older.fence()
         self._links.custody_receivers[receiver.key] = receiver
         link.context = receiver
-        self._turns.gathered.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))
+        continues = properties.get(hops.CONTINUES)
+        self._turns.gathered.then.append(AnswerHop(self._turns.event, peer.number, link.name, receiver, continues))
 
     def _of(self, peer: Peer) -> ControlOwner:
         if peer.neighbour is None:
             raise Refusal(conditions.UNAUTHORIZED_ACCESS, self._why_no_neighbour(peer))
         return self._neighbours[peer.neighbour.name]
+
+
+def _answer_hop(effect: AnswerHop) -> None:
+    effect.link.answer(effect.continues)

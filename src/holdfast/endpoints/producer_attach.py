@@ -4,7 +4,7 @@ Rules of this file: everything in an attach is hostile until checked. A named pr
 its older link had brought is on disk or refused.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.amqp import conditions
@@ -12,7 +12,7 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER, PRODUCER_EPOCH
 from holdfast.amqp.performatives import Coordinator, Target
 from holdfast.amqp.types import Ulong
-from holdfast.broker.producers import NAME_BYTES_MAX
+from holdfast.broker.producers import NAME_BYTES_MAX, Producer
 from holdfast.endpoints.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.link_refusal import Refusal
 from holdfast.endpoints.producer import ProducerLink
@@ -20,12 +20,22 @@ from holdfast.endpoints.relay import RelayLink, RelayParts
 from holdfast.endpoints.resolver import Place, Resolver
 from holdfast.endpoints.resume import Resumption
 from holdfast.endpoints.unroutable import UnroutableLink
+from holdfast.engine.effects import LinkEffect
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """A producer's name and address together: what a key of the store's small tables holds (engine/port.py)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerNamedProducer(LinkEffect):
+    """Answers the attach of a named producer's link."""
+
+    producer: str
+    link: ProducerLink = field(repr=False)
+    named: Producer = field(repr=False)
 
 
 class ProducerAttach:
@@ -39,6 +49,7 @@ class ProducerAttach:
         self._resolver = resolver
         self._resume = resume
         self._parts = parts
+        turns.effects.on(AnswerNamedProducer, _answer_named)
 
     def receive(self, peer: Peer, link: Receiver, address: Any) -> None:
         """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
@@ -104,19 +115,22 @@ class ProducerAttach:
         link.context = named
         producer.holder = named
         self._catalog.put_producer(producer)
+        effect = AnswerNamedProducer(self._turns.event, peer.number, link.name, producer.name, named, producer)
+        self._turns.gathered.then.append(effect)
 
-        def stored() -> None:
-            """What the older link had brought is on disk or refused: now the numbers are the truth."""
-            if link.detached or producer.holder is not named:
-                peer.refuse_detached(link)
-                return
-            told = {
-                LAST_NUMBER: Ulong(producer.stored.last),
-                PRODUCER_EPOCH: Ulong(producer.epoch),
-                MISSING: [[Ulong(first), Ulong(last)] for first, last in producer.missing()],
-            }
-            link.accept(properties=told)
-            named.refill()
-            peer.touch()
 
-        self._turns.gathered.then.append(stored)
+def _answer_named(effect: AnswerNamedProducer) -> None:
+    """What the older link had brought is on disk or refused: now the numbers are the truth."""
+    named, producer = effect.link, effect.named
+    link, peer = named.link, named.peer
+    if link.detached or producer.holder is not named:
+        peer.refuse_detached(link)
+        return
+    told = {
+        LAST_NUMBER: Ulong(producer.stored.last),
+        PRODUCER_EPOCH: Ulong(producer.epoch),
+        MISSING: [[Ulong(first), Ulong(last)] for first, last in producer.missing()],
+    }
+    link.accept(properties=told)
+    named.refill()
+    peer.touch()

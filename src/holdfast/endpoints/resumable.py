@@ -6,6 +6,7 @@ else's hands. When a link is suspended, for how long, and who may come back is `
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from holdfast.amqp import conditions
@@ -20,6 +21,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.engine.effects import LinkEffect
 from holdfast.links.incoming import ACCEPTED
 from holdfast.links.outgoing import too_large
 from holdfast.peers.peer import Peer
@@ -231,6 +233,13 @@ class Outgoing(Suspendable):
         return RECORD_BYTES + len(self.held) * HELD_BYTES
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerConsumer(LinkEffect):
+    """Answers the attach of a consumer that goes on with what it held."""
+
+    link: "ResumableConsumer" = field(repr=False)
+
+
 class ResumableConsumer(ConsumerLink):
     """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
 
@@ -313,7 +322,8 @@ class ResumableConsumer(ConsumerLink):
         if self.outcomes_due:
             self._offer_later()
         elif self.answer_attach is not None and not self.settling:
-            self.parts.turns.gathered.then.append(self.answer_now)
+            turns = self.parts.turns
+            turns.gathered.then.append(AnswerConsumer(turns.event, self.peer.number, self.link.name, self))
 
     def answer_now(self) -> None:
         """Answers the attach if that was not done: with the commit, or at once where the link is over."""
@@ -434,6 +444,10 @@ class ResumableConsumer(ConsumerLink):
         unsent = [sequence for sequence in mine if sequence not in kept]
         self.parts.returns.give_back(self, self.cursor, unsent, failed=False)
         self.keeper.ended(record, closed=False)
+
+
+def answer_consumer(effect: AnswerConsumer) -> None:
+    effect.link.answer_now()
 
 
 def _group(state: Any) -> tuple[object, ...] | None:

@@ -15,6 +15,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
+from holdfast.engine.effects import described, effect_of
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import BrokenInvariant, StorageError
@@ -228,7 +229,10 @@ def _told(error: Exception) -> str:
 def _name(part: object) -> str:
     if isinstance(part, str):
         return part
+    effect = effect_of(part)
+    if effect is not None:
+        return described([effect])
     if callable(part):
-        return "an answer"
+        return "a step"
     name = getattr(part, "name", None)
     return f"{type(part).__name__} {name}" if isinstance(name, str) else type(part).__name__

@@ -5,6 +5,7 @@ on disk. A name that is not known is 404.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.types import Ulong
@@ -16,6 +17,7 @@ from holdfast.custody.destination import Destination
 from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
 from holdfast.endpoints.resume import Resumption
+from holdfast.engine.effects import Effect
 from holdfast.errors import ConfigError
 from holdfast.management.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of
 from holdfast.management.queue_status import QueueStatus
@@ -39,6 +41,20 @@ _QUEUE_KEYS: Final[Keys] = {
     "order_wait_s": NUMBER,
     "durable": FLAG,
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerSkip(Effect):
+    """Answers a request to close gaps; `queue`: which one's, empty for all; `ranges`: how many were given up."""
+
+    queue: str
+    ranges: int
+    later: Later = field(repr=False)
+    done: Answer = field(repr=False)
+
+
+def _answer_skip(effect: AnswerSkip, stored: bool) -> None:
+    effect.later.answer(effect.done if stored else NOT_SKIPPED)
 
 
 def _waits_for(origin: Origin, name: str) -> bool:
@@ -71,6 +87,7 @@ class QueueOperations:
         self._catalog = catalog
         self._links = links
         self._turns = turns
+        turns.effects.on_decided(AnswerSkip, _answer_skip)
         self._status = status
         self._resume = resume
         self._jobs = jobs
@@ -201,5 +218,5 @@ class QueueOperations:
             return Answer(200, "OK", {"lost": lost}, stored=True)
         later = Later()
         done = Answer(200, "OK", {"lost": lost})
-        self._turns.gathered.decided.append(lambda stored: later.answer(done if stored else NOT_SKIPPED))
+        self._turns.gathered.decided.append(AnswerSkip(self._turns.event, name, len(lost), later, done))
         return later

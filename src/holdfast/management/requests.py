@@ -9,7 +9,7 @@ answered.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -18,6 +18,7 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
+from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
@@ -233,7 +234,7 @@ class Asked:
         link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
         changed = self.told(answer)
         if changed is not None and answer.stored:
-            parts.turns.gathered.then.append(partial(_log, peer, changed))
+            parts.turns.gathered.then.append(LogChange(parts.turns.event, peer.number, changed, peer))
         elif changed is not None:
             _log(peer, changed)
         if link is None or not answer.stored:
@@ -242,16 +243,43 @@ class Asked:
                 link.reply(reply)
             return
 
-        def stored() -> None:
-            self.counts(0)
-            link.reply(reply)
-
         self.counts(len(reply))
-        parts.turns.gathered.then.append(stored)
+        effect = SendAnswer(parts.turns.event, peer.number, link.reply_to, answer.status, link, self, reply)
+        parts.turns.gathered.then.append(effect)
 
     def counts(self, size: int) -> None:
         self.link.count(size - self.size)
         self.size = size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogChange(Effect):
+    """Logs what a request changed."""
+
+    connection: int
+    changed: str
+    peer: Peer = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SendAnswer(Effect):
+    """Sends the answer to a request. `reply`: the message, encoded."""
+
+    connection: int
+    reply_to: str
+    status: int
+    link: ReplyLink = field(repr=False)
+    asked: Asked = field(repr=False)
+    reply: bytes = field(repr=False)
+
+
+def _log_change(effect: LogChange) -> None:
+    _log(effect.peer, effect.changed)
+
+
+def _send_answer(effect: SendAnswer) -> None:
+    effect.asked.counts(0)
+    effect.link.reply(effect.reply)
 
 
 def _way_back(properties: Properties) -> tuple[str | None, bytes]:
@@ -287,6 +315,8 @@ class Requests:
     def __init__(self, parts: RequestParts, run: Run) -> None:
         self._parts = parts
         self._run = run
+        parts.turns.effects.on(LogChange, _log_change)
+        parts.turns.effects.on(SendAnswer, _send_answer)
 
     def request_link(self, peer: Peer, link: Receiver, *, grants: bool = True) -> RequestLink:
         """For a link that brings requests, alone (`grants`) or among other messages."""

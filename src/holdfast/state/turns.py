@@ -4,7 +4,6 @@ Rules of this file: data only. Order of a turn: gather, commit, then settle (CUS
 stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.records import LossRecord, OriginRecord, Renewal
+from holdfast.engine.effects import Effect, Effects, described
 from holdfast.engine.port import Batch
 from holdfast.peers.peer import Peer
 
@@ -58,10 +58,10 @@ class Turn:
     """Entries whose copy elsewhere is in this very batch: (queue, sequence, value)."""
     answers: list[tuple[Sender, int, int, object]] = field(default_factory=list)
     """Dispositions of receivers that settle second: answered when the retirement is on disk."""
-    then: list[Callable[[], None]] = field(default_factory=list)
-    """Run once all that was taken before is on disk, or was refused."""
-    decided: list[Callable[[bool], None]] = field(default_factory=list)
-    """Told once whether it is on disk (True) or was undone, and nothing of it has happened (False)."""
+    then: list[Effect] = field(default_factory=list)
+    """Carried out once all that was taken before is on disk, or was refused."""
+    decided: list[Effect] = field(default_factory=list)
+    """Carried out once it is on disk, or was undone and nothing of it has happened; their handlers are told which."""
     visible: list[tuple[Queue, int]] = field(default_factory=list)
     marks: list[tuple[Cursor, int]] = field(default_factory=list)
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
@@ -104,6 +104,17 @@ class Turn:
             len(batch.appends), len(batch.retires), len(batch.puts), len(batch.deletes), len(batch.pieces),
             len(self.arrivals), len(self.moves), len(self.answers), len(self.then), self.changes,
         )  # fmt: skip
+
+    def describe(self) -> str:
+        """What it has, in words: how much of each kind, and each effect."""
+        batch = self.batch
+        deliveries = sum(map(len, self.arrivals.values()))
+        return (
+            f"{len(batch.appends)} appended, {len(batch.retires)} retired, {len(self.moves)} moved, "
+            f"{len(batch.puts)} rows put, {len(batch.deletes)} deleted, {len(batch.pieces)} pieces; "
+            f"{deliveries} deliveries on {len(self.arrivals)} links, {len(self.answers)} answers; "
+            f"then: {described(self.then) or 'nothing'}; decided: {described(self.decided) or 'nothing'}"
+        )
 
     def forget_heard(self) -> None:
         """Nothing of what was read needs the disk."""
@@ -160,11 +171,13 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
 
 class Turns:
     """`gathered`: the turn that events add to. `in_flight`: the one handed over whose commit is not answered yet.
-    `number`: of the last commit that was handed over."""
+    `number`: of the last commit that was handed over. `event`: of the event that is being handled, counted from 1.
+    `effects`: the handlers of what follows a commit; who adds effects to a turn registers them."""
 
-    __slots__ = ("gathered", "in_flight", "number")
+    __slots__ = ("effects", "event", "gathered", "in_flight", "number")
 
     def __init__(self, batch: Batch) -> None:
         self.gathered = Turn(batch)
         self.in_flight: Turn | None = None
-        self.number = 0
+        self.number = self.event = 0
+        self.effects = Effects()

@@ -1,0 +1,83 @@
+"""What follows a commit is data: a turn can be printed, and each kind of effect has its handler."""
+
+from typing import Any
+from uuid import UUID
+
+from holdfast.amqp.extensions import PRODUCER
+from holdfast.broker.records import Renewal
+from holdfast.custody.expiry import CountExpired, UnhideExpired
+from holdfast.custody.identity import OfferRenumbered, TellIdentity
+from holdfast.endpoints.neighbour_attach import AnswerHop
+from holdfast.endpoints.producer_attach import AnswerNamedProducer
+from holdfast.endpoints.resumable import AnswerConsumer
+from holdfast.endpoints.resume import AnswerProducer
+from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
+from holdfast.engine.port import Batch
+from holdfast.management.queue_operations import AnswerSkip
+from holdfast.management.requests import LogChange, SendAnswer
+from holdfast.state.turns import Turn
+from support.rig import Rig
+
+STORE = UUID(int=7)
+AN_OBJECT: Any = object()
+"""Stands for what a handler needs and no description shows."""
+
+AFTER = {
+    AnswerHop(1, 2, "custody-hub", AN_OBJECT, STORE): f"AnswerHop(cause=1, connection=2, name='custody-hub', "
+    f"continues={STORE!r})",
+    AnswerNamedProducer(2, 3, "out", "meter", AN_OBJECT, AN_OBJECT): "AnswerNamedProducer(cause=2, connection=3, "
+    "name='out', producer='meter')",
+    AnswerProducer(3, 3, "out", AN_OBJECT, None, AN_OBJECT): "AnswerProducer(cause=3, connection=3, name='out')",
+    AnswerConsumer(4, 3, "in\n", AN_OBJECT): "AnswerConsumer(cause=4, connection=3, name='in\\n')",
+    LogChange(5, 3, "queue 'a' made", AN_OBJECT): "LogChange(cause=5, connection=3, changed=\"queue 'a' made\")",
+    SendAnswer(6, 3, "replies", 200, AN_OBJECT, AN_OBJECT, b""): "SendAnswer(cause=6, connection=3, "
+    "reply_to='replies', status=200)",
+    UnhideExpired(7, [(1, [4, 5])]): "UnhideExpired(cause=7, gone=[(1, [4, 5])])",
+    TellIdentity(8, STORE): f"TellIdentity(cause=8, store={STORE!r})",
+    OfferRenumbered(9, "hub", Renewal(STORE, 1, 1, 1, 1)): "OfferRenumbered(cause=9, destination='hub')",
+}
+DECIDED = {
+    AnswerSkip(10, "work", 2, AN_OBJECT, AN_OBJECT): "AnswerSkip(cause=10, queue='work', ranges=2)",
+    CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
+}
+
+
+def test_a_turn_is_printed_with_effects_of_all_kinds() -> None:
+    turn = Turn(Batch(), then=[*AFTER], decided=[*DECIDED])
+    assert turn.describe() == (
+        "0 appended, 0 retired, 0 moved, 0 rows put, 0 deleted, 0 pieces; 0 deliveries on 0 links, 0 answers; "
+        f"then: {', '.join(AFTER.values())}; decided: {', '.join(DECIDED.values())}"
+    )
+
+
+def test_a_turn_with_very_many_effects_is_printed_in_part() -> None:
+    text = Turn(Batch(), then=[Effect(number) for number in range(1000)]).describe()
+    assert f"Effect(cause={DESCRIBED_MAX - 1}), …; decided: nothing" in text
+    assert f"Effect(cause={DESCRIBED_MAX})" not in text
+
+
+def test_every_kind_of_effect_is_here_and_has_a_handler() -> None:
+    kinds = {kind.__name__ for kind in (*Effect.__subclasses__(), *LinkEffect.__subclasses__())} - {"LinkEffect"}
+    assert kinds == {type(effect).__name__ for effect in (*AFTER, *DECIDED)}
+    core = Rig().node("hub").core
+    assert core is not None
+    for effect in AFTER:
+        assert effect_of(core.turns.effects.after(effect)) is effect
+    for effect in DECIDED:
+        assert effect_of(core.turns.effects.decided(effect, stored=True)) is effect
+
+
+def test_an_effect_tells_its_connection_and_the_event_that_caused_it() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    rig.settle()
+    node.hold_commits = True
+    client.sender("work", properties={PRODUCER: "meter"})
+    rig.settle()
+    core = node.core
+    assert core is not None and core.turns.in_flight is not None
+    (effect,) = core.turns.in_flight.then
+    assert isinstance(effect, AnswerNamedProducer)
+    assert effect.connection in core.connections and 0 < effect.cause < core.turns.event
+    assert repr(effect) in core.turns.in_flight.describe()
