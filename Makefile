@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
 
 setup: $(SETUP)
 
@@ -34,6 +34,10 @@ format: setup
 # Which packages import which, into docs/ARCHITECTURE.md; a test compares it with the code.
 graph: setup
 	$(BIN)/python tools/imports.py --write
+
+# The API reference for Python, into build/reference/.
+docs: setup
+	$(BIN)/python tools/reference.py
 
 test: setup peers
 	$(BIN)/python tools/stages.py

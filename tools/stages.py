@@ -112,6 +112,7 @@ STATIC = (
     ("ruff", "format", "--check"),
     ("mypy",),
     ("lint-imports",),
+    ("python", "tools/reference.py"),
 )
 
 

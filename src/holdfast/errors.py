@@ -6,24 +6,25 @@ these is one line: what was found, where, what is accepted.
 
 
 class HoldfastError(Exception):
-    """Base of everything that Holdfast raises on purpose."""
+    """The base of all errors that Holdfast raises on purpose."""
 
 
 class LocalProtocolError(HoldfastError):
-    """We used the protocol wrongly: a defect of the caller, never of the peer."""
+    """The program used the protocol wrongly: a defect of the caller, never of the peer."""
 
 
 class RemoteProtocolError(HoldfastError):
-    """The peer broke the protocol; `condition` is the AMQP error condition that it is told (§2.8.15 to 2.8.18)."""
+    """The peer broke the protocol. `condition` is the AMQP error condition (§2.8.15 to 2.8.18) to answer with."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(f"{condition}: {description}")
         self.condition = condition
         self.description = description
+        """What is wrong, without the condition."""
 
 
 class StorageError(HoldfastError):
-    """The store could not do what was asked; after a failed write or sync the node stops rather than guess."""
+    """The store, or a spool, could not do what was asked. After a failed write or sync a node stops."""
 
 
 class StorageFull(StorageError):
@@ -35,7 +36,7 @@ class BrokenInvariant(HoldfastError):
 
 
 class ConfigError(HoldfastError):
-    """A mistake of the user's: file, key or address, what was found, what is accepted. Exit code 2."""
+    """A mistake in a file, an option or an argument. The text says what was found and what is accepted."""
 
 
 def missing_package(name: str | None) -> ConfigError:

@@ -233,8 +233,11 @@ def count_sections(payload: bytes) -> int:
 
 @dataclass(slots=True)
 class Message:
-    """A whole message. The body is one of `data` (one or more binaries), `sequences` (one or more lists) or
-    `value` (any AMQP value, None for null); none of them is a message without body section."""
+    """A message in memory. AMQP 1.0 §3.2.
+
+    Its body is one of `data` (one or more binaries), `sequences` (one or more lists) and `value` (any AMQP value, None
+    for null), or none of them. Strings as keys of annotations and of the footer are sent as symbols.
+    """
 
     header: Header | None = None
     delivery_annotations: dict[Any, Any] | None = None
@@ -247,7 +250,7 @@ class Message:
     footer: dict[Any, Any] | None = None
 
     def encode(self) -> bytes:
-        """The sections in order. LocalProtocolError if two bodies are set or a value has no AMQP type."""
+        """The bytes of the message. Raises LocalProtocolError if two bodies are set or a value has no AMQP type."""
         bodies = (self.data is not None) + (self.sequences is not None) + (self.value is not MISSING)
         if bodies > 1:
             raise LocalProtocolError("a message has one body: data, sequences or value")
@@ -276,7 +279,7 @@ class Message:
 
     @staticmethod
     def decode(payload: bytes) -> "Message":
-        """Every section, types kept as codec.decode keeps them. RemoteProtocolError (decode-error)."""
+        """Reads the bytes of a message. Raises RemoteProtocolError (`amqp:decode-error`) if they are none."""
         message = Message()
         at, size, before, sections = 0, len(payload), HEADER - 1, 0
         while at < size:
@@ -332,7 +335,7 @@ class Message:
             self.footer = value
 
     def body_bytes(self) -> bytes:
-        """The data sections joined; a binary or string value as bytes; b"" for everything else."""
+        """The data sections joined, or a binary or string value as bytes; `b""` for any other body."""
         if self.data is not None:
             return b"".join(self.data)
         if isinstance(self.value, str):

@@ -563,7 +563,7 @@ class SaslOutcome:
 @composite(0x70, "amqp:header:list", "boolean", "ubyte", "uint", "boolean", "uint")
 @dataclass(slots=True)
 class Header:
-    """§3.2.1. `ttl` in milliseconds."""
+    """The header section. AMQP 1.0 §3.2.1. `ttl` is in milliseconds."""
 
     durable: bool = False
     priority: int = 4
@@ -578,7 +578,7 @@ class Header:
 )  # fmt: skip
 @dataclass(slots=True)
 class Properties:
-    """§3.2.4. Times in milliseconds since the epoch."""
+    """The properties section. AMQP 1.0 §3.2.4. Times are in milliseconds since the epoch."""
 
     message_id: Any = None
     user_id: bytes | None = None

@@ -1,6 +1,9 @@
-"""The client: messages to and from a node over AMQP 1.0, through whatever the network does (docs/client.md).
+"""The client library: it sends and receives messages over AMQP 1.0, with asyncio (docs/client.md).
 
-Rules of this room: asyncio, on `holdfast.amqp` alone; `blocking` is the same for programs without a loop.
+`connect` makes a Connection, which makes senders and receivers. `holdfast.client.blocking` is for programs without an
+event loop.
+
+Rules of this package: asyncio, on `holdfast.amqp` alone.
 """
 
 from holdfast.amqp.message import Message

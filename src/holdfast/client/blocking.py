@@ -32,7 +32,7 @@ JOIN_LIMIT_S: Final = 5.0
 
 
 class Entry(NamedTuple):
-    """One entry of a queue: its sequence, when it was enqueued (ms since the epoch), and the whole message."""
+    """An entry of a queue: its sequence, when it was enqueued (in milliseconds since the epoch), and the message."""
 
     sequence: int
     enqueued_ms: int
@@ -65,9 +65,10 @@ async def _cancelled(tasks: set["asyncio.Task[Any]"]) -> None:
 
 
 class BlockingConnection:
-    """A connection to the node at `url`; arguments and errors as `connect` has them. Close it, or use `with`.
+    """A connection for programs without an event loop: each call waits until it is done.
 
-    A call in the thread that serves it (from a callback there, say) is a LocalProtocolError.
+    It takes the arguments of `holdfast.client.connect`, and raises its errors. Close it, or use `with`. One thread at a
+    time may call; a call in the thread that serves it (from a callback, say) raises LocalProtocolError.
     """
 
     def __init__(self, url: str | Url, *, retry_s: float = RETRY_S, **options: Any) -> None:
@@ -92,7 +93,7 @@ class BlockingConnection:
         self.close()
 
     def open(self) -> None:
-        """Connects, as the first call of any other kind does."""
+        """Connects now; otherwise the first call of another kind does."""
         self._connected()
 
     def manage(
@@ -104,12 +105,12 @@ class BlockingConnection:
         *,
         limit_s: float = MANAGE_LIMIT_S,
     ) -> dict[str, Any]:
-        """As `Connection.manage`."""
+        """Sends a request to `$management`, as `holdfast.client.Connection.manage` does."""
         connection = self._connected()
         return self._run(connection.manage(operation, type, name, arguments, limit_s=limit_s))
 
     def send(self, address: str, message: Message | bytes | str, *, producer: str | None = None) -> Outcome:
-        """Sends one message and waits for its outcome; the sender is kept for the next one."""
+        """Sends one message and waits for its outcome. The sender is kept for the next one to that address."""
         key = (address, producer)
         sender = self._senders.get(key)
         if sender is None or sender.is_over():
@@ -125,13 +126,13 @@ class BlockingConnection:
         queue_uuid: str | None = None,
         lease_epoch: int | None = None,
     ) -> Iterator[list[Entry]]:
-        """The entries of `queue` with start <= sequence < end, in order, as lists; nothing is taken off.
+        """Yields the entries of `queue` with `start <= sequence < end`, in order, as lists; they stay in the queue.
 
-        It ends where `end` is reached: past the queue's last entry it waits for the next one, without a time limit.
-        With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
-        reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that
-        cannot be decoded is an UndecodableMessage, raised after all before it: its `sequence` says where to go on.
-        Once `close` was called it ends with ConnectionEnded.
+        It ends when `end` is reached: past the queue's last entry it waits for the next one, without a time limit.
+        After a break it goes on behind the last entry that came. With `subscription`, `queue_uuid` and `lease_epoch`,
+        as the request OPEN answered them, the node refuses a reader that was fenced: LinkError. An entry that cannot be
+        decoded raises UndecodableMessage, after all entries before it; its `sequence` says where to go on. Once `close`
+        was called, ConnectionEnded is raised.
         """
         lease = None
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:
@@ -158,7 +159,7 @@ class BlockingConnection:
                 self._close_link(receiver.close())
 
     def close(self) -> None:
-        """Ends the connection as `Connection.close` does, then the thread."""
+        """Closes the connection as `holdfast.client.Connection.close` does, then ends its thread."""
         self._refuse_own_thread()
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:

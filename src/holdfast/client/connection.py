@@ -28,9 +28,10 @@ MANAGE_LIMIT_S: Final = 60.0
 
 
 class Connection(Reconnecting):
-    """Made by `connect` (opening.py). `reconnects` counts connections after the first.
+    """A connection to a node, made by `connect`. `async with` closes it at the end, and aborts it for an exception.
 
-    Senders, receivers and requests outlive breaks of the transport. Not safe between threads: `blocking.py` is.
+    Senders, receivers and requests outlive breaks of the transport: the connection is opened again, and all links are
+    attached again. It belongs to one event loop; `holdfast.client.blocking` is for programs without one.
     """
 
     def __init__(
@@ -76,13 +77,18 @@ class Connection(Reconnecting):
         name: str | None = None,
         wait: bool = True,
     ) -> Sender:
-        """A sender to `address`, attached when this returns (with a Spool at once, so that it takes messages
-        while the node cannot be reached). docs/client.md tells what `producer` and `when_full` promise.
+        """Attaches a sender to `address`, a queue or `queue@node`.
 
-        `wait=False` returns before the node has answered; `await sender.ready()` waits for it, and comes before the
-        first message of a producer without a Spool.
+        - `producer`: a name under which messages are numbered, so that the node stores each of them once, also when the
+          program starts again (docs/client.md, "Producers").
+        - `in_doubt_max`: most messages without an outcome.
+        - `when_full`: at that bound `"wait"` waits, `"raise"` raises ClientFull, and a Spool writes messages to a file,
+          which needs a `producer`.
+        - `name`: the AMQP link name; made up if None.
+        - `wait`: False returns before the node has answered; then `Sender.ready` comes before the first message of a
+          producer. With a Spool it always returns at once, so that messages are taken while the node cannot be reached.
 
-        Raises ConfigError, LinkError if the node refuses it, ConnectionFailed.
+        Raises ConfigError, LinkError if the node refuses the link, ConnectionFailed.
         """
         if in_doubt_max < 1:
             raise ConfigError(f"in_doubt_max: found {in_doubt_max}, accepted is at least 1")
@@ -118,13 +124,20 @@ class Connection(Reconnecting):
         name: str | None = None,
         resume_s: float = 0.0,
     ) -> Receiver:
-        """A receiver from `address`, attached when this returns.
+        """Attaches a receiver to the queue `address`.
 
-        `credit`: messages that may come ahead. `count_max`: no more than so many are ever taken. `browse` looks
-        only. `subscription`: a durable one with its own cursor, by name. `start_sequence` (inclusive) and
-        `end_sequence` (exclusive) read by sequence, and look only; with an end the node closes the link after
-        the last. `lease`: read a range of a taken subscription. `resume_s`: seconds that the node keeps what this
-        receiver holds for it after a break, and from everybody else. Raises as `sender` does.
+        - `credit`: messages that may arrive ahead of the program.
+        - `count_max`: most messages that are ever taken.
+        - `browse`: look at the messages and leave them in the queue.
+        - `subscription`: the name of a durable subscription, which has a cursor of its own.
+        - `start_sequence` (inclusive) and `end_sequence` (exclusive): read by sequence, and leave the messages in the
+          queue; with an end the node closes the link after the last one.
+        - `lease`: whose taken subscription a range is read of.
+        - `name`: the AMQP link name; made up if None.
+        - `resume_s`: for so many seconds after a break the node keeps this receiver's messages for it, and offers them
+          to no other.
+
+        Raises as `sender` does.
         """
         terms = Terms(
             credit=credit,
@@ -152,7 +165,10 @@ class Connection(Reconnecting):
         lease: Lease | None = None,
         name: str | None = None,
     ) -> PartsReceiver:
-        """As `receiver`, for messages of any size: each is handed out when its body begins, which is read in parts."""
+        """Attaches a receiver for messages of any size: each is handed out when its body begins, and read in parts.
+
+        Arguments and errors are those of `receiver`.
+        """
         terms = Terms(
             credit=credit,
             count_max=count_max,
@@ -180,10 +196,10 @@ class Connection(Reconnecting):
         *,
         limit_s: float = MANAGE_LIMIT_S,
     ) -> dict[str, Any]:
-        """Asks the node's `$management` and returns the body of its answer, a map.
+        """Sends a request to the node's `$management` and returns the body of its answer, a map.
 
-        A request whose answer a break of the connection cost is sent again. Raises ManagementError for every
-        status other than 2xx, and where no answer came within `limit_s` seconds ConnectionFailed.
+        A request without an answer when the connection breaks is sent again. Raises ManagementError for a status other
+        than 2xx, and ConnectionFailed if no answer comes within `limit_s` seconds.
         """
         self._check()
         if self._management is None or self._management.failure is not None:
@@ -192,8 +208,9 @@ class Connection(Reconnecting):
         return await self._management.request(operation, type, name, arguments or {}, limit_s=limit_s)
 
     async def close(self) -> None:
-        """Waits for what is in doubt, settles what was decided, and tells the node; no link survives, nor if this is
-        cancelled. Raises what a sender failed with while messages of it were in doubt: nobody knows where they are.
+        """Waits for the outcomes of all messages, sends all settlements, and ends all links, also if it is cancelled.
+
+        Raises the error of a sender that failed while messages of it were in doubt: nobody knows where they are.
         """
         failure = self._abandoned
         polite = False

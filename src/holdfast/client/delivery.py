@@ -39,10 +39,10 @@ _DONE: Final = _Done()
 
 
 class Delivery:
-    """A message that arrived. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not known.
+    """A message that arrived, and the way to settle it.
 
-    It is settled once, by accept, reject, release or modify; a second call does nothing. They return at once, and the
-    outcome is sent at the end of the loop's turn: there is no need to await them.
+    It is settled once, by `accept`, `reject`, `release` or `modify`; a second call does nothing. They return at once,
+    and the outcome is sent at the end of the event loop's turn: there is no need to await them.
     """
 
     __slots__ = (
@@ -55,14 +55,18 @@ class Delivery:
         self.delivery_id = event.delivery_id
         self.tag = event.tag
         self.payload = event.payload
+        """The message's bytes as they arrived; empty of one that is received in parts."""
         self.sequence = sequence
+        """Its place in the queue, from 1; 0 where the peer does not say."""
         self.enqueued_ms = enqueued_ms
+        """When the node stored it, in milliseconds since the epoch; 0 where the peer does not say."""
         self.settled = event.settled
+        """Whether it has its outcome."""
         self._message: Message | None = None
 
     @property
     def whole(self) -> bool:
-        """All of it has arrived."""
+        """Whether all of it has arrived."""
         return True
 
     def __repr__(self) -> str:
@@ -88,16 +92,16 @@ class Delivery:
         return message
 
     def accept(self) -> Awaitable[None]:
-        """Processed: the message leaves the queue."""
+        """Settles it as processed: the message leaves the queue."""
         if not self.settled:
             self._receiver.settle(self, ACCEPTED)
         return _DONE
 
     def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
-        """Invalid for every consumer: the message becomes a dead letter. `condition` is an AMQP error condition, such
-        as amqp:decode-error.
+        """Settles it as invalid for every consumer: the message becomes a dead letter.
 
-        Raises ConfigError, and nothing is decided, for text that AMQP cannot carry: a condition is ASCII.
+        `condition` is an AMQP error condition, such as `amqp:decode-error`. Raises ConfigError, and settles nothing,
+        for text that AMQP cannot carry: a condition is ASCII.
         """
         error = None if condition is None else Error(Symbol(condition), description)
         if not self.settled:
@@ -105,7 +109,7 @@ class Delivery:
         return _DONE
 
     def release(self) -> Awaitable[None]:
-        """Back to its place in the queue, as if it had not been delivered."""
+        """Puts it back to its place in the queue, as if it had not been delivered."""
         if not self.settled:
             self._receiver.settle(self, RELEASED)
         return _DONE
@@ -117,10 +121,10 @@ class Delivery:
         undeliverable_here: bool = False,
         annotations: dict[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Back to its place in the queue, with `annotations` merged in; counted as a failed delivery if
-        `delivery_failed`.
+        """Puts it back to its place in the queue, with `annotations` merged in.
 
-        Raises ConfigError, and nothing is decided, for annotations that AMQP cannot carry.
+        `delivery_failed` counts it as a failed delivery, and `undeliverable_here` asks that it is not delivered to this
+        receiver again. Raises ConfigError, and settles nothing, for annotations that AMQP cannot carry.
         """
         if not self.settled:
             told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}

@@ -8,24 +8,25 @@ from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
 
 class ClientError(HoldfastError):
-    """Base of the client's errors."""
+    """The base of the client's own errors."""
 
 
 class ConnectionFailed(ClientError):
-    """No connection for as long as the client was told to try; nothing more will be tried."""
+    """There was no connection for `retry_s` seconds; nothing more is tried."""
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """The node refused user or password; trying again would not help."""
+    """The node refused the user or the password; nothing more is tried."""
 
 
 class ConnectionEnded(ClientError):
-    """Used after `close`, or while it closes."""
+    """The connection or the link was used after its `close`, or during it."""
 
 
 class LinkError(ClientError):
-    """The node refused or ended a link, and `condition` is its AMQP condition, None where it gave none; or the link
-    cannot be attached on this connection, without a condition.
+    """The node refused or ended a link, or the link cannot be attached on this connection.
+
+    `condition` is the node's AMQP error condition, or None.
     """
 
     def __init__(self, text: str, condition: str | None) -> None:
@@ -34,29 +35,29 @@ class LinkError(ClientError):
 
 
 class LinkStolen(LinkError):
-    """Another sender attached under the same producer name: this one is fenced and sends nothing more."""
+    """Another sender has attached under the same producer name: this one is fenced, and sends nothing more."""
 
 
 class ProducerConflict(ClientError):
-    """The node has stored numbers of this producer name that this sender never gave out."""
+    """The node has numbers of this producer name that this sender never gave: an old copy of a spool, for example."""
 
 
 class ClientFull(ClientError):
-    """As much is in doubt or spooled as was allowed."""
+    """As many messages are in doubt, or as many bytes in the spool, as the program allowed."""
 
 
 class BodyGone(ClientError):
-    """A body that can be read once only was under way when the connection broke; the node does not have it."""
+    """The connection broke while a body was sent that can be read only once; the node does not have the message."""
 
 
 class DeliveryBroken(ClientError):
-    """The connection or the link ended in the middle of a message: the rest does not come, the node offers it anew."""
+    """The connection or the link ended in the middle of a message. The rest does not come; the node offers it again."""
 
 
 class UndecodableMessage(ClientError, RemoteProtocolError):
-    """A delivery's payload is no message, or one that cannot be decoded; the delivery can be settled all the same.
+    """The bytes of a delivery are no message, or one that cannot be decoded. The delivery can be settled all the same.
 
-    `sequence` and `enqueued_ms` as the delivery has them, `payload` its bytes, where they came whole.
+    `sequence` and `enqueued_ms` are those of the delivery, and `payload` its bytes, if all arrived.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class UndecodableMessage(ClientError, RemoteProtocolError):
 
 
 class ManagementError(ClientError):
-    """The node answered a `$management` request with a status other than 2xx: `code` and `description`."""
+    """The node answered a `$management` request with an error: its status `code` and `description`."""
 
     def __init__(self, request: str, code: int, description: str) -> None:
         super().__init__(f"{request}: {code} {description}")

@@ -145,6 +145,7 @@ class ClientLink(LinkHandler):
     def __init__(self, connection: LinkHost, what: str, name: str) -> None:
         """`what`: the link as its errors name it; `name`: the AMQP link name."""
         self.failure: Exception | None = None
+        """What ended the link; None while it lives."""
         self._connection = connection
         self._what = what
         self._name = name
@@ -215,7 +216,7 @@ class ClientLink(LinkHandler):
     # ------------------------------------------------------------------------------------------- shared
 
     async def ready(self) -> None:
-        """Returns once the node has answered the first attach; raises what ended the link before."""
+        """Waits until the node has answered the first attach; raises what ended the link before that."""
         await asyncio.shield(self._ready)
 
     def touch(self) -> None:
@@ -223,7 +224,7 @@ class ClientLink(LinkHandler):
         self._connection.touch(self)
 
     def is_over(self) -> bool:
-        """It failed or was closed."""
+        """Whether the link failed or was closed."""
         return self.failure is not None
 
     def check(self) -> None:

@@ -41,13 +41,20 @@ async def connect(
     rng: Random | None = None,
     dial: Dial | None = _dial,
 ) -> "Connection":
-    """A connection to the node at `url` (amqp:// or amqps://), open when this returns unless `wait` is False.
+    """Connects to the node at `url`: `amqp://[user:password@]host[:port]`, or `amqps://…` for TLS.
 
-    `retry_s`: seconds without a connection that was of use, at the start or later, until it gives up; 0 tries once,
-    `inf` for ever. `idle_time_out_s`: silence that means loss. `ca_file`: who may have signed the node's
-    certificate, else whom this machine trusts. `dial`: host and port to a connected socket, else OSError; None where
-    the loop's own `create_connection` finds the node, without TLS. Raises ConfigError, AuthenticationFailed,
-    ConnectionFailed.
+    - `retry_s`: seconds without progress, at the start or after a break, until it gives up; 0 tries once, `inf` for
+      ever.
+    - `container_id`: the AMQP container-id; made up if None.
+    - `idle_time_out_s`: a node that sends nothing for so many seconds is lost.
+    - `ca_file`: authorities that may have signed the node's certificate, in PEM; those that this machine trusts if
+      None.
+    - `wait`: False returns before there is a connection; `Connection.opened` waits for it.
+    - `rng`: for the jitter of waits.
+    - `dial`: connects a socket to a host and a port, or raises OSError; None leaves that to the event loop's
+      `create_connection`, without TLS.
+
+    Raises ConfigError, AuthenticationFailed, ConnectionFailed.
     """
     place = parse_url(url) if isinstance(url, str) else url
     if not retry_s >= 0:

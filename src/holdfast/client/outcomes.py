@@ -12,13 +12,15 @@ from holdfast.amqp.extensions import TRY_LATER
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Stored by the node: custody has passed on."""
+    """The node has stored the message: custody has passed to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Refused; `condition` is an AMQP error condition. The same number may be tried again later: where `is_full`, the
-    node had no room for it, and may take it then."""
+    """The node has refused the message. `condition` is an AMQP error condition, `description` its text.
+
+    With `is_full` the node had no room for it, and may accept it later. A producer may send the same number again.
+    """
 
     condition: str
     description: str
@@ -27,12 +29,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Not taken now; it may be sent again."""
+    """The node has not taken the message; it may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Not taken now; `delivery_failed` counts as an attempt, `undeliverable_here` asks for another place."""
+    """The node has not taken the message; it may be sent again. AMQP 1.0 §3.4.5.
+
+    `delivery_failed` counts this as an attempt; with `undeliverable_here` it is to be sent elsewhere.
+    """
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -40,12 +45,13 @@ class Modified:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """Written to the spool, beyond what may be in doubt: sent from there in its turn, as `number`."""
+    """The message was written to the spool, and is sent from there in its turn, under `number`."""
 
     number: int
 
 
 Outcome = Accepted | Rejected | Released | Modified | Spooled
+"""What became of a message that was sent."""
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()

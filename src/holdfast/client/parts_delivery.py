@@ -27,10 +27,10 @@ class HoldsParts(Settles, Protocol):
 
 
 class DeliveryInParts(Delivery):
-    """A message whose body arrives in parts. `message` is all of it but body and footer.
+    """A message whose body is read while it arrives, with `parts` or `save`; `message` is the rest of it.
 
-    It can be accepted once all of it has arrived (`whole`). Any other outcome can be given at any time, and discards
-    the rest of the body.
+    It can be accepted once all of it has arrived. Any other outcome can be given at any time, and discards the rest of
+    the body.
     """
 
     __slots__ = ("_arrived", "_discarded", "_end", "_parts", "_reader", "_reading", "_unread_bytes", "outcome")
@@ -59,18 +59,20 @@ class DeliveryInParts(Delivery):
 
     @property
     def message(self) -> Message:
-        """Header, annotations, properties. Raises UndecodableMessage where the bytes are no message, and
-        RemoteProtocolError (not-implemented) where the body cannot be read in parts."""
+        """The message without body and footer.
+
+        Raises UndecodableMessage if the bytes are no message, and RemoteProtocolError (`amqp:not-implemented`) if its
+        kind of body cannot be read in parts."""
         if self._reader.head is None:
             assert isinstance(self._end, HoldfastError), "it is handed out once its head has arrived, or never will"
             raise self._end
         return self._reader.head
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yields the body as it arrives, once: bytes of data sections, or of one binary or text (UTF-8) value.
+        """Yields the body as it arrives, once: the bytes of data sections, or of one binary or text (UTF-8) value.
 
-        Raises as `message`, and DeliveryBroken where the connection broke (then the message arrives again as another
-        delivery) or the node closed the link (then it does not, from this receiver).
+        Raises as `message` does, and DeliveryBroken if the connection breaks (then the message arrives again as another
+        delivery) or the node closes the link (then this receiver gets it no more).
         """
         if self._reading or (self._discarded and not isinstance(self._end, HoldfastError)):
             raise LocalProtocolError(f"{self!r}: its body was read or thrown away already")
@@ -90,9 +92,9 @@ class DeliveryInParts(Delivery):
             await self._arrived.wait()
 
     async def save(self, path: Path) -> int:
-        """Writes the body to a new file at `path`, in threads; returns its bytes. Raises as `parts`, and OSError.
+        """Writes the body to a new file at `path`, in threads, and syncs it to disk. Returns how many bytes it has.
 
-        The file is on its disk when this returns.
+        Raises as `parts` does, and OSError.
         """
         written = 0
         file = await asyncio.to_thread(path.open, "wb")

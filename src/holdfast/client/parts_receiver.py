@@ -33,7 +33,10 @@ MESSAGE_BYTES_MAX: Final = 1 << 62
 
 
 class PartsReceiver(Receiver):
-    """Made by `Connection.parts_receiver`; iterate over it. A message arrives after the body of the one before it."""
+    """Receives messages of any size from one address, made by `Connection.parts_receiver`.
+
+    `async for` yields a DeliveryInParts each, when its body begins. The next one comes after the end of that body.
+    """
 
     def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, address, terms)
@@ -57,7 +60,7 @@ class PartsReceiver(Receiver):
         return delivery
 
     async def batch(self, *, count_max: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """The next one, as by iteration; empty where `Receiver.batch` is."""
+        """Returns the next message alone, as iteration does; empty when `Receiver.batch` is."""
         self._check_read()
         return await super().batch(count_max=1, timeout_s=timeout_s)
 

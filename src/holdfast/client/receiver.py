@@ -28,16 +28,20 @@ from holdfast.errors import LocalProtocolError
 
 
 class Receiver(ClientLink):
-    """Made by `Connection.receiver`; iterate over it, or take what has arrived with `batch`.
+    """Receives messages from one address; made by `Connection.receiver`.
 
-    Counts: `received` (handed out), `duplicates_suppressed`.
+    Iterate over it with `async for`, which yields a Delivery each, or take all that has arrived with `batch`, which is
+    faster.
     """
 
     def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, f"receiver from {shown(address)}", terms.link_name)
         self.address = address
+        """Where the messages come from."""
         self.received = 0
+        """Messages that were handed out."""
         self.duplicates_suppressed = 0
+        """Messages that the node offered again after a break and that were not handed out a second time."""
         self._credit = terms.credit
         self._left = terms.count_max
         """Messages that may still arrive; None: any number."""
@@ -83,9 +87,9 @@ class Receiver(ClientLink):
                 return delivery
 
     async def batch(self, *, count_max: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """All messages that have arrived, in order, at most `count_max`; waits for the first one.
+        """Returns all messages that have arrived, in order, at most `count_max`; waits for the first one.
 
-        Empty when `timeout_s` has passed without one, or at the end: `ended` tells which.
+        The list is empty if none came within `timeout_s` seconds, or at the end: `ended` tells which.
         """
         while True:
             while not self._buffer:
@@ -102,14 +106,14 @@ class Receiver(ClientLink):
 
     @property
     def ended(self) -> bool:
-        """The node closed the link after its last message, and all messages were handed out."""
+        """Whether the node has closed the link after its last message, and all messages were handed out."""
         return self._ended and not self._buffer
 
     async def close(self) -> None:
-        """Releases messages that were not handed out, sends all outcomes, detaches; a subscription is kept.
+        """Releases messages that were not handed out, sends all outcomes, and detaches; a subscription is kept.
 
-        Outcomes given since a break are sent once the node has resumed their deliveries; this waits at most
-        CLOSE_LIMIT_S for that. If it is cancelled, the receiver has ended all the same.
+        Outcomes given since a break are sent once the node has resumed their deliveries; this waits at most 5 s for
+        that. If it is cancelled, the receiver has ended all the same.
         """
         try:
             if self._resume is not None and self._resume.said and not self.is_over():

@@ -75,10 +75,14 @@ class Reconnecting:
         dial: Dial | None,
     ) -> None:
         self.url = url
+        """Where the node listens."""
         self.retry_s = retry_s
         self.container_id = container_id
+        """The AMQP container-id of this side."""
         self.reconnects = -1
+        """Connections after the first one; -1 before it."""
         self.failure: Exception | None = None
+        """What ended the connection; None while it lives."""
         self.loop = asyncio.get_running_loop()
         self.rng = rng
         self._tls = tls
@@ -115,7 +119,7 @@ class Reconnecting:
 
     @property
     def is_open(self) -> bool:
-        """There is a connection at this moment."""
+        """Whether there is a connection at this moment."""
         return self._is_open
 
     async def opened(self) -> None:

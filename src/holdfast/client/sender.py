@@ -38,10 +38,10 @@ Waits = Literal["answers", "attach", "back", "credit", "socket", "window"]
 
 
 class Sender(ClientLink):
-    """Made by `Connection.sender`. Counts since then: `accepted`, `rejected`, `released` (and modified).
+    """Sends messages to one address; made by `Connection.sender`.
 
-    `last_number` and `missing`: what the node had stored of the producer at the latest attach. `over`: done once the
-    sender has failed or was closed, see `failure`; not to be cancelled.
+    `send` waits for the outcome, `submit` returns a future of it, `post` only counts it. Messages arrive in the order
+    of these calls.
     """
 
     def __init__(
@@ -56,8 +56,11 @@ class Sender(ClientLink):
     ) -> None:
         super().__init__(connection, f"sender to {shown(address)}", name)
         self.address = address
+        """Where the messages go."""
         self.producer = producer
+        """The producer name, or None."""
         self.over: asyncio.Future[None] = self._loop.create_future()
+        """Done once the sender has failed (see `failure`) or was closed; not to be cancelled."""
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
         self._abandoned = False
@@ -78,27 +81,34 @@ class Sender(ClientLink):
 
     @property
     def accepted(self) -> int:
+        """Messages that the node has accepted."""
         return self._outbox.accepted
 
     @property
     def rejected(self) -> int:
+        """Messages that the node has rejected."""
         return self._outbox.rejected
 
     @property
     def released(self) -> int:
+        """Messages that the node has released or modified."""
         return self._outbox.released
 
     @property
     def last_number(self) -> int:
+        """The highest number of the producer that the node had at the latest attach; 0 without a producer name."""
         return 0 if self._numbers is None else self._numbers.last_number
 
     @property
     def missing(self) -> RangeSet:
+        """Numbers up to `last_number` that the node did not have: iterate over it for (first, last), both inclusive."""
         return RangeSet() if self._numbers is None else self._numbers.missing
 
     @property
     def epoch(self) -> int:
-        """How often senders had attached under the producer name at this one's latest attach; the highest holds it."""
+        """How often senders had attached under the producer name, this one's latest attach included; 0 without a name.
+
+        A later attach fences this sender."""
         return 0 if self._numbers is None else self._numbers.epoch
 
     @property
@@ -108,18 +118,23 @@ class Sender(ClientLink):
 
     @property
     def spooled(self) -> int:
-        """Messages in the spool without an outcome, those in memory included; 0 without a spool."""
+        """Messages in the spool without an outcome, with those in memory; 0 without a spool."""
         return self._outbox.spooled
 
     @property
     def waits_for(self) -> Waits | None:
-        """What the sender waits for at a connected node; None without a connection, between two attaches, and while
-        nothing is in doubt.
+        """What the sender waits for at a connected node.
 
-        "attach": the node has not answered the link's attach; the first one is waited for also with nothing in doubt.
-        "socket": the node does not read. "window": the session's window is closed. "credit": the link has none. "back":
-        the node released messages, which are sent again after a delay. "answers": all is sent, outcomes are
-        outstanding. None too where a body in parts has nothing to send yet.
+        - `"attach"`: the node has not answered the link's attach. The first one is waited for also with nothing in
+          doubt.
+        - `"socket"`: the node does not read from the connection.
+        - `"window"`: the session's incoming window is closed.
+        - `"credit"`: the link has no credit.
+        - `"back"`: the node released messages, which are sent again after a delay.
+        - `"answers"`: everything was sent, and outcomes are outstanding.
+
+        None without a connection, between two attaches, while nothing is in doubt, and while a body in parts has
+        nothing to send yet.
         """
         outbox, transmission = self._outbox, self._transmission
         link, outflow = transmission.link, transmission.outflow
@@ -139,25 +154,27 @@ class Sender(ClientLink):
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """(messages accepted or rejected, connections after the first, bytes that the node's host acknowledged). As a
-        tuple it increases whenever anything goes on.
+        """Messages accepted or rejected, connections after the first, and bytes that the node's host acknowledged.
+
+        As a tuple it increases whenever the sender makes progress.
         """
         return self.accepted + self.rejected, self._connection.reconnects, self._connection.acknowledged_bytes()
 
     @property
     def next_number(self) -> int:
-        """The number that the next message gets; of a producer that has attached once."""
+        """The number that the producer's next message gets; known once it has attached."""
         return 1 if self._numbers is None else self._numbers.next_number
 
     async def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
-        """Sends one message and waits for its outcome (with a spool perhaps only `Spooled`)."""
+        """Sends one message and waits for its outcome; with a spool that may be `Spooled`. Arguments as `submit`."""
         return await (await self.submit(message, number=number))
 
     async def submit(self, message: Message | bytes | str, *, number: int | None = None) -> "asyncio.Future[Outcome]":
-        """Sends one message and returns the future of its outcome; waits only where too much is in doubt.
+        """Sends one message and returns the future of its outcome. It waits only while too many are in doubt.
 
-        `number`: the producer's own number for it, from 1, also one that was rejected before; else the next one.
-        Raises ClientFull at the bound (`when_full="raise"`, or a full spool), and what ended the link.
+        `number` is the producer's own number of the message, from 1, which may be one that was rejected before; None
+        takes the next one. Raises ClientFull at the bound with `when_full="raise"` or a full spool, and what ended the
+        link.
         """
         if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
@@ -170,10 +187,11 @@ class Sender(ClientLink):
     async def post(
         self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
-        """As `submit`, without a future: the outcome is counted, and `on_outcome` is called with it unless accepted.
+        """Sends one message as `submit` does, but without a future: the cheapest way.
 
-        What `on_outcome` raises ends this sender, and no other link, once all outcomes that arrived with it are counted
-        and reported: the sender's next call raises it, and so do `drain` and `close`.
+        The outcome is counted, and `on_outcome` is called with it unless it is `Accepted`. What `on_outcome` raises
+        ends this sender and no other link, once all outcomes that arrived with it are counted and reported; then the
+        sender's next call raises it, and so do `drain` and `close`.
         """
         if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
@@ -189,13 +207,16 @@ class Sender(ClientLink):
         size: int | None = None,
         number: int | None = None,
     ) -> Outcome:
-        """Sends one message whose body is read while it is sent, and waits for its outcome; memory holds a part of it.
+        """Sends one message of any size, whose body is read while it is sent, and waits for its outcome.
 
-        `body`: a file's path, bytes from an iterable or asynchronous iterable, or a function that returns one of
-        these. After a break a path or a function is read from its beginning; an iterator cannot be, which is BodyGone.
-        `message`: all but body and footer. `size`: the body's bytes, if they are known beforehand (a file's are): then
-        it is one data section. What reading `body` raises is raised here, and nothing is sent. If this is cancelled,
-        the message is given up, unless all of it was sent: then it stays in doubt until its outcome.
+        - `body`: a file's path, an iterable or asynchronous iterable of bytes, or a function that returns one of these.
+          After a break a path or a function is read from its beginning; an iterator cannot be, which is BodyGone.
+        - `message`: all of the message but body and footer.
+        - `size`: bytes of the body, if known beforehand (a file's are): then it is one data section.
+        - `number`: as `submit` has it.
+
+        What reading `body` raises is raised here, and nothing is sent. If this is cancelled, the message is given up,
+        unless all of it was sent: then it stays in doubt until its outcome.
         """
         if self._spool is not None:
             raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
@@ -219,7 +240,7 @@ class Sender(ClientLink):
             raise
 
     async def drain(self) -> None:
-        """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
+        """Waits until every message has its outcome, those in the spool too; raises what ended the link before that."""
         outbox = self._outbox
         while outbox.pending or outbox.spooled:
             self.check()
@@ -230,9 +251,9 @@ class Sender(ClientLink):
             raise self.failure
 
     async def close(self, *, drain: bool = True) -> None:
-        """Drains, unless told not to or a spool keeps what is left, then detaches.
+        """Waits for all outcomes, unless `drain` is False or a spool keeps the messages, then detaches.
 
-        Then the spool is free for another sender. Raises StorageError where it could not be synced and closed.
+        Afterwards the spool is free for another sender. Raises StorageError if it could not be synced and closed.
         """
         try:
             if drain and self._spool is None:

@@ -32,11 +32,11 @@ COMPACT_BYTES: Final = 4 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Where a sender keeps its messages. `bytes_max` bounds those without an outcome, in bytes of the file.
+    """A file in which a sender keeps its messages until the node has stored them.
 
-    A message is handed to the operating system before `submit` returns: it survives a crash of this process. A crash
-    of the machine may lose the messages of the last `fsync_interval_s` seconds; with 0 each `submit` waits for the
-    disk.
+    `bytes_max` bounds those without an outcome, in bytes of the file. A message is handed to the operating system
+    before `submit` returns: it survives a crash of this process. A crash of the machine may lose the messages of the
+    last `fsync_interval_s` seconds; with 0 each `submit` waits for the disk.
     """
 
     path: Path | str

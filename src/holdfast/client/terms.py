@@ -15,7 +15,10 @@ from holdfast.errors import ConfigError
 
 
 class Lease(NamedTuple):
-    """Who reads a taken subscription: its name, the queue's UUID as text, and the epoch that OPEN answered."""
+    """Under which lease a range of a taken subscription is read: the node refuses a reader that was fenced.
+
+    `subscription` is its name; `queue_uuid` (as text) and `lease_epoch` are what the request OPEN answered.
+    """
 
     subscription: str
     queue_uuid: str

@@ -16,8 +16,9 @@ _FORM: Final = "accepted is amqp://[user:password@]host[:port] or amqps://…"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """Where a node listens and who asks. `str` and `repr` leave the password out. ConfigError for a host that cannot
-    be one.
+    """Where a node listens, and the user that logs in. `str` and `repr` leave the password out.
+
+    Raises ConfigError for a host that cannot be one.
     """
 
     host: str
@@ -35,7 +36,7 @@ class Url:
         return self._text(self.host, "")
 
     def with_login(self) -> str:
-        """All of it as text that `parse_url` reads, password included: for a program, never for a person."""
+        """The URL as text that `parse_url` reads, with the password: for a program, never for a person."""
         login = ""
         if self.user is not None:
             password = "" if self.password is None else f":{quote(self.password, safe='')}"
@@ -47,12 +48,15 @@ class Url:
         return f"{'amqps' if self.tls else 'amqp'}://{login}{shown}:{self.port}"
 
     def with_password(self, password: str) -> "Url":
-        """The same place with another password."""
+        """The same URL with another password."""
         return replace(self, password=password)
 
 
 def parse_url(text: str) -> Url:
-    """The Url that `text` writes; ConfigError names what is wrong and never shows user or password."""
+    """Reads `amqp://[user:password@]host[:port]`, or `amqps://…`; user and password are percent-encoded.
+
+    Raises ConfigError, which never shows user or password.
+    """
     shown = text.rpartition("@")[2]
     try:
         parts = urlsplit(text)

@@ -80,10 +80,14 @@ def start_session(
     master: str = "local[*]",
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with the source `holdfast` registered; `logs` is a directory, made where missing, for `spark.log` (the
-    JVM's), `jvm.log` (what it prints) and `python.log` (this process's, for as long as it lives).
+    """Starts a Spark session with the source `holdfast` registered.
 
-    `extra` overrides any setting. Raises ConfigError where there is no Java, or where it does not come up.
+    - `logs`: a directory, made if missing, for `spark.log` (the JVM's log), `jvm.log` (what the JVM prints) and
+      `python.log` (the log of this process, for as long as it lives).
+    - `master`: any Spark master; `local[N]` retries a task as a cluster does.
+    - `extra`: settings by Spark's names, in place of those made here (docs/spark.md, "Settings").
+
+    Raises ConfigError if there is no Java, or Spark does not start.
     """
     home = find_java_home(os.environ)
     logs = logs.resolve()
@@ -113,10 +117,7 @@ def start_session(
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stops the session and its JVM, and waits until the JVM is gone, so that no process is left behind.
-
-    One that is gone already is stopped: nothing is raised of that.
-    """
+    """Stops the session and its JVM, and waits until the JVM is gone. One that has ended already is no error."""
     gateway = session.sparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:

@@ -60,7 +60,10 @@ def split(start: int, end: int, rows: int) -> list[tuple[int, int]]:
 
 
 class HoldfastDataSource(DataSource):
-    """`spark.readStream.format("holdfast")` and `spark.read.format("holdfast")`; options: docs/spark.md."""
+    """The source `holdfast` of Spark, for `spark.readStream.format("holdfast")` and `spark.read.format("holdfast")`.
+
+    `spark.dataSource.register(HoldfastDataSource)` makes it known to a session; `start_session` has done that.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -24,16 +24,20 @@ def check_table(out: Path) -> SinkLog:
 
 
 def read_table(spark: "SparkSession", out: Path) -> "DataFrame":
-    """The table's rows, in no order; columns as docs/spark.md, all nullable."""
+    """The rows of the table in the directory `out`, in no order. Columns: docs/spark.md, "Reading the table".
+
+    Raises ConfigError if no ingest has written a table there.
+    """
     check_table(out)
     # Files of an earlier version have fewer columns, which then are null.
     return spark.read.schema(COLUMNS.replace(" not null", "")).parquet(str(out))
 
 
 def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
-    """The table's rows as a pyarrow Table, files in the order they were added; `columns` None for all.
+    """The rows of the table in the directory `out` as a pyarrow Table, without Spark, files in the order of writing.
 
-    A column that a file of an earlier version lacks is null in its rows.
+    `columns` names those to read, None all. A column that a file of an earlier version lacks is null in its rows.
+    Raises ConfigError if no ingest has written a table there.
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -55,8 +59,8 @@ def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
 
 
 def property_of(name: str) -> "Column":
-    """Application property `name` as text; where the message has none, the field of that name of its JSON
-    body, or of the map that is its body.
+    """The application property `name` as text. If a message lacks it: the field of that name in its JSON body, or in
+    the map that is its body.
     """
     from pyspark.sql import functions as f
 
@@ -66,11 +70,10 @@ def property_of(name: str) -> "Column":
 
 
 def identities(rows: "DataFrame") -> "DataFrame":
-    """One row: how many rows there are and how many different identities, by each thing that identifies.
+    """One row that tells whether anything is there twice: the number of rows, and of different identities.
 
-    `sequences` are places in a queue, `message_ids` the senders' names of messages (null ones left out),
-    `bodies` different contents. Equal to `rows` where nothing is there twice; `first` and `last` are
-    sequences.
+    Columns: `rows`; `sequences`, places in a queue; `message_ids`, without nulls; `bodies`, different contents; `first`
+    and `last`, the lowest and the highest sequence. Where nothing is there twice, `sequences` equals `rows`.
     """
     from pyspark.sql import functions as f
 
@@ -85,15 +88,17 @@ def identities(rows: "DataFrame") -> "DataFrame":
 
 
 def count_by(rows: "DataFrame", name: str) -> "DataFrame":
-    """Rows by property `name`: columns `name` and count, by name."""
+    """Counts rows by the property `name`. Columns: the property and `count`, sorted by the property."""
     from pyspark.sql import functions as f
 
     return rows.groupBy(property_of(name).alias(name)).agg(f.count("*").alias("count")).orderBy(name)
 
 
 def path_of() -> "Column":
-    """The nodes that a message passed, by name, a space between two (docs/amqp.md, "Paths"); null where the node was
-    not asked, or the message came from no other."""
+    """The names of the nodes that a message passed, with a space between two (docs/amqp.md, "Paths").
+
+    Null if the message came from no other node, or its node did not tell the path.
+    """
     from pyspark.sql import functions as f
 
     told = f.col("annotations").getItem("x-opt-holdfast-path")
@@ -101,9 +106,10 @@ def path_of() -> "Column":
 
 
 def count_by_path(rows: "DataFrame", name: str, *, window_s: int = 1) -> "DataFrame":
-    """Rows by property `name`, path, and the window of `window_s` seconds in which the queue's node stored them.
+    """Counts rows by the property `name`, path, and the window of `window_s` seconds in which the node stored them.
 
-    Columns: `name`, path, second (of 1970, UTC, at which the window begins), count; by `name`, second and path.
+    Columns: the property; `path`; `second`, the window's beginning in seconds since 1970, UTC; `count`. Sorted by the
+    property, second and path.
     """
     from pyspark.sql import functions as f
 
