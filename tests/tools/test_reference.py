@@ -1,7 +1,7 @@
 """The generator of the API reference finds what is missing and what leads nowhere; the static stage runs it whole."""
 
 import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -31,13 +31,13 @@ class Told:
 '''
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    folder = tmp_path_factory.mktemp("told")
-    (folder / "told_for_reference.py").write_text(SOURCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield __import__("told_for_reference")
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """Under a name of its own for each test: pdoc keeps what it has read."""
+    name = f"told_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return import_module(name)
 
 
 def test_a_page_has_the_public_names_alone(module: ModuleType) -> None:
