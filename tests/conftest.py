@@ -43,7 +43,7 @@ StartNode = Callable[..., Awaitable[NodeProcess]]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-seed", type=int, default=0, help="what the long scan draws from (tests/fuzz)")
     parser.addoption("--fuzz-streams", type=int, default=20_000, help="how many streams it draws")
-    parser.addoption("--canary", metavar="NAME", help="plant this defect first (holdfast.harness.canaries)")
+    parser.addoption("--canary", metavar="NAME", help="plant this defect first (holdfast_lab.canaries)")
     parser.addoption(
         "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
     )
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--day: {error}") from None
     name = config.getoption("--canary")
     if name is not None:
-        from holdfast.harness.canaries import plant_to_stay  # the tests without one load no more than they need
+        from holdfast_lab.canaries import plant_to_stay  # the tests without one load no more than they need
 
         try:
             plant_to_stay(name)

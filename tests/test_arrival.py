@@ -351,7 +351,7 @@ def constants() -> str:
     """All texts of the source, one after the other; of a text with holes each part between two holes."""
     texts = [
         node.value
-        for path in sorted(PACKAGE.rglob("*.py"))
+        for path in sorted(PACKAGE.parent.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]

@@ -388,7 +388,7 @@ def test_nothing_is_loaded_before_ctrl_c_has_its_meaning() -> None:
 def test_a_package_that_is_missing_is_told_with_what_installs_it(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("holdfast.pipeline")]:
+    for name in [name for name in sys.modules if name.startswith("pyspark_holdfast")]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("matplotlib", "pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.datasource", "py4j.protocol"):
         monkeypatch.setitem(sys.modules, name, None)

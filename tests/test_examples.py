@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import cli
-from holdfast.harness import scenario
 from holdfast.node.config import load_settings
+from holdfast_lab import scenario
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,8 @@ import holdfast
 from support.packages import NODE
 
 PACKAGE = Path(holdfast.__file__).parent
-MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = PACKAGE.parent
+MODULES = sorted(SOURCES.rglob("*.py"))
 TESTS = Path(__file__).parent
 TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
 CORES = (*NODE, "routing", "telemetry")
@@ -23,7 +24,7 @@ TYPES_ONLY = {"random": {"Random"}, "uuid": {"UUID"}}
 
 
 def relative(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    return path.relative_to(SOURCES).as_posix().removeprefix("holdfast/")
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -133,7 +134,8 @@ FILE_NAMED = re.compile(r"(?<![\w./-])([a-z_]+(?:/[a-z_0-9]+)*\.py)\b")
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_a_file_that_a_module_names_is_there(path: Path) -> None:
     """So that whoever reads it finds it: modules move, and texts about them do not."""
+    folders = (path.parent, PACKAGE, SOURCES, TESTS.parent, TESTS)
     named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
-    found = [any((folder / name).exists() for folder in (path.parent, PACKAGE, TESTS.parent, TESTS)) for name in named]
+    found = [any((folder / name).exists() for folder in folders) for name in named]
     missing = sorted({name for name, there in zip(named, found, strict=True) if not there})
-    assert not missing, f"{relative(path)} names {', '.join(missing)}: no such file beside it, or below src/holdfast"
+    assert not missing, f"{relative(path)} names {', '.join(missing)}: no such file beside it, or below src"

@@ -14,19 +14,22 @@ from holdfast.cli import main
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
-from holdfast.harness.progress import Progress
 from holdfast.lines import json_line, one_line, say
+from holdfast_lab.progress import Progress
 from support.screen import Screen
 
 PACKAGE = Path(holdfast.__file__).parent
+SOURCES = PACKAGE.parent
 NASTY = ["\x1b[2J", "\x9b2J", "\u202e", "\u2028", "\r", "\nwarning: none", "\x85", "\x7f"]
 """What clears a screen (by ESC and by a C1 character), turns text round, ends a line, or goes back in it."""
 
+OURS = ("holdfast", "pyspark_holdfast")
+"""What the names of our packages begin with."""
 IMPORTS = [
     node
     for path in sorted((PACKAGE / "cli").glob("*.py"))
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("holdfast")
+    if isinstance(node, ast.ImportFrom) and str(node.module).startswith(OURS)
 ]
 VERBS = sorted(
     {
@@ -107,12 +110,13 @@ def test_a_mistake_on_the_command_line_is_one_line(nasty: str, capsys: pytest.Ca
 
 
 def test_every_verb_is_looked_at() -> None:
-    found = {path.relative_to(PACKAGE).as_posix() for path in VERBS}
-    assert {"harness/fleet.py", "harness/sim_commands.py", "node/command.py", "storage/commands.py"} <= found
-    assert {"client/verbs/send.py", "harness/demo.py", "pipeline/commands.py", "node/topology_commands.py"} <= found
+    found = {path.relative_to(SOURCES).as_posix().removeprefix("holdfast/") for path in VERBS}
+    assert {"holdfast_lab/fleet.py", "holdfast_lab/sim_commands.py", "node/command.py", "storage/commands.py"} <= found
+    assert {"client/verbs/send.py", "holdfast_lab/demo.py", "node/topology_commands.py"} <= found
+    assert "pyspark_holdfast/commands.py" in found
 
 
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", VERBS, ids=lambda path: path.relative_to(SOURCES).as_posix())
 def test_verbs_print_by_say_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     draws = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in DRAWS]

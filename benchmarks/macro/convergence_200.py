@@ -16,8 +16,8 @@ from pathlib import Path
 from _figures import spread
 from _report import emit, frame, progress
 
-from holdfast.harness import scenario
-from holdfast.harness.sim.run import Result, execute
+from holdfast_lab import scenario
+from holdfast_lab.sim.run import Result, execute
 
 SCENARIO = "convergence-200"
 GOAL_S = 1.0

@@ -17,10 +17,10 @@ from time import process_time
 from _figures import spread
 from _report import emit, frame, progress
 
-from holdfast.harness.plan import Plan
-from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.topology import Link, LinkShape, Topology
 from holdfast.settings import QueueConfig
+from holdfast_lab.plan import Plan
+from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.topology import Link, LinkShape, Topology
 
 GOAL_HOPS_PER_S = 100_000
 LEAST_HOPS_PER_S = 30_000

@@ -20,9 +20,9 @@ from _report import emit, frame, progress
 from pyspark.sql import SparkSession
 
 from holdfast.client import connect
-from holdfast.pipeline.ingest import IngestJob, default_checkpoint, run_ingest
-from holdfast.pipeline.session import start_session, stop_session
-from holdfast.pipeline.tables import read_arrow
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.session import start_session, stop_session
+from pyspark_holdfast.tables import read_arrow
 
 GOAL = 0.5
 """Least ratio of our rows a second to the file source's."""

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
 from holdfast.custody.departed import Departures
-from holdfast.harness.wrong_tables import spoil
 from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
 from holdfast.settings import NeighbourConfig
+from holdfast_lab.wrong_tables import spoil
 from support import today
 from support.rig import Node, Rig
 from support.routing import agree, core_routes, network, topology

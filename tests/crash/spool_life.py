@@ -17,7 +17,7 @@ from typing import Any
 from client.fake_broker import FakeBroker
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import Spool, connect, numbering, spool
-from holdfast.harness.powerloss.calls import Record, mark_bytes, read_log
+from holdfast_lab.powerloss.calls import Record, mark_bytes, read_log
 
 ADDRESS, PRODUCER = "q", "p"
 LIMIT_S = 30.0

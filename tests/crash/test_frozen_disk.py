@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import holdfast.client as holdfast
-from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.settings import Limits, QueueConfig
+from holdfast_lab.configs import Neighbour, NodeFile
 from support.eventually import eventually_async, eventually_true
 from support.mounts import disk
 from support.process import NodeProcess, run_holdfast

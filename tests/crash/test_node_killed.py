@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crash.world import world
-from holdfast.harness.results import judge
+from holdfast_lab.results import judge
 
 pytestmark = pytest.mark.crash
 

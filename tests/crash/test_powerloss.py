@@ -1,4 +1,4 @@
-"""Power loss at drawn points of a store's life (all of them: `python -m holdfast.harness.powerloss --cuts all`).
+"""Power loss at drawn points of a store's life (all of them: `python -m holdfast_lab.powerloss --cuts all`).
 
 What is recorded and what is assumed of the disk: docs/powerloss.md.
 """
@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from holdfast.harness.powerloss.calls import Record, RecordingFailed
-from holdfast.harness.powerloss.disk import SYNCS, Change, Disk, File, Image
-from holdfast.harness.powerloss.record import LifePlan, draw_lives, find_compiler, prove_complete, record
-from holdfast.harness.powerloss.replay import Replay
+from holdfast_lab.powerloss.calls import Record, RecordingFailed
+from holdfast_lab.powerloss.disk import SYNCS, Change, Disk, File, Image
+from holdfast_lab.powerloss.record import LifePlan, draw_lives, find_compiler, prove_complete, record
+from holdfast_lab.powerloss.replay import Replay
 
 pytestmark = [
     pytest.mark.crash,

@@ -14,13 +14,13 @@ from random import Random
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.harness.powerloss.calls import Record, parted, read_log
-from holdfast.harness.powerloss.disk import VARIANTS, Disk, Image
-from holdfast.harness.powerloss.record import build_shim, find_compiler
 from holdfast.storage.backup import backup
 from holdfast.storage.check import Checked, check
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.schema import SCHEMA
+from holdfast_lab.powerloss.calls import Record, parted, read_log
+from holdfast_lab.powerloss.disk import VARIANTS, Disk, Image
+from holdfast_lab.powerloss.record import build_shim, find_compiler
 from storage.test_upgrades import golden
 from support.stores import LoneNode
 

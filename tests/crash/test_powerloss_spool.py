@@ -20,8 +20,8 @@ from crash.spool_life import ADDRESS, PRODUCER, make_small, node_of
 from crash.test_powerloss_copies import images
 from holdfast.client import Spool, connect, numbering, spool
 from holdfast.errors import HoldfastError
-from holdfast.harness.powerloss.calls import Record, parted, read_log
-from holdfast.harness.powerloss.record import build_shim, find_compiler, prove_complete
+from holdfast_lab.powerloss.calls import Record, parted, read_log
+from holdfast_lab.powerloss.record import build_shim, find_compiler, prove_complete
 
 pytestmark = [
     pytest.mark.crash,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from crash.world import LIMIT_S, World, world
-from holdfast.harness.processes import holdfast_command
-from holdfast.harness.results import judge
+from holdfast_lab.processes import holdfast_command
+from holdfast_lab.results import judge
 
 pytestmark = pytest.mark.crash
 

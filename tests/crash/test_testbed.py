@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.faults import Fault
-from holdfast.harness.plan import Plan
-from holdfast.harness.sim.run import execute
-from holdfast.harness.testbed import TestBed, run_on_testbed
-from holdfast.harness.topology import LinkShape, Topology, line
 from holdfast.settings import QueueConfig, RoutingConfig
+from holdfast_lab.faults import Fault
+from holdfast_lab.plan import Plan
+from holdfast_lab.sim.run import execute
+from holdfast_lab.testbed import TestBed, run_on_testbed
+from holdfast_lab.topology import LinkShape, Topology, line
 
 pytestmark = pytest.mark.crash
 

@@ -34,10 +34,10 @@ from holdfast.amqp.performatives import (
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.errors import BrokenInvariant, StorageFull
-from holdfast.harness.hostile import ACTS, HostileClient, Places
 from holdfast.links.disk import RETRY_S
 from holdfast.settings import NeighbourConfig, NodeConfig
 from holdfast.storage.memory import MemoryStore
+from holdfast_lab.hostile import ACTS, HostileClient, Places
 from support.memory import check_accounts
 
 ACTS_MAX = (5, 25, 25, 150)

@@ -22,9 +22,9 @@ from holdfast.amqp.performatives import (
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, records
 from holdfast.engine.port import Batch
-from holdfast.harness.checkers import Ledger, Watch
-from holdfast.harness.history import History, Violation, key_in, make_key
 from holdfast.storage.memory import MemoryStore
+from holdfast_lab.checkers import Ledger, Watch
+from holdfast_lab.history import History, Violation, key_in, make_key
 
 KEY = make_key(1, 1)
 ORIGIN = UUID(int=5)

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.settings import Limits, QueueConfig
+from holdfast_lab.configs import Neighbour, NodeFile
 
 
 def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:

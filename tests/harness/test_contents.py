@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.amqp.types import Symbol
 from holdfast.client import Header, Message, Properties
-from holdfast.harness.contents import ALIKE, NOTE, body_of, content_of, difference, message_of
-from holdfast.harness.history import key_in, make_key
+from holdfast_lab.contents import ALIKE, NOTE, body_of, content_of, difference, message_of
+from holdfast_lab.history import key_in, make_key
 
 KEYS = [make_key(producer, number) for producer in range(10) for number in range(1, 20 * ALIKE)]
 MESSAGES = {key: message_of(key, 100, None) for key in KEYS}

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.demo import HUB, MARKER, PER_S_MAX, SITES, Plan, run_demo, sixteen
-from holdfast.harness.flights import data_path
-from holdfast.harness.paths import Event
-from holdfast.harness.processes import Child, Children, holdfast_command
 from holdfast.routing.paths import Graph
 from holdfast.routing.topology import Topology
+from holdfast_lab.demo import HUB, MARKER, PER_S_MAX, SITES, Plan, run_demo, sixteen
+from holdfast_lab.flights import data_path
+from holdfast_lab.paths import Event
+from holdfast_lab.processes import Child, Children, holdfast_command
 from support.eventually import eventually_true
 
 

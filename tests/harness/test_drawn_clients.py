@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.harness import drawn_clients
-from holdfast.harness.drawn_clients import CLIENTS, LARGE_BYTES, with_clients
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.swarm import draw_plan
+from holdfast_lab import drawn_clients
+from holdfast_lab.drawn_clients import CLIENTS, LARGE_BYTES, with_clients
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.swarm import draw_plan
 
 SEEDS = range(1, 200)
 

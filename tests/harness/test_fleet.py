@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast import cli
-from holdfast.harness import fleet_state
-from holdfast.harness.fleet import state_of
-from holdfast.harness.fleet_state import FleetError, Process, label
 from holdfast.routing.topology import TopologyNode
+from holdfast_lab import fleet_state
+from holdfast_lab.fleet import state_of
+from holdfast_lab.fleet_state import FleetError, Process, label
 from support.eventually import eventually
 
 LIMIT_S = 60.0

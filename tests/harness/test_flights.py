@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness import flights
+from holdfast_lab import flights
 
 
 def archive(path: Path, lines: list[str]) -> Path:

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core import undo
-from holdfast.harness import drawn_clients, drawn_scenes
-from holdfast.harness.drawn_scenes import LATER, with_later_scenes
-from holdfast.harness.drawn_wire import PIECE_BYTES, on_lmdb
-from holdfast.harness.faults import PUT_BACK
-from holdfast.harness.plan import Plan
-from holdfast.harness.sim.run import execute
-from holdfast.harness.swarm import draw_plan
 from holdfast.storage import entries
+from holdfast_lab import drawn_clients, drawn_scenes
+from holdfast_lab.drawn_scenes import LATER, with_later_scenes
+from holdfast_lab.drawn_wire import PIECE_BYTES, on_lmdb
+from holdfast_lab.faults import PUT_BACK
+from holdfast_lab.plan import Plan
+from holdfast_lab.sim.run import execute
+from holdfast_lab.swarm import draw_plan
 
 SEEDS = range(1, 200)
 REJECTED = 91

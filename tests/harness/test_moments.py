@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.coverage import MEETINGS, everything
-from holdfast.harness.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with_aims
-from holdfast.harness.drawn_knobs import with_small_bounds
-from holdfast.harness.drawn_scenes import OF_MOMENTS, overtaken
-from holdfast.harness.faults import KINDS, Fault, make_fault, meeting_name
-from holdfast.harness.moments import AIM_S, AT_REST, DOWN, MOMENTS, met
-from holdfast.harness.phases import last_fault_s
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.sim.knobs import KNOBS, turned
-from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.swarm import draw_plan
-from holdfast.harness.topology import Link, Topology
 from holdfast.settings import Limits, QueueConfig
+from holdfast_lab.coverage import MEETINGS, everything
+from holdfast_lab.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with_aims
+from holdfast_lab.drawn_knobs import with_small_bounds
+from holdfast_lab.drawn_scenes import OF_MOMENTS, overtaken
+from holdfast_lab.faults import KINDS, Fault, make_fault, meeting_name
+from holdfast_lab.moments import AIM_S, AT_REST, DOWN, MOMENTS, met
+from holdfast_lab.phases import last_fault_s
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.sim.knobs import KNOBS, turned
+from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.swarm import draw_plan
+from holdfast_lab.topology import Link, Topology
 from support.one_node import fill, world
 
 UNDER_WAY = "a commit is under way"

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from holdfast.harness.oracle import parts, table_of, ways_from
-from holdfast.harness.shapes import NEAREST, SHAPES
+from holdfast_lab.oracle import parts, table_of, ways_from
+from holdfast_lab.shapes import NEAREST, SHAPES
 
 
 def best_of_all(edges: dict[str, dict[str, int]], source: str, target: str) -> tuple[int, int, tuple[str, ...]] | None:

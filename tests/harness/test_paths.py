@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.harness.paths import (
+from holdfast_lab.paths import (
     NO_PATH,
     Arrival,
     Event,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.harness.paths import Event
-from holdfast.harness.picture import draw, folded, label
+from holdfast_lab.paths import Event
+from holdfast_lab.picture import draw, folded, label
 
 EVENTS = [Event(8.0, "cut", ("pit", "cmh")), Event(16.0, "kill", ("buf",)), Event(20.0, "heal", ("pit", "cmh"))]
 

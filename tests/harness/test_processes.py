@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.harness.processes import ChildFailed, Children, first_of, parse_ready, session_members
+from holdfast_lab.processes import ChildFailed, Children, first_of, parse_ready, session_members
 from support.eventually import eventually_true
 
 LIMIT_S = 20.0
@@ -132,7 +132,7 @@ async def test_killing_one_process_leaves_its_own_children_to_the_sweep(tmp_path
 ORPHANING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from holdfast.harness.processes import Children
+from holdfast_lab.processes import Children
 
 async def main():
     async with Children(Path(sys.argv[1])) as children:

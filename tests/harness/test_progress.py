@@ -2,7 +2,7 @@
 
 import io
 
-from holdfast.harness.progress import Progress
+from holdfast_lab.progress import Progress
 from support.screen import Screen
 
 

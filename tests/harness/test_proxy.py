@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.harness.proxy import Direction, Manner, Proxy
+from holdfast_lab.proxy import Direction, Manner, Proxy
 
 LIMIT_S = 5.0
 QUIET_S = 0.15

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from holdfast.client.transmission import Transmission
-from holdfast.harness import drawn_links
-from holdfast.harness.drawn_links import with_refused_links
-from holdfast.harness.faults import Fault
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.sim.run import execute
-from holdfast.harness.swarm import draw_plan
 from holdfast.peers.users import Users
+from holdfast_lab import drawn_links
+from holdfast_lab.drawn_links import with_refused_links
+from holdfast_lab.faults import Fault
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.sim.run import execute
+from holdfast_lab.swarm import draw_plan
 
 SEEDS = range(1, 200)
 KIND = "refusing-links"

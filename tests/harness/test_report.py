@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast.harness.flights import Flights
-from holdfast.harness.report import Results, check, expected_delays, report_lines
+from holdfast_lab.flights import Flights
+from holdfast_lab.report import Results, check, expected_delays, report_lines
 
 HEADER = ("id", "carrier", "hour", "dep_delay", "origin")
 FLIGHTS = Flights(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.harness.results import Verdict, judge, judge_all
+from holdfast_lab.results import Verdict, judge, judge_all
 
 
 @pytest.mark.parametrize(

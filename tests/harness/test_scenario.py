@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.harness import scenario
-from holdfast.harness.faults import KINDS, Fault
-from holdfast.harness.oracle import parts
-from holdfast.harness.plan import from_json
-from holdfast.harness.shapes import SHAPES
-from holdfast.harness.topology import LinkShape
-from holdfast.harness.workloads import KINDS as WORKLOADS
+from holdfast_lab import scenario
+from holdfast_lab.faults import KINDS, Fault
+from holdfast_lab.oracle import parts
+from holdfast_lab.plan import from_json
+from holdfast_lab.shapes import SHAPES
+from holdfast_lab.topology import LinkShape
+from holdfast_lab.workloads import KINDS as WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
 MANUAL = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")

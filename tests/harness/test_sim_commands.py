@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 import pytest
 
 from holdfast import cli
-from holdfast.harness import canaries, scenario, sim_commands, swarm
-from holdfast.harness.canaries.seeds import CAUGHT_BY
-from holdfast.harness.histories import HISTORIES
-from holdfast.harness.sim.run import Result
+from holdfast_lab import canaries, scenario, sim_commands, swarm
+from holdfast_lab.canaries.seeds import CAUGHT_BY
+from holdfast_lab.histories import HISTORIES
+from holdfast_lab.sim.run import Result
 from support.eventually import eventually_true
 
 SMALL = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.harness.table import committed_files, read_columns
+from holdfast_lab.table import committed_files, read_columns
 
 
 def log(table: Path, name: str, files: list[str], version: str = "v1") -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.sender import CustodySender
-from holdfast.harness import drawn_clients, drawn_scenes, drawn_takes
-from holdfast.harness.drawn_takes import MOVED_COUNT, TAKES, with_takes
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.sim.run import execute
-from holdfast.harness.swarm import draw_plan
+from holdfast_lab import drawn_clients, drawn_scenes, drawn_takes
+from holdfast_lab.drawn_takes import MOVED_COUNT, TAKES, with_takes
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.sim.run import execute
+from holdfast_lab.swarm import draw_plan
 
 SEEDS = range(1, 200)
 

@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
-from holdfast.harness import timeline
-from holdfast.harness.sim.world import Note
+from holdfast_lab import timeline
+from holdfast_lab.sim.world import Note
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.harness.watch import View
+from holdfast_lab.watch import View
 
 
 def status(*, synchronised: bool = True, state: str = "up", queues: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from uuid import uuid4
 import pytest
 
 from holdfast.engine.port import Batch
-from holdfast.harness.faults import Fault
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.sim import paged_store
-from holdfast.harness.sim.cuts import cut_anywhere, cut_at_frames
-from holdfast.harness.sim.node import SimNode
-from holdfast.harness.sim.paged_store import PagedStore
-from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.sim.world import World
-from holdfast.harness.swarm import draw_plan
-from holdfast.harness.topology import Link, LinkShape, Topology
 from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.lmdb import LmdbStore
+from holdfast_lab.faults import Fault
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.sim import paged_store
+from holdfast_lab.sim.cuts import cut_anywhere, cut_at_frames
+from holdfast_lab.sim.node import SimNode
+from holdfast_lab.sim.paged_store import PagedStore
+from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.sim.world import World
+from holdfast_lab.swarm import draw_plan
+from holdfast_lab.topology import Link, LinkShape, Topology
 
 SIZES = (5, 8, 1, 40, 3)
 FRAMES = (b"AMQP\x00\x01\x00\x00", bytes([0, 0, 0, 60]) + bytes(56), bytes([0, 0, 0, 24]) + bytes(20))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.history import History, Violation, make_key
-from holdfast.harness.workloads import KINDS, ProducerLog, full_address, make_workload
+from holdfast_lab.history import History, Violation, make_key
+from holdfast_lab.workloads import KINDS, ProducerLog, full_address, make_workload
 
 NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"]}
 

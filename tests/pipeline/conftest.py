@@ -35,8 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """`local[2,4]`, with the sources `holdfast` and `fakebus`; the tests skip where there is no Java."""
     pytest.importorskip("pyspark")
-    from holdfast.pipeline.java import find_java_home
-    from holdfast.pipeline.session import start_session, stop_session
+    from pyspark_holdfast.java import find_java_home
+    from pyspark_holdfast.session import start_session, stop_session
 
     try:
         find_java_home(os.environ)

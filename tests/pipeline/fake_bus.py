@@ -11,9 +11,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.pipeline.bus import Bus, Entry, Lease, Position, QueueMadeAnew, ReaderFenced
-from holdfast.pipeline.options import SourceOptions
-from holdfast.pipeline.source import HoldfastDataSource
+from pyspark_holdfast.bus import Bus, Entry, Lease, Position, QueueMadeAnew, ReaderFenced
+from pyspark_holdfast.options import SourceOptions
+from pyspark_holdfast.source import HoldfastDataSource
 
 TABLES = """
 create table queue (uuid text, next integer);

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.checkpoint import batches_in
-from holdfast.pipeline.source import HoldfastStreamReader, SequenceRange
 from pipeline.fake_bus import FakeDataSource
+from pyspark_holdfast.checkpoint import batches_in
+from pyspark_holdfast.source import HoldfastStreamReader, SequenceRange
 
 
 class Died(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, StorageError
-from holdfast.pipeline.checkpoint import Checkpoint, Offset, Proven, SinkLog, batches_in, offset_of
+from pyspark_holdfast.checkpoint import Checkpoint, Offset, Proven, SinkLog, batches_in, offset_of
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.pipeline import ingest
-from holdfast.pipeline.commands import _on_signals, _write, check_writable
-from holdfast.pipeline.ingest import (
+from pyspark_holdfast import ingest
+from pyspark_holdfast.commands import _on_signals, _write, check_writable
+from pyspark_holdfast.ingest import (
     FAILED_STARTS_MAX,
     NO_WORKER,
     IngestJob,
@@ -30,7 +30,7 @@ from holdfast.pipeline.ingest import (
     run_ingest,
     summary,
 )
-from holdfast.pipeline.session import first_line
+from pyspark_holdfast.session import first_line
 
 
 def made(root: Path, *, written: int = -1, planned: int = -1, done: int = -1) -> tuple[Path, Path]:

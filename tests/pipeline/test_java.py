@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.pipeline.java import find_java_home, own_java_home, suits
+from pyspark_holdfast.java import find_java_home, own_java_home, suits
 
 
 def java(home: Path, version: str = "17.0.15", code: int = 0) -> Path:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.client.url import Url
 from holdfast.errors import ConfigError
-from holdfast.pipeline.options import local_path, parse_options
+from pyspark_holdfast.options import local_path, parse_options
 
 LEAST = {"url": "amqp://127.0.0.1:5672", "address": "flights"}
 

@@ -8,10 +8,10 @@ import pytest
 from holdfast.amqp.types import Symbol
 from holdfast.client import Message, Properties
 from holdfast.errors import HoldfastError
-from holdfast.pipeline import rows
-from holdfast.pipeline.bus import Entry
-from holdfast.pipeline.rows import arrow_schema, batches, record_batch, text_of
 from pipeline.fake_bus import FakeMessage, FakeProperties
+from pyspark_holdfast import rows
+from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.rows import arrow_schema, batches, record_batch, text_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.pipeline.bus import ReaderFenced
-from holdfast.pipeline.checkpoint import SinkLog, batches_in
-from holdfast.pipeline.source import PARTITIONS_MAX, HoldfastStreamReader, split
 from pipeline.fake_bus import FakeDataSource, FakeQueue
+from pyspark_holdfast.bus import ReaderFenced
+from pyspark_holdfast.checkpoint import SinkLog, batches_in
+from pyspark_holdfast.source import PARTITIONS_MAX, HoldfastStreamReader, split
 
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.pipeline.ingest import IngestJob, Progress, default_checkpoint, run_ingest
-from holdfast.pipeline.rows import COLUMNS, arrow_schema
-from holdfast.pipeline.tables import identities, read_arrow, read_table
 from pipeline.fake_bus import FakeQueue
+from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
+from pyspark_holdfast.rows import COLUMNS, arrow_schema
+from pyspark_holdfast.tables import identities, read_arrow, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,8 +122,8 @@ def test_a_queue_made_anew_ends_the_query_in_one_line(spark: "SparkSession", tmp
 
 
 def test_a_successor_fences_a_running_query(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
-    from holdfast.pipeline.options import parse_options
     from pipeline.fake_bus import FakeBus
+    from pyspark_holdfast.options import parse_options
 
     queue.put(100)
     running = job(tmp_path, queue, 50, available_now=False)

@@ -22,12 +22,12 @@ pytest.importorskip("pyspark")
 
 from holdfast.client import Message, Properties, connect
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.pipeline.bus import Lease, Position
-from holdfast.pipeline.checkpoint import batches_in
-from holdfast.pipeline.ingest import IngestJob, Progress, default_checkpoint, run_ingest
-from holdfast.pipeline.node_bus import NodeBus
-from holdfast.pipeline.options import parse_options
-from holdfast.pipeline.tables import property_of, read_arrow, read_table
+from pyspark_holdfast.bus import Lease, Position
+from pyspark_holdfast.checkpoint import batches_in
+from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
+from pyspark_holdfast.node_bus import NodeBus
+from pyspark_holdfast.options import parse_options
+from pyspark_holdfast.tables import property_of, read_arrow, read_table
 from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 

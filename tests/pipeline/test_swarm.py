@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from holdfast.cli import main
-from holdfast.pipeline import swarm
+from pyspark_holdfast import swarm
 
 
 def test_metrics_are_flat_numbers() -> None:

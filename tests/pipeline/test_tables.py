@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from holdfast.client import Message
 from holdfast.errors import ConfigError
-from holdfast.pipeline.bus import Entry
-from holdfast.pipeline.flights import flights_report
-from holdfast.pipeline.rows import COLUMNS, record_batch
-from holdfast.pipeline.tables import check_table, count_by_path, property_of, read_arrow, read_table
+from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.flights import flights_report
+from pyspark_holdfast.rows import COLUMNS, record_batch
+from pyspark_holdfast.tables import check_table, count_by_path, property_of, read_arrow, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

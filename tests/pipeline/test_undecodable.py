@@ -9,10 +9,10 @@ from holdfast.amqp.message import Message
 from holdfast.client import connect
 from holdfast.client import payload as cutting
 from holdfast.client.payload import Cut
-from holdfast.pipeline.bus import Entry
-from holdfast.pipeline.node_bus import NodeBus
-from holdfast.pipeline.options import parse_options
-from holdfast.pipeline.rows import record_batch
+from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.node_bus import NodeBus
+from pyspark_holdfast.options import parse_options
+from pyspark_holdfast.rows import record_batch
 from support.process import NodeProcess
 
 StartNode = Callable[..., Awaitable[NodeProcess]]

@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.canaries import CANARIES, CanaryStale, plant
-from holdfast.harness.canaries.find import catches, run
-from holdfast.harness.canaries.planting import Canary, planted
+from holdfast_lab.canaries import CANARIES, CanaryStale, plant
+from holdfast_lab.canaries.find import catches, run
+from holdfast_lab.canaries.planting import Canary, planted
 
 pytestmark = pytest.mark.sim
 

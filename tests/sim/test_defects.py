@@ -10,14 +10,14 @@ import pytest
 
 import holdfast
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.harness.drawn import plan_of
-from holdfast.harness.faults import Fault, Faults
-from holdfast.harness.plan import Plan
-from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.sim.defects import _SHARED, PLACES
-from holdfast.harness.sim.run import execute
-from holdfast.harness.topology import Link, Topology
-from holdfast.harness.workloads import Consume, Publish
+from holdfast_lab.drawn import plan_of
+from holdfast_lab.faults import Fault, Faults
+from holdfast_lab.plan import Plan
+from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.sim.defects import _SHARED, PLACES
+from holdfast_lab.sim.run import execute
+from holdfast_lab.topology import Link, Topology
+from holdfast_lab.workloads import Consume, Publish
 from support import today
 
 pytestmark = pytest.mark.sim

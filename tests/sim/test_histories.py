@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.harness.histories import HISTORIES
+from holdfast_lab.histories import HISTORIES
 from support import today
 
 pytestmark = pytest.mark.sim

@@ -14,11 +14,11 @@ from holdfast.custody import destination, endings, expiry, forwarding, identity,
 from holdfast.custody.hop import receiver as hop_receiver
 from holdfast.custody.hop import sender as hops
 from holdfast.endpoints import neighbour_attach, producer
-from holdfast.harness.histories import HISTORIES
 from holdfast.management import subscription_operations
 from holdfast.peering import routes
 from holdfast.routing import linkstate
 from holdfast.state import own_names
+from holdfast_lab.histories import HISTORIES
 
 pytestmark = pytest.mark.sim
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.harness.coverage import ACTS as ACTS_KIND
-from holdfast.harness.coverage import Coverage
-from holdfast.harness.drawn import plan_of
-from holdfast.harness.drawn_hostile import GIVES_BACK, SHARE, with_hostile
-from holdfast.harness.hostile import ACTS
-from holdfast.harness.plan import Plan
-from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.swarm import draw_plan, run_seed
-from holdfast.harness.topology import line
 from holdfast.settings import QueueConfig
+from holdfast_lab.coverage import ACTS as ACTS_KIND
+from holdfast_lab.coverage import Coverage
+from holdfast_lab.drawn import plan_of
+from holdfast_lab.drawn_hostile import GIVES_BACK, SHARE, with_hostile
+from holdfast_lab.hostile import ACTS
+from holdfast_lab.plan import Plan
+from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.swarm import draw_plan, run_seed
+from holdfast_lab.topology import line
 
 pytestmark = pytest.mark.sim
 

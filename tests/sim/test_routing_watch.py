@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.node import NodeCore
-from holdfast.harness.faults import Fault, Faults
-from holdfast.harness.history import Violation
-from holdfast.harness.routing_watch import TOLD_MAX, RoutingWatch
-from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.topology import Link, Topology
 from holdfast.routing.linkstate import Known
 from holdfast.settings import RoutingConfig
+from holdfast_lab.faults import Fault, Faults
+from holdfast_lab.history import Violation
+from holdfast_lab.routing_watch import TOLD_MAX, RoutingWatch
+from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.topology import Link, Topology
 
 pytestmark = pytest.mark.sim
 

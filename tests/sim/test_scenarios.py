@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from holdfast.harness import scenario
-from holdfast.harness.sim.run import Result, execute
+from holdfast_lab import scenario
+from holdfast_lab.sim.run import Result, execute
 
 pytestmark = pytest.mark.sim
 
@@ -100,4 +100,4 @@ def test_a_small_network_is_drawn_and_its_cut_measured() -> None:
     assert result.metrics["recoveries"] == 2 and 0.1 < result.metrics["tables_right_s"] < 1.0
 
 
-LARGE_ONE = files("holdfast.harness").joinpath("scenarios", "convergence-200.toml").read_text(encoding="utf-8")
+LARGE_ONE = files("holdfast_lab").joinpath("scenarios", "convergence-200.toml").read_text(encoding="utf-8")

@@ -3,10 +3,11 @@
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.harness.coverage import EVENTS, REASONS, Coverage, everything
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.shrink import kind_of, shrink
-from holdfast.harness.swarm import (
+from holdfast.peering import sessions
+from holdfast_lab.coverage import EVENTS, REASONS, Coverage, everything
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.shrink import kind_of, shrink
+from holdfast_lab.swarm import (
     ROUTING,
     SWARMS,
     draw_plan,
@@ -14,7 +15,6 @@ from holdfast.harness.swarm import (
     run_seed,
     run_seeds,
 )
-from holdfast.peering import sessions
 from support import today
 from support.workers import die, hang
 
@@ -29,13 +29,13 @@ FOUND = {
     739_943_019: "a link drawn one way was one both ways as well",
     739_943_039: "a network of full, thin links takes minutes to come to rest",
     740_201_809: "a node stopped while a mark was on its way to the disk",
-    740_201_271: "of the harness: a producer without a name may repeat a message after a lost disk",
-    740_201_272: "of the harness: and after a link that the node ended",
-    740_201_988: "of the harness: a rival producer took its name back",
+    740_201_271: "of the lab: a producer without a name may repeat a message after a lost disk",
+    740_201_272: "of the lab: and after a link that the node ended",
+    740_201_988: "of the lab: a rival producer took its name back",
     740_200_187: "a queue of a few messages filled at one message a second",
     740_200_641: "large messages were refused because the one before had not been looked at",
     740_200_543: "a neighbour's false word was kept, as nobody told it otherwise",
-    740_201_594: "of the harness: a hostile client that was gone held all that its user may, beside honest ones",
+    740_201_594: "of the lab: a hostile client that was gone held all that its user may, beside honest ones",
 }
 """Seeds that found a defect, and which."""
 

@@ -13,14 +13,14 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.harness.faults import Fault
-from holdfast.harness.history import Violation
-from holdfast.harness.plan import Plan, from_json
-from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.topology import Topology, line
-from holdfast.harness.workloads import Copy, SlowConsumer, Subscription
 from holdfast.settings import QueueConfig
+from holdfast_lab.faults import Fault
+from holdfast_lab.history import Violation
+from holdfast_lab.plan import Plan, from_json
+from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.topology import Topology, line
+from holdfast_lab.workloads import Copy, SlowConsumer, Subscription
 from support import today
 
 pytestmark = pytest.mark.sim

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.harness.drawn_routing import plan_of
-from holdfast.harness.faults import Fault, Faults
-from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.swarm import ROUTING, run_seeds
 from holdfast.settings import RoutingConfig
+from holdfast_lab.drawn_routing import plan_of
+from holdfast_lab.faults import Fault, Faults
+from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.swarm import ROUTING, run_seeds
 from sim.test_routing_watch import RING
 from support import today
 

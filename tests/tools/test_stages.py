@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.harness.fleet_state import Process
-from holdfast.harness.processes import Children
+from holdfast_lab.fleet_state import Process
+from holdfast_lab.processes import Children
 from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]

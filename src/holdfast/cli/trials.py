@@ -169,24 +169,24 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _run_ingest(args: argparse.Namespace) -> int:
-    from holdfast.pipeline.commands import ingest
+    from pyspark_holdfast.commands import ingest
 
     return ingest(args)
 
 
 def _run_pipeline_swarm(args: argparse.Namespace) -> int:
-    from holdfast.pipeline.commands import swarm
+    from pyspark_holdfast.commands import swarm
 
     return swarm(args)
 
 
 def _run_sim(args: argparse.Namespace) -> int:
-    from holdfast.harness.sim_commands import sim
+    from holdfast_lab.sim_commands import sim
 
     return sim(args)
 
 
 def _run_demo(args: argparse.Namespace) -> int:
-    from holdfast.harness.demo import run_demo
+    from holdfast_lab.demo import run_demo
 
     return run_demo(args)

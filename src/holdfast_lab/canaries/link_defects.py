@@ -1,0 +1,79 @@
+"""Canaries in what clients of the protocol alone use: settled transfers, links without an address, dynamic nodes.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.links.large_receives import Stream
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+FEW: Final = 3
+"""More than most tests have of it."""
+
+
+def _settled_overtakes(original: Function) -> Function:
+    """A settled message, for whose answer nobody waits, waits for room before the several that wait already."""
+
+    def park(self: Any, delivery: Any) -> None:
+        waited = len(self.parked)
+        original(self, delivery)
+        if delivery.settled and len(self.parked) > waited > FEW and not self.unchecked:
+            self.parked.rotate(1)
+
+    return park
+
+
+def _address_of_the_last(original: Function) -> Function:
+    """Of several large messages that wait for the disk, all go where the last says."""
+
+    def take_whole(self: Any, stream: Any) -> bool:
+        addresses = [item.address for item in self.parked if isinstance(item, Stream) and item.address is not None]
+        own, stream.address = stream.address, addresses[-1] if addresses else stream.address
+        taken: bool = original(self, stream)
+        stream.address = own
+        return taken
+
+    return take_whole
+
+
+def _empty_and_there(original: Function) -> Function:
+    """That a dynamic node is empty is not noticed where messages left it together."""
+
+    def retire_all(self: Any, sequences: Any, size: int) -> None:
+        original(self, sequences, size)
+        if len(sequences) > 1:
+            self.dynamic_nodes.due.pop(self, None)
+
+    return retire_all
+
+
+LINK_CANARIES: Final = (
+    Canary(
+        name="settled-overtakes",
+        sentence="A settled message that waits for room is stored before those that have waited longer.",
+        target="links.incoming:Intake.park",
+        signature="(self, delivery: holdfast.amqp.events.Delivery) -> None",
+        broken=_settled_overtakes,
+        expected="which was sent after it",
+    ),
+    Canary(
+        name="address-of-the-last",
+        sentence="Of two large messages that wait on a link without an address, the first goes where the second does.",
+        target="endpoints.relay:RelayLink.take_whole",
+        signature="(self, stream: holdfast.links.large_receives.Stream) -> bool",
+        broken=_address_of_the_last,
+        expected="and was shown by",
+    ),
+    Canary(
+        name="empty-and-there",
+        sentence="A dynamic node that is to end when it is empty stays where its last messages leave it together.",
+        target="endpoints.dynamic_nodes:TemporaryQueue.retire_all",
+        signature="(self, sequences: list[int], size: int) -> None",
+        broken=_empty_and_there,
+        expected="is empty and still there",
+    ),
+)

@@ -1,0 +1,226 @@
+"""Canaries in the turn and in the queues: what a commit promises, and what consumers and producers are told.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.amqp.resuming import Act
+from holdfast.custody.hop.receiver import CustodyReceiver
+from holdfast_lab.canaries.hop_defects import MANY
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _settled_before_stored(original: Function) -> Function:
+    """What came over two links in one turn is answered as its commit begins."""
+
+    def _begin_commit(self: Any) -> Any:
+        turn = self.turns.gathered
+        result = original(self)
+        if self.turns.in_flight is turn and len(turn.arrivals) > 2:
+            for link in [link for link in turn.arrivals if isinstance(link, CustodyReceiver)]:
+                link.stored(turn.arrivals.pop(link))
+        return result
+
+    return _begin_commit
+
+
+def _shown_before_stored(original: Function) -> Function:
+    """A large batch is offered to consumers as its commit begins."""
+
+    def _begin_commit(self: Any) -> Any:
+        turn = self.turns.gathered
+        result = original(self)
+        if self.turns.in_flight is turn and len(turn.batch.appends) > MANY:
+            for queue, sequence in turn.visible:
+                queue.show_up_to(sequence)
+        return result
+
+    return _begin_commit
+
+
+def _producer_forgotten(original: Function) -> Function:
+    """Of the producers that one turn heard of, all but the first have their numbers in memory alone."""
+
+    def put_producer(self: Any, producer: Any) -> None:
+        puts = self.work.batch.puts
+        mine = ("producers", producer.key)
+        others = sum(key[0] == "producers" and key != mine for key in puts)
+        original(self, producer)
+        if others:
+            del puts[mine]
+
+    return put_producer
+
+
+def _bound_counts_leaving_twice(original: Function) -> Function:
+    """What leaves with the commit under way makes room twice."""
+
+    def fits(self: Any, size: int) -> bool:
+        if original(self, size):
+            return True
+        leaving = sum(queue_id == self.queue_id for queue_id, _ in self.work.retires_in_flight)
+        most = self.config.messages_max
+        return most is not None and leaving > 1 and self.messages - leaving < most
+
+    return fits
+
+
+def _redelivery_not_marked(original: Function) -> Function:
+    """After a crash the last message that may have been shown comes as if it never was."""
+
+    def failures(self: Any, sequence: int) -> int | None:
+        if sequence == self.shown_below - 1 and sequence > MANY and not self.name:
+            found: int | None = self.counts.get(sequence)
+            return found
+        count: int | None = original(self, sequence)
+        return count
+
+    return failures
+
+
+def _given_back_unmarked(original: Function) -> Function:
+    """A message released while another one that was given back waits is forgotten to have been shown."""
+
+    def give_back(self: Any, sequences: list[int], *, failed: bool) -> None:
+        waiting = len(self.returned)
+        original(self, sequences, failed=failed)
+        if waiting and not failed and len(sequences) == 1 and not self.counts.get(sequences[0]):
+            self.counts.pop(sequences[0], None)
+
+    return give_back
+
+
+def _given_back_to_the_tail(original: Function) -> Function:
+    """Far on in a queue, what was read ahead from the disk goes before what was given back."""
+
+    def _next(self: Any, limit: int) -> Any:
+        if not self.returned or self.returned[0] < 4 * MANY or len(self.prefetched) < 2:
+            return original(self, limit)
+        returned, self.returned = self.returned, []
+        item = original(self, limit)
+        self.returned = sorted(returned + self.returned)
+        return item if item is not None else original(self, limit)
+
+    return _next
+
+
+def _advanced_beyond(original: Function) -> Function:
+    """An advance over several entries goes one too far where more are there."""
+
+    def advance(self: Any, sequence: int) -> None:
+        if self.mode == "take" and sequence > self.floor + 4 and sequence + 3 < self.queue.visible:
+            sequence += 1
+        original(self, sequence)
+
+    return advance
+
+
+def _resumed_in_part(original: Function) -> Function:
+    """The last of several messages that a resumed consumer held is left out where it had decided on others."""
+
+    def resume(self: Any) -> None:
+        decided = sum(step.act is Act.SETTLE for step, _ in self.steps)
+        if decided and len(self.steps) > decided + 1 and self.steps[-1][1] > 2 * MANY:
+            self.steps.pop()
+        original(self)
+
+    return resume
+
+
+def _read_fence_skipped(original: Function) -> Function:
+    """A reader that was replaced goes on reading, where its lease is not the first."""
+
+    def _check_lease(queue: Any, held: list[Any]) -> None:
+        cursor = queue.named.get(str(held[0]))
+        if cursor is None or held[2] != cursor.lease_epoch - 1 or held[2] < 2:
+            original(queue, held)
+
+    return _check_lease
+
+
+QUEUE_CANARIES = (
+    Canary(
+        name="read-fence-skipped",
+        sentence="A range is read under the lease before the last, once there were several.",
+        target="endpoints.consumer_attach:_check_lease",
+        signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
+        broken=_read_fence_skipped,
+        expected="read under lease",
+    ),
+    Canary(
+        name="settled-before-stored",
+        sentence="What came over two links in one turn is accepted as its commit begins, not when it is on disk.",
+        target="core.node:NodeCore._begin_commit",
+        signature="(self) -> bool",
+        broken=_settled_before_stored,
+        expected="which it has not stored",
+    ),
+    Canary(
+        name="shown-before-stored",
+        sentence="A large batch is offered to consumers as its commit begins, not when it is on disk.",
+        target="core.node:NodeCore._begin_commit",
+        signature="(self) -> bool",
+        broken=_shown_before_stored,
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="producer-forgotten",
+        sentence="What a producer has stored is not stored with its message where producers share a commit.",
+        target="state.catalog:Catalog.put_producer",
+        signature="(self, producer: holdfast.broker.producers.Producer) -> None",
+        broken=_producer_forgotten,
+        expected="appended twice",
+    ),
+    Canary(
+        name="bound-counts-leaving-twice",
+        sentence="A full queue takes more because what is leaving is counted as gone twice.",
+        target="broker.queue:Queue.fits",
+        signature="(self, size: int) -> bool",
+        broken=_bound_counts_leaving_twice,
+        expected="its bound is",
+    ),
+    Canary(
+        name="redelivery-not-marked",
+        sentence="After a crash the last message that may have been shown comes unmarked.",
+        target="broker.cursor:Cursor.failures",
+        signature="(self, sequence: int) -> int | None",
+        broken=_redelivery_not_marked,
+        expected="not as a redelivery",
+    ),
+    Canary(
+        name="given-back-unmarked",
+        sentence="A message released while others that were given back wait comes again unmarked.",
+        target="broker.cursor:Cursor.give_back",
+        signature="(self, sequences: list[int], *, failed: bool) -> None",
+        broken=_given_back_unmarked,
+        expected="not as a redelivery",
+    ),
+    Canary(
+        name="given-back-to-the-tail",
+        sentence="Far on in a queue, a message given back goes behind what was read ahead from the disk.",
+        target="broker.cursor:Cursor._next",
+        signature="(self, limit: int) -> tuple[int, bytes, int, int | None] | None",
+        broken=_given_back_to_the_tail,
+        expected="was given back, and",
+    ),
+    Canary(
+        name="advanced-beyond",
+        sentence="ADVANCE lets one more entry go than the reader's checkpoint has.",
+        target="broker.cursor:Cursor.advance",
+        signature="(self, sequence: int) -> None",
+        broken=_advanced_beyond,
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="resumed-in-part",
+        sentence="A resumed consumer that had decided on some messages is not sent the last of the others again.",
+        target="endpoints.resumable:ResumableConsumer.resume",
+        signature="(self) -> None",
+        broken=_resumed_in_part,
+        expected="holds what it was never sent",
+    ),
+)
