@@ -1,7 +1,6 @@
 """Faults that wait for a moment of a node's work, and the small bounds that make moments last."""
 
 from dataclasses import replace
-from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from holdfast_lab.faults import KINDS, Fault, make_fault, meeting_name
 from holdfast_lab.moments import AIM_S, AT_REST, DOWN, MOMENTS, met
 from holdfast_lab.phases import last_fault_s
 from holdfast_lab.plan import Plan, from_json
-from holdfast_lab.sim.knobs import KNOBS, turned
+from holdfast_lab.sim.knobs import KNOBS, place_of, turned
 from holdfast_lab.sim.run import Result, execute
 from holdfast_lab.swarm import draw_plan
 from holdfast_lab.topology import Link, Topology
@@ -121,8 +120,7 @@ def test_an_unknown_moment_is_refused() -> None:
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_knob_is_a_bound_of_the_nodes_own(knob: str) -> None:
     """And what it may be turned to is less, but for where numbers begin."""
-    module, name = knob.split(":")
-    place = import_module(f"holdfast.{module}")
+    place, name = place_of(knob)
     own = getattr(place, name)
     begins = name.startswith("FIRST_")
     assert isinstance(own, int) and all(own == 0 if begins else 0 < value < own for value in KNOBS[knob])
@@ -133,14 +131,14 @@ def test_a_knob_is_a_bound_of_the_nodes_own(knob: str) -> None:
 
 def test_an_unknown_knob_turns_none() -> None:
     first = next(iter(KNOBS))
-    module, name = first.split(":")
-    own = getattr(import_module(f"holdfast.{module}"), name)
+    place, name = place_of(first)
+    own = getattr(place, name)
     with (
         pytest.raises(ConfigError, match=r"knobs: found 'core\.node:NO', accepted is one of"),
         turned({first: 1, "core.node:NO": 1}),
     ):
         raise AssertionError("nothing runs with it")
-    assert getattr(import_module(f"holdfast.{module}"), name) == own
+    assert getattr(place, name) == own
 
 
 def test_large_messages_of_a_run_have_pieces_of_its_size() -> None:

@@ -67,6 +67,12 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
 """By module, below `holdfast` if not of the lab, and name: what a run may turn it to."""
 
 
+def place_of(knob: str) -> tuple[Any, str]:
+    """The module that a knob is in, and its name there."""
+    module, _, name = knob.partition(":")
+    return import_module(module if module.startswith("holdfast_lab.") else f"holdfast.{module}"), name
+
+
 @contextmanager
 def turned(knobs: Mapping[str, int]) -> Iterator[None]:
     """Those are turned inside of the block. Raises ConfigError for one that is none."""
@@ -75,8 +81,7 @@ def turned(knobs: Mapping[str, int]) -> Iterator[None]:
         for knob, value in knobs.items():
             if knob not in KNOBS:
                 raise ConfigError(f"knobs: found {knob!r}, accepted is one of {', '.join(KNOBS)}")
-            module, name = knob.split(":")
-            place = import_module(module if module.startswith("holdfast_lab.") else f"holdfast.{module}")
+            place, name = place_of(knob)
             before.append((place, name, getattr(place, name)))
             setattr(place, name, value)
         yield
