@@ -80,9 +80,9 @@ PAGES: Final[Mapping[str, Names]] = {
         "RemoteProtocolError": None,
         "StorageError": None,
     },
-    "holdfast.pipeline.source": {"HoldfastDataSource": ()},
-    "holdfast.pipeline.session": {"start_session": None, "stop_session": None},
-    "holdfast.pipeline.tables": {
+    "pyspark_holdfast.source": {"HoldfastDataSource": ()},
+    "pyspark_holdfast.session": {"start_session": None, "stop_session": None},
+    "pyspark_holdfast.tables": {
         "read_table": None,
         "read_arrow": None,
         "property_of": None,
@@ -100,7 +100,7 @@ RULES: Final = re.compile(r"\s*^Rules of this \w+:.*", re.MULTILINE | re.DOTALL)
 DOT: Final = '</span><span class="o">.</span><span class="n">'
 """Between two names of a path in a signature, as pdoc renders it."""
 
-TABLES: Final = {("holdfast.pipeline.source", "HoldfastDataSource"): ("docs/spark.md", "| option | default |")}
+TABLES: Final = {("pyspark_holdfast.source", "HoldfastDataSource"): ("docs/spark.md", "| option | default |")}
 """By public name, a table of a document that is shown below its docstring: the document, and how the table begins."""
 
 
@@ -130,7 +130,7 @@ def public_module(name: str, public: Names) -> pdoc.doc.Module:
 def narrow(doc: pdoc.doc.Class, names: tuple[str, ...] | None) -> None:
     """Leaves the public members of a class. Those of `names` count as its own, wherever they are inherited from."""
     shown = {name for public in PAGES.values() for name in public}
-    doc.bases[:] = [base for base in doc.bases if base[1] in shown or not base[0].startswith("holdfast")]
+    doc.bases[:] = [base for base in doc.bases if base[1] in shown or "holdfast" not in base[0]]
     doc.decorators.clear()
     found = dict(doc.members)
     doc.members.clear()
