@@ -20,6 +20,7 @@ from holdfast_lab.sim.clock import SimClock
 from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.network import End, SimNetwork, Waiting
 from holdfast_lab.sim.paged_store import PagedStore
+from holdfast_lab.sim.reads import Readable, SimReads
 from holdfast_lab.sim.seeds import SeedTree
 from holdfast_lab.sim.store import Fate, SimStore
 from holdfast_lab.sim.world import Timer, World
@@ -96,10 +97,9 @@ class SimNode:
         self.liar: Speech | None = None
         """Who alters what this node says and hears; nobody watches it then."""
         self.keep_records: tuple[str, ...] = ("session", "loss", "node")
-        self._inbox: list[events.Event] = []
+        self._inbox: list[events.Event | Readable] = []
         self._ends: dict[int, End] = {}
-        self._unread: dict[int, list[events.Event]] = {}
-        """What came on connections that are not read from, as in a kernel's buffer."""
+        self._reads = SimReads(self._feed, self._post)
         self._came_at: dict[int, float] = {}
         """By connection: when anything last came, by the node's own clock."""
         self._session_of: dict[str, int] = {}
@@ -147,6 +147,7 @@ class SimNode:
         now = self.world.now
         self.world.note(self.name, "start", f"life {self.lives}")
         self.store.open_again()
+        self._reads = SimReads(self._feed, self._post)
         self.core = NodeCore(
             self.config,
             self.store,
@@ -175,7 +176,6 @@ class SimNode:
         self._contained_before += self._contained_now()
         self.core = None
         self._inbox.clear()
-        self._unread.clear()
         for end in self._ends.values():
             self.observer.gone(self, end)
         self._ends.clear()
@@ -200,6 +200,9 @@ class SimNode:
 
     def post(self, event: events.Event) -> None:
         """Something happened; the next turn takes it."""
+        self._post(event)
+
+    def _post(self, event: events.Event | Readable) -> None:
         if self.core is not None:
             self._inbox.append(event)
             self._wake()
@@ -215,15 +218,24 @@ class SimNode:
             return
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
+        self._reads.begin_turn()
         for event in inbox:
-            self._do(self._handle(core, event, now))
-            if self.core is not core:
-                return
+            if isinstance(event, Readable):
+                self._reads.read(event.connection)
+                continue
+            if isinstance(event, events.ConnectionLost):
+                self._reads.lost(event.connection)
+            self._feed(event)
+        if self.core is not core:
+            return
         deadline = core.next_deadline()
         if deadline is not None and deadline <= now + 1e-9:
-            self._do(self._handle(core, events.TimerFired(), now))
-        self._do(self._handle(core, events.TurnEnded(wall_ms=self.clock.wall_ms(self.world.now)), now))
+            self._feed(events.TimerFired())
+        wall_ms = self.clock.wall_ms(self.world.now)
+        self._feed(events.TurnEnded(wall_ms=wall_ms, put_off_bytes=self._reads.put_off_bytes))
         if self.core is core:
+            if self._reads.end_turn():
+                self._wake()
             self._arm(now)
             self._turns += 1
             if self._turns % CHECK_EVERY == 0:
@@ -231,8 +243,11 @@ class SimNode:
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 
-    def _handle(self, core: NodeCore, event: events.Event, now: float) -> list[events.Command]:
-        return core.handle(event, now) if self.defects is None else self.defects.handle(core, event, now)
+    def _feed(self, event: events.Event) -> None:
+        """Hands it to the core, unless that has ended in this very turn."""
+        core, now = self.core, self.clock.monotonic(self.world.now)
+        if core is not None:
+            self._do(core.handle(event, now) if self.defects is None else self.defects.handle(core, event, now))
 
     def _arm(self, now: float) -> None:
         assert self.core is not None
@@ -272,12 +287,12 @@ class SimNode:
                 end = self._ends.pop(command.connection, None)
                 if end is not None:
                     self.observer.gone(self, end)
+                    self._reads.closed(command.connection)
                     end.close(abort=command.abort)
             elif isinstance(command, events.PauseReading):
-                self._unread[command.connection] = []
+                self._reads.stop(command.connection)
             elif isinstance(command, events.ResumeReading):
-                for event in self._unread.pop(command.connection, ()):
-                    self.post(event)
+                self._reads.go_on(command.connection)
             elif isinstance(command, events.MeasureOutput):
                 self._measure(command.connection)
             elif isinstance(command, events.Connect):
@@ -354,6 +369,7 @@ class SimNode:
         end.number = self._number
         end.holder = self
         self._ends[end.number] = end
+        self._reads.opened(end.number)
         self.observer.opened(self, end)
         self.post(
             events.ConnectionOpened(
@@ -372,17 +388,10 @@ class SimNode:
             self.observer.heard(self, end, data)
         else:
             data = self.liar.heard(end, data)
-        event = events.BytesReceived(connection=end.number, data=data)
-        unread = self._unread.get(end.number)
-        if unread is None:
-            self.post(event)
-        else:
-            unread.append(event)
+        self._reads.came(end.number, data)
 
     def lost(self, end: End, reason: str) -> None:
         if self._ends.pop(end.number, None) is not None:
-            for event in self._unread.pop(end.number, ()):
-                self.post(event)
             self.observer.gone(self, end)
             self.post(events.ConnectionLost(connection=end.number, reason=reason))
 
