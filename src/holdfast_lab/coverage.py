@@ -89,7 +89,6 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "DriverFailed": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
         "DescriptorsMeasured": "a process's own; the runtime's tests have it",
-        "ReadPutOff": "what comes in one moment is taken in one turn here: no read is put off",
     },
     COMMANDS: {},
     VERDICTS: {},

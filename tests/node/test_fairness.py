@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.engine import reads
 from holdfast.engine.events import (
     BytesReceived,
     Command,
@@ -18,8 +19,7 @@ from holdfast.engine.events import (
     TimerFired,
     TurnEnded,
 )
-from holdfast.node import reads
-from holdfast.node.reads import LIGHT_BYTES, Pause
+from holdfast.engine.reads import LIGHT_BYTES, Pause
 from holdfast.node.transport import BACKLOG, Peer
 from node.fakes import LIMIT_S, FakeCore, Running, settings
 

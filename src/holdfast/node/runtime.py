@@ -42,6 +42,7 @@ from holdfast.engine.events import (
     WritingPaused,
     WritingResumed,
 )
+from holdfast.engine.reads import Pause, Reads
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.names import HostPort, parse_host_port
@@ -52,7 +53,6 @@ from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
-from holdfast.node.reads import Pause, Reads
 from holdfast.node.telemetry import TelemetryFile
 from holdfast.node.transport import BACKLOG, Peer, describe, listen, write
 from holdfast.node.writer import CommitWriter

@@ -14,10 +14,10 @@ import termios
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
+from holdfast.engine.reads import Reading
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.names import HostPort
 from holdfast.node.config import is_loopback
-from holdfast.node.reads import Reading
 
 BACKLOG: Final = 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024

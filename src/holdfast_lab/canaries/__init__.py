@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
+from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
@@ -26,6 +27,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *UNDO_CANARIES,
         *CLIENT_CANARIES,
         *LINK_CANARIES,
+        *DRIVER_CANARIES,
     )
 }
 

@@ -64,7 +64,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "custody.path_check:TRACES_MAX": (1, 3),
     "holdfast_lab.sim.node:CHECK_EVERY": (7, 40),
     "holdfast_lab.sim.reads:BYTES_A_TURN": (1_000, 10_000),
-    "node.reads:LIGHT_BYTES": (64, 600),
+    "engine.reads:LIGHT_BYTES": (64, 600),
 }
 """By module, below `holdfast` if not of the lab, and name: what a run may turn it to."""
 

@@ -1,4 +1,4 @@
-"""What a simulated node reads of its connections: the runtime's own `node/reads.py`, over what arrives in virtual time.
+"""What a simulated node reads of its connections: the runtime's own `engine/reads.py` over what comes in virtual time.
 
 Rules of this file: what comes while nothing is read lies in a buffer, as in a kernel's. No time passes within a turn,
 so a turn is as long as it has bytes.
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.engine import reads
 from holdfast.engine.events import BytesReceived, Event
-from holdfast.node import reads
-from holdfast.node.reads import Pause, Reading, Reads
+from holdfast.engine.reads import Pause, Reading, Reads
 from holdfast_lab.history import Violation
 
 BYTES_A_TURN: Final = 10**9
