@@ -1,4 +1,4 @@
-"""What the documents that a reader meets first say of files, make targets, commands, options, keys and errors is so.
+"""What the documents say of links, files, make targets, commands, options, keys and errors is so.
 
 Rules of this file: nothing is listed here that the code can tell: verbs and options come from the parser, keys from the
 tables of a node's file and of a topology, targets from the Makefile, texts of errors from the source. `…` in a document
@@ -12,6 +12,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +22,17 @@ import holdfast
 from holdfast import cli
 from holdfast.node import config
 from holdfast.routing import topology
+from support.documents import ROOT, documents
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = Path(holdfast.__file__).parent
-ARRIVAL = (
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/index.md", "docs/concepts.md",
-    "docs/glossary.md", "docs/comparison.md", "docs/troubleshooting.md",
-)  # fmt: skip
+DOCUMENTS = [path.as_posix() for path in documents() if path.parts[:2] not in (("docs", "adr"), ("docs", "results"))]
+"""All but decisions and results, which tell of what there was when they were written."""
 LINE_MAX = 120
+EXTRAS = ("[spark]", "[demo]")
+"""What pip installs with Holdfast; written as a table of TOML is."""
+SCRIPTS = ("benchmarks", "tools", "tests")
+WITHOUT_KEYS = {"docs/simulator.md"}
+"""Its TOML is of scenarios, which tests/harness/test_scenario.py looks at."""
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -61,17 +65,6 @@ def prose(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------ links
 
 
-def markdown_files() -> list[Path]:
-    """All of ours: what stands in a hidden folder, or was installed, is none."""
-    found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
-    return sorted(
-        path
-        for path in found
-        if not any(part.startswith(".") or part == "node_modules" for part in path.parts)
-        and path.parts[0] not in ("try", "demo-out", "build")
-    )
-
-
 def slugs_of(text: str) -> set[str]:
     """Anchors of a document's headings, as hosts of repositories make them."""
     found: dict[str, int] = {}
@@ -99,7 +92,7 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("path", markdown_files(), ids=str)
+@pytest.mark.parametrize("path", documents(), ids=str)
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
     assert broken_links(path) == []
 
@@ -110,7 +103,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.
     assert broken_links(Path("a.md")) == ["b.md", "#three"]
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_path_that_is_named_is_there(name: str) -> None:
     """And every test that is named by its file; a word in capitals stands for another."""
     text = text_of(name)
@@ -150,7 +143,7 @@ def test_what_is_said_of_other_products_has_its_source() -> None:
         assert [item for item in items if "](https://" not in item] == []
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_lines_are_short(name: str) -> None:
     """But rows of tables, what programs print, and addresses."""
     lines = prose(text_of(name)).splitlines()
@@ -172,7 +165,7 @@ def made(text: str) -> list[str]:
     return [target for piece in code for target in re.findall(r"(?:^|\n| )make ([a-z][\w-]*)", piece)]
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_make_target_is_in_the_makefile(name: str) -> None:
     assert set(made(text_of(name))) - targets() == set()
 
@@ -231,7 +224,7 @@ def commands_in(name: str) -> list[str]:
     return [line.strip() for line in re.findall(r"^ *(holdfast (?:(?! 2>)[^|&<>#\n])*)", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_that_is_shown_is_accepted(name: str) -> None:
     for line in commands_in(name):
         if "--help" not in line:
@@ -239,12 +232,33 @@ def test_every_command_that_is_shown_is_accepted(name: str) -> None:
         assert complaint(line) is None
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@cache
+def script_options() -> frozenset[str]:
+    """Those of scripts beside the package, and of the tests, as their sources write them."""
+    sources = (path.read_text(encoding="utf-8") for place in SCRIPTS for path in (ROOT / place).rglob("*.py"))
+    return frozenset(option for source in sources for option in re.findall(r'"(--[a-z][a-z-]+)"', source))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_verb_and_option_that_is_named_is_there(name: str) -> None:
     spans = SPAN.findall(prose(text_of(name)))
     named = [complaint(span) for span in spans if span.startswith("holdfast ")]
     assert [found for found in named if found is not None] == []
-    assert {span for span in spans if re.fullmatch(r"--[a-z][a-z-]+", span)} - all_options() == set()
+    options = {span for span in spans if re.fullmatch(r"--[a-z][a-z-]+", span)}
+    assert options - all_options() - script_options() == set()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_script_that_python_is_to_run_is_there(name: str) -> None:
+    """By its path, or as a module; or a block of the document writes it."""
+    text = text_of(name)
+    code = [*SPAN.findall(prose(text)), *(block.text for block in blocks(name))]
+    written = {file for block in blocks(name) for file, _ in WRITTEN.findall(block.text)}
+    for piece in code:
+        for module in re.findall(r"\bpython -m ([\w.]+)", piece):
+            assert find_spec(module) is not None, module
+        for script in re.findall(r"\bpython ([\w/.]+\.py)", piece):
+            assert script in written or (ROOT / script).exists(), script
 
 
 @pytest.mark.parametrize(
@@ -299,7 +313,7 @@ def unknown_keys(text: str) -> list[str]:
 
 def misnamed(span: str) -> str | None:
     """What is wrong with what a span between backticks says of a table or a key; None where nothing is."""
-    table = re.match(r"\[\[?[a-z_]+\]\]?(?= |$)", span)
+    table = None if span in EXTRAS else re.match(r"\[\[?[a-z_]+\]\]?(?= |$)", span)
     if table is not None:
         if table[0] not in tables():
             return f"no table {table[0]}"
@@ -309,7 +323,7 @@ def misnamed(span: str) -> str | None:
     return None if given is None or given[1] in all_keys() else f"no key {given[1]}"
 
 
-@pytest.mark.parametrize("name", ARRIVAL)
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in WITHOUT_KEYS])
 def test_every_key_in_toml_and_in_the_text_is_in_the_schema(name: str) -> None:
     text = re.sub(r"^### Removed$.*?(?=^##)", "", prose(text_of(name)), flags=re.MULTILINE | re.DOTALL)
     assert [key for block in tomls(name) for key in unknown_keys(block)] == []
@@ -335,7 +349,8 @@ def test_words_with_a_bound_s_ending_are_keys(name: str) -> None:
         ("[limits] stream_max", "[limits] has no stream_max"),
         ("[[users]]", "no table [[users]]"),
         ('when_ful = "block"', "no key when_ful"),
-        ("[spark]", "no table [spark]"),
+        ("[pipeline]", "no table [pipeline]"),
+        ("[spark]", None),
     ],
 )
 def test_a_key_that_is_none_is_found(span: str, found: str | None) -> None:

@@ -5,23 +5,22 @@ outside itself (password files, a topology file) is made for it, in a directory 
 """
 
 import ast
+import inspect
 import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from holdfast import cli
+from holdfast.client import Connection, Sender, connect
 from holdfast.node.config import load_settings
 from holdfast_lab import scenario
+from support.documents import FENCED, ROOT, Example, documents, examples
 
-ROOT = Path(__file__).parent.parent
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
-WRITTEN = re.compile(r"^cat > (\S+)\.(toml|py) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"toml": "toml", "py": "python"}
 
 # What a scenario must have beside the part that an example shows.
 SCENARIO = """
@@ -40,26 +39,6 @@ queue = "flights"
 COMMAND = re.compile(r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)(?:(?! 2>)[^|&<>\n])*)", re.MULTILINE)
 INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"…|\[[A-Z]|\[-")
-
-
-class Example(NamedTuple):
-    """A block of a document: where it begins, what it is written in, and its text."""
-
-    place: str
-    language: str
-    text: str
-
-
-def examples() -> list[Example]:
-    found = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        document = path.read_text(encoding="utf-8")
-        for block in FENCED.finditer(document):
-            line = document.count("\n", 0, block.start()) + 1
-            found.append(Example(f"{path.relative_to(ROOT)}:{line}", block[1], block[2]))
-            for name, ending, text in WRITTEN.findall(block[2]):
-                found.append(Example(f"{path.relative_to(ROOT)}:{line}:{name}", LANGUAGES[ending], text))
-    return found
 
 
 ALL = examples()
@@ -126,8 +105,8 @@ def test_the_topology_commands_print_what_the_document_shows(
 
 def commands() -> list[tuple[str, str]]:
     found = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        document = path.read_text(encoding="utf-8")
+    for path in documents():
+        document = (ROOT / path).read_text(encoding="utf-8")
         code = [block[2] for block in FENCED.finditer(document) if block[1] in ("", "sh")]
         code += INDENTED.findall(FENCED.sub("", document))
         lines = [line for text in code for line in COMMAND.findall(text) if not PLACEHOLDER.search(line)]
@@ -148,3 +127,17 @@ def test_an_example_of_python_is_python_and_imports_what_there_is(example: Examp
     tree = compile(example.text, example.place, "exec", flags=flags)
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     exec(compile(ast.Module(imports, type_ignores=[]), example.place, "exec"), {})
+
+
+def test_signatures_that_the_client_s_document_shows_are_so() -> None:
+    """Those that begin a paragraph: names of arguments, and defaults; `…` stands for others."""
+    shown = re.findall(r"\n\n`(\w+\(.+)\)`", (ROOT / "docs/client.md").read_text(encoding="utf-8"))
+    known = {"connect": connect} | {name: getattr(kind, name) for kind in (Connection, Sender) for name in vars(kind)}
+    assert len(shown) >= 3
+    for text in shown:
+        call = ast.parse(f"{text.removesuffix(', …')})", mode="eval").body
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        parameters = inspect.signature(known[call.func.id]).parameters
+        assert {argument.id for argument in call.args if isinstance(argument, ast.Name)} <= set(parameters)
+        for keyword in call.keywords:
+            assert parameters[str(keyword.arg)].default == ast.literal_eval(keyword.value), f"{text}: {keyword.arg}"

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import random
+import runpy
 import shutil
 import signal
 import sys
@@ -27,7 +28,7 @@ from pyspark_holdfast.checkpoint import batches_in
 from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
-from pyspark_holdfast.tables import property_of, read_arrow, read_table
+from pyspark_holdfast.tables import count_by, property_of, read_arrow, read_table
 from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.spark
 StartNode = Callable[..., Awaitable[NodeProcess]]
 LIMIT_S = 150.0
 QUEUE = "flights"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 async def send(url: str, first: int, last: int) -> None:
@@ -119,6 +121,21 @@ async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_pat
     await send(node.url, 2_501, 2_600)
     await run(spark, ingest)
     assert bodies(ingest.out) == list(range(1, 2_601))
+
+
+async def test_the_example_writes_each_message_once(
+    spark: "SparkSession", tmp_path: Path, start_node: StartNode
+) -> None:
+    node = await start_node("hub")
+    example = runpy.run_path(str(EXAMPLES / "spark_stream.py"))
+    for _ in range(2):
+        async with await connect(node.url) as connection:
+            sender = await connection.sender(QUEUE)
+            for carrier in ("UA", "DL", "UA"):
+                await sender.post(Message(application_properties={"carrier": carrier}, data=[b""]))
+        await asyncio.wait_for(asyncio.to_thread(example["write"], spark, node.url, tmp_path / "table"), LIMIT_S)
+    counts = count_by(read_table(spark, tmp_path / "table"), "carrier").collect()
+    assert [tuple(row) for row in counts] == [("DL", 2), ("UA", 4)]
 
 
 async def test_every_kind_of_body_is_in_the_table(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:

@@ -1,0 +1,18 @@
+"""Makes a queue that holds at most a thousand messages, and lists the node's queues.
+
+python examples/manage.py amqp://127.0.0.1:5672 QUEUE
+"""
+
+import sys
+
+from holdfast.client import ManagementError
+from holdfast.client.blocking import BlockingConnection
+
+_, url, queue = sys.argv
+with BlockingConnection(url) as connection:
+    try:
+        connection.manage("CREATE", "holdfast:queue", queue, {"messages_max": 1_000})
+    except ManagementError as error:
+        sys.exit(str(error))
+    for found in connection.manage("QUERY", "holdfast:queue")["queues"]:
+        print(found["name"], found["messages"])
