@@ -114,7 +114,10 @@ def test_the_check_lets_types_through(code: str) -> None:
     assert not forbidden_names(ast.parse(code))
 
 
-@pytest.mark.parametrize(("package", "section"), [("amqp", "Inside the protocol"), ("client", "Inside the client")])
+@pytest.mark.parametrize(
+    ("package", "section"),
+    [("amqp", "Inside the protocol"), ("client", "Inside the client"), ("storage", "Inside the store")],
+)
 def test_the_order_of_a_packages_modules_is_the_one_in_the_docs(package: str, section: str) -> None:
     root = TESTS.parent
     tools = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]

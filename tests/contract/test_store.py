@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.engine.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import LocalProtocolError, StorageError, StorageFull
+from holdfast.storage.layout.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Store
-from holdfast.storage.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.units import KIB, MIB
 
 SMALL_BYTES_MAX = 4 * MIB

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.management.answers import Later, Refused
 from holdfast.management.queue_status import QUEUES_A_PAGE
 from holdfast.settings import Limits, NodeConfig, QueueConfig
-from holdfast.storage.check import check
+from holdfast.storage.upkeep.check import check
 from support.rig import Rig
 from support.stores import Idle, LoneNode
 

@@ -20,7 +20,7 @@ from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management import warnings
 from holdfast.settings import NeighbourConfig
 from holdfast.state.catalog import Catalog
-from holdfast.storage.check import check
+from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
 from support.stores import LoneNode

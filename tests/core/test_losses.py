@@ -8,7 +8,7 @@ from core.test_dead_letters import make_dead_letters
 from holdfast.amqp.performatives import Rejected
 from holdfast.settings import DeadLettersConfig
 from holdfast.state.losses import LISTED_MAX
-from holdfast.storage.check import check
+from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, replaced_disk, send
 from support.rig import Node, Rig
 from support.stores import LoneNode

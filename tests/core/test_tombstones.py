@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.settings import QueueConfig
-from holdfast.storage.check import check
+from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, send
 from support.rig import Node, Rig
 from support.stores import Idle, LoneNode

@@ -14,10 +14,10 @@ from random import Random
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.storage.backup import backup
-from holdfast.storage.check import Checked, check
+from holdfast.storage.layout.schema import SCHEMA
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.schema import SCHEMA
+from holdfast.storage.upkeep.backup import backup
+from holdfast.storage.upkeep.check import Checked, check
 from holdfast_lab.powerloss.calls import Record, parted, read_log
 from holdfast_lab.powerloss.disk import VARIANTS, Disk, Image
 from holdfast_lab.powerloss.record import build_shim, find_compiler
@@ -111,7 +111,7 @@ def test_an_upgrade_leaves_the_old_store_or_the_new_one(tmp_path: Path) -> None:
     told = golden(root / "store", 1)
     entries = sum(len(queue["sequences"]) for queue in told["queues"].values())
     first = before(root)
-    program = "from holdfast.storage.upgrades import upgrade; upgrade(Path(sys.argv[1]), copied=False)"
+    program = "from holdfast.storage.upkeep.upgrades import upgrade; upgrade(Path(sys.argv[1]), copied=False)"
     records = recorded(tmp_path, program, root / "store")
     seen: set[bool] = set()
     for cut, image in images(first, records, tmp_path / "image", cuts=40):
@@ -133,7 +133,7 @@ def test_a_backup_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "kept").mkdir(parents=True)
     first = before(root)
-    program = "from holdfast.storage.backup import backup; backup(Path(sys.argv[1]), Path(sys.argv[2]))"
+    program = "from holdfast.storage.upkeep.backup import backup; backup(Path(sys.argv[1]), Path(sys.argv[2]))"
     records = recorded(tmp_path, program, tmp_path / "store", root / "kept" / "copy")
     seen: set[bool] = set()
     for cut, image in images(first, records, tmp_path / "image"):
@@ -151,7 +151,7 @@ def test_a_restored_store_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "new").mkdir(parents=True)
     first = before(root)
-    program = "from holdfast.storage.backup import restore; restore(Path(sys.argv[1]), Path(sys.argv[2]))"
+    program = "from holdfast.storage.upkeep.backup import restore; restore(Path(sys.argv[1]), Path(sys.argv[2]))"
     records = recorded(tmp_path, program, tmp_path / "backup", root / "new" / "store")
     seen: set[bool] = set()
     for cut, image in images(first, records, tmp_path / "image"):

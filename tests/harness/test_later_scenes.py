@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core import undo
-from holdfast.storage import entries
+from holdfast.storage.layout import entries
 from holdfast_lab import drawn_clients, drawn_scenes
 from holdfast_lab.drawn_scenes import LATER, with_later_scenes
 from holdfast_lab.drawn_wire import PIECE_BYTES, on_lmdb

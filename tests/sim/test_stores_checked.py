@@ -16,10 +16,10 @@ from holdfast.endpoints.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
 from holdfast.settings import Limits, QueueConfig
-from holdfast.storage.check import check
-from holdfast.storage.check_rows import CUSTODY_ROWS, NODE_ROWS, NODE_WORDS
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.check_rows import CUSTODY_ROWS, NODE_ROWS, NODE_WORDS
 from holdfast.units import MIB
 from holdfast_lab.histories import HISTORIES
 from support.hops import names, send, snapshot

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.allocation import Allocation
+from holdfast.storage.files.allocation import Allocation
 from holdfast.units import MIB
 
 

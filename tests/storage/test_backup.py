@@ -17,13 +17,13 @@ import pytest
 from holdfast.broker import entry
 from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
-from holdfast.storage import backup as backing
-from holdfast.storage import copying, directory
-from holdfast.storage.backup import backup, restore
-from holdfast.storage.check import check
+from holdfast.storage.files import copying, directory
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.schema import SCHEMA
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.pages import read_root
-from holdfast.storage.schema import SCHEMA
+from holdfast.storage.upkeep import backup as backing
+from holdfast.storage.upkeep.backup import backup, restore
+from holdfast.storage.upkeep.check import check
 from holdfast.units import MIB
 from storage.test_upgrades import golden
 from support.stores import Idle, LoneNode
@@ -162,7 +162,7 @@ def test_an_older_backup_is_brought_up_to_date(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.storage import backup as b
+from holdfast.storage.upkeep import backup as b
 what, step, here = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 def end(*_): os.kill(os.getpid(), signal.SIGKILL)
 if step == "copying": b.copy_out = lambda env, target, *_: target.write_bytes(b"half") and end()
@@ -212,8 +212,8 @@ def test_a_disk_too_small_for_the_copy_refuses_it_and_nothing_is_left(
 READER = """
 import os, sys
 from pathlib import Path
-from holdfast.storage.copying import open_quiet
-from holdfast.storage.readers import backup_transaction
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.files.readers import backup_transaction
 path = Path(sys.argv[1])
 fd = os.open(path / "data.mdb", os.O_RDONLY)
 with open_quiet(path) as env, backup_transaction(path, env, fd) as txn:

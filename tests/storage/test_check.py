@@ -15,12 +15,12 @@ from holdfast.broker.queue import COUNTERS
 from holdfast.broker.tags import TagRing
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.errors import StorageError
-from holdfast.storage.check import check
-from holdfast.storage.check_rows import FINDINGS_MAX
-from holdfast.storage.copying import open_quiet
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.records import pack
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.pages import read_root
-from holdfast.storage.records import pack
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.check_rows import FINDINGS_MAX
 from support.stores import LoneNode, bare_of
 
 LARGE = 200_000

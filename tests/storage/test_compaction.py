@@ -10,11 +10,12 @@ import pytest
 
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage import compaction, copying
-from holdfast.storage.check import check
-from holdfast.storage.compaction import compact, shrink
-from holdfast.storage.directory import admit_backup, exclude_backups
+from holdfast.storage.files import copying
+from holdfast.storage.files.directory import admit_backup, exclude_backups
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.upkeep import compaction
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.compaction import compact, shrink
 from holdfast.units import MIB
 from support.stores import LoneNode
 
@@ -58,7 +59,7 @@ def test_the_disk_gets_back_what_is_free_and_all_else_is_there(tmp_path: Path) -
 
 def test_killed_at_any_step_it_is_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from holdfast.storage import compaction as c\n"
+        "import os, signal, sys; from pathlib import Path; from holdfast.storage.upkeep import compaction as c\n"
         "step, place = sys.argv[2], Path(sys.argv[1])\n"
         "def end(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
         "if step == 'copying': c.copy_out = lambda env, target, watch: target.write_bytes(b'half') and end()\n"

@@ -14,13 +14,13 @@ import pytest
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage import lmdb as lmdb_store
-from holdfast.storage.backup import backup, restore
-from holdfast.storage.check import check
-from holdfast.storage.compaction import compact
-from holdfast.storage.copying import open_quiet
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.schema import FILE_KEY, OLDEST, SCHEMA, read_identity
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.pages import read_root
-from holdfast.storage.schema import FILE_KEY, OLDEST, SCHEMA, read_identity
+from holdfast.storage.upkeep.backup import backup, restore
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.compaction import compact
 
 AHEAD = 1 << 16
 GOLDEN = Path(__file__).with_name("golden")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.port import Batch
-from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.upkeep.check import check
 from support.stores import LoneNode
 
 DEEP = 200_000

@@ -6,9 +6,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from holdfast.storage import entries
-from holdfast.storage.entries import DATABASES, Entries
-from holdfast.storage.records import CHUNK_BYTES, SEGMENT_BYTES, SEGMENT_COUNT_MAX, WHOLE_BYTES, by_queue, pack
+from holdfast.storage.layout import entries
+from holdfast.storage.layout.entries import DATABASES, Entries
+from holdfast.storage.layout.records import CHUNK_BYTES, SEGMENT_BYTES, SEGMENT_COUNT_MAX, WHOLE_BYTES, by_queue, pack
 
 
 class Place:

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
-from holdfast.storage.backup import backup
-from holdfast.storage.check import check
-from holdfast.storage.compaction import compact
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.upkeep.backup import backup
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.compaction import compact
 from holdfast.units import MIB
 from support.disks import fill_disk, free_bytes, small_disk
 from support.stores import LoneNode

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.storage import directory
-from holdfast.storage.directory import hold, hold_to_read
+from holdfast.storage.files import directory
+from holdfast.storage.files.directory import hold, hold_to_read
 
 
 @pytest.mark.parametrize("gone", ["lock", "directory"])
@@ -43,7 +43,9 @@ def test_a_lock_whose_file_is_taken_away_meanwhile_is_taken_anew(
 
 def test_who_holds_it_is_named_where_that_process_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a read-only file system who reads cannot leave its number: what stands there is that of the node before."""
-    code = "import sys; from pathlib import Path; from holdfast.storage.directory import hold; hold(Path(sys.argv[1]))"
+    code = (
+        "import sys, pathlib; from holdfast.storage.files import directory; directory.hold(pathlib.Path(sys.argv[1]))"
+    )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=20, check=True)
     monkeypatch.setattr(directory, "is_read_only", lambda path: True)
     reading = hold_to_read(tmp_path)

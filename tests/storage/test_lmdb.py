@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
+from holdfast.storage.layout.schema import SCHEMA, SCHEMA_KEY
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.schema import SCHEMA, SCHEMA_KEY
 from holdfast.units import MIB
 
 OPEN = "import pathlib, sys; from holdfast.storage.lmdb import LmdbStore; LmdbStore(pathlib.Path(sys.argv[1]))"

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.engine.port import Batch
-from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.pages import (
+from holdfast.storage.layout.pages import (
     META_PAGES,
     NO_PAGE,
     SUB,
@@ -27,6 +26,7 @@ from holdfast.storage.pages import (
     reusable_pages,
     tree_of,
 )
+from holdfast.storage.lmdb import LmdbStore
 
 NO_TREE = Tree(0, 0, 0, 0, 0, 0, NO_PAGE)
 SIZES = (0, 10, 900, 3_000, 5_000, 70_000, 300_000)

@@ -15,11 +15,11 @@ import pytest
 
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage import environment, readers
-from holdfast.storage.backup import backup
-from holdfast.storage.copying import open_quiet
+from holdfast.storage.files import environment, readers
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.files.readers import BackupReaderLock
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.readers import BackupReaderLock
+from holdfast.storage.upkeep.backup import backup
 from holdfast.units import MIB
 
 LIMIT_S = 20.0
@@ -27,8 +27,8 @@ LIMIT_S = 20.0
 OTHER = """
 import os, sys
 from pathlib import Path
-from holdfast.storage.copying import copy_out, open_quiet
-from holdfast.storage.readers import BackupReaderLock
+from holdfast.storage.files.copying import copy_out, open_quiet
+from holdfast.storage.files.readers import BackupReaderLock
 path = Path(sys.argv[1])
 data = os.open(path / "data.mdb", os.O_RDONLY)
 places, txns, seen = {}, {}, {}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.engine.port import TABLES, Batch
+from holdfast.storage.layout.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.units import MIB
 
 QUEUES = st.sampled_from([0, 1, 2, 7, 2**32 - 1])

@@ -15,11 +15,11 @@ import pytest
 
 from holdfast.engine.port import TABLES
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage import upgrades
-from holdfast.storage.check import check
-from holdfast.storage.copying import open_quiet
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.layout.schema import OLDEST, SCHEMA, SCHEMA_KEY, read_identity
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.schema import OLDEST, SCHEMA, SCHEMA_KEY, read_identity
+from holdfast.storage.upkeep import upgrades
+from holdfast.storage.upkeep.check import check
 
 GOLDEN = Path(__file__).with_name("golden")
 OLDER = range(OLDEST, SCHEMA)
@@ -63,7 +63,7 @@ def test_an_older_store_is_brought_up_to_date_and_holds_what_it_held(tmp_path: P
 def test_killed_at_any_call_it_is_the_old_store_or_the_new_one(tmp_path: Path, schema: int) -> None:
     """The process ends itself in the midst of it; whoever opens the store next finds all of it."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from holdfast.storage import upgrades\n"
+        "import os, signal, sys; from pathlib import Path; from holdfast.storage.upkeep import upgrades\n"
         "step = sys.argv[2]\n"
         "def end(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
         "if step == 'filling': upgrades._append = end\n"

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from holdfast.lines import CLEAR_LINE, json_line, say
 from holdfast.signals import MEANINGLESS, ending_in_order, ignore
-from holdfast.storage.backup import backup, restore
-from holdfast.storage.check import check
-from holdfast.storage.compaction import compact
+from holdfast.storage.upkeep.backup import backup, restore
+from holdfast.storage.upkeep.check import check
+from holdfast.storage.upkeep.compaction import compact
 
 BAR_CELLS: Final = 24
 BAR_EVERY_S: Final = 0.1

@@ -4,8 +4,9 @@ Rules of this file: no read transaction outlives a call; every write happens und
 write or sync that fails for any reason but space ends the store's life, because a second try would lie about the first.
 What the loop's thread calls writes nothing to the disk, which may be frozen (docs/adr/0026).
 
-Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py and
-blobs.py, and `tables`: table name + NUL + key → value. What space there is for them: room.py.
+Layout (`storage/layout/schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of
+`storage/layout/entries.py` and `storage/layout/blobs.py`, and `tables`: table name + NUL + key → value. What
+space there is for them: `room.py`.
 
 Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error.
 """
@@ -21,11 +22,9 @@ from uuid import UUID, uuid4
 import lmdb
 
 from holdfast.errors import ConfigError, StorageError, StorageFull
-from holdfast.storage.blobs import Pieces
 from holdfast.storage.bounds import check_pieces, check_rows, check_table
-from holdfast.storage.compaction import shrink
-from holdfast.storage.copied import find_copy, forget_marks, mark_closed, mark_opened, record_open
-from holdfast.storage.directory import (
+from holdfast.storage.files.copied import find_copy, forget_marks, mark_closed, mark_opened, record_open
+from holdfast.storage.files.directory import (
     DATA,
     check_length,
     check_new,
@@ -39,15 +38,17 @@ from holdfast.storage.directory import (
     refusal,
     write_bound,
 )
-from holdfast.storage.entries import Entries
-from holdfast.storage.environment import open_environment
-from holdfast.storage.place import Place
+from holdfast.storage.files.environment import open_environment
+from holdfast.storage.files.place import Place
+from holdfast.storage.files.readers import NodeReaderLock
+from holdfast.storage.layout.blobs import Pieces
+from holdfast.storage.layout.entries import Entries
+from holdfast.storage.layout.records import Group, by_queue, pack
+from holdfast.storage.layout.schema import UUID_KEY, databases, read_identity
 from holdfast.storage.port import Batch, Rows, Space
-from holdfast.storage.readers import NodeReaderLock
-from holdfast.storage.records import Group, by_queue, pack
 from holdfast.storage.room import DISK_BYTES_PER_BYTE, Room
-from holdfast.storage.schema import UUID_KEY, databases, read_identity
-from holdfast.storage.upgrades import upgrade
+from holdfast.storage.upkeep.compaction import shrink
+from holdfast.storage.upkeep.upgrades import upgrade
 from holdfast.units import MIB
 
 __all__ = ["LmdbStore"]

@@ -16,11 +16,11 @@ from typing import Any, Final
 import lmdb
 
 from holdfast.errors import StorageFull
-from holdfast.storage.allocation import Allocation
-from holdfast.storage.pages import META_PAGES
+from holdfast.storage.files.allocation import Allocation
+from holdfast.storage.files.readers import NodeReaderLock
+from holdfast.storage.layout.pages import META_PAGES
+from holdfast.storage.layout.records import Group
 from holdfast.storage.port import Batch, Space
-from holdfast.storage.readers import NodeReaderLock
-from holdfast.storage.records import Group
 from holdfast.units import MIB
 
 __all__ = ["Room"]

@@ -48,7 +48,7 @@ DISK_CANARIES = (
     Canary(
         name="order-taken-for-granted",
         sentence="What a batch appends to one queue, or takes from it, out of order is taken for ascending numbers.",
-        target="storage.records:_consecutive",
+        target="storage.layout.records:_consecutive",
         signature="(sequences: collections.abc.Sequence[int]) -> bool",
         broken=_order_taken_for_granted,
         expected="negative shift count",

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from holdfast.engine.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import StorageFull
-from holdfast.storage.compaction import compact
+from holdfast.storage.layout.records import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.port import Store
-from holdfast.storage.records import CHUNK_BYTES, WHOLE_BYTES
+from holdfast.storage.upkeep.compaction import compact
 from holdfast.units import KIB, MIB
 from holdfast_lab.powerloss.calls import mark_bytes
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.engine.port import TABLES, Batch
-from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.upkeep.check import check
 from holdfast.units import MIB
 from holdfast_lab.history import Violation
 from holdfast_lab.sim.store import SimStore, Snapshot

@@ -1,8 +1,8 @@
 """The version of a store's layout, and who the store is.
 
-Rules of this file: a store of a newer layout, or one older than all that `upgrades.py` knows, is refused with one line
-and not touched. Whoever changes how anything lies in the store raises SCHEMA, and adds to UPGRADES there how the
-layout before is brought to this one.
+Rules of this file: a store of a newer layout, or one older than all that `storage/upkeep/upgrades.py` knows, is refused
+with one line and not touched. Whoever changes how anything lies in the store raises SCHEMA, and adds to UPGRADES there
+how the layout before is brought to this one.
 
 1: an entry a record; `entries`, `chunks`, `tables`. 2: consecutive entries share a record, `gaps` says which have left.
 3: `blobs`, and the table of that name.
@@ -16,8 +16,8 @@ from uuid import UUID
 import lmdb
 
 from holdfast.errors import StorageError
-from holdfast.storage.blobs import DATABASES as BLOB_DATABASES
-from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
+from holdfast.storage.layout.blobs import DATABASES as BLOB_DATABASES
+from holdfast.storage.layout.entries import DATABASES as ENTRY_DATABASES
 
 __all__ = [
     "BACKUP_KEY",
@@ -43,7 +43,7 @@ BACKUP_KEY: Final = b"holdfast.backup"
 """In a backup alone: when it was made (ISO 8601). No node opens such a store; `restore` makes one of it."""
 
 FILE_KEY: Final = b"holdfast.file"
-"""Which file it is and how often it was opened (copied.py); not in a store that was never opened."""
+"""Which file it is and how often it was opened (storage/files/copied.py); not in a store that was never opened."""
 
 DATABASES: Final = (*ENTRY_DATABASES, *BLOB_DATABASES, b"tables")
 DATABASES_MAX: Final = 16

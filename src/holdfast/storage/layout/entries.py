@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.storage.records import COUNT, Group, Place, ends_of, key_of, length_of, pack, place_of
+from holdfast.storage.layout.records import COUNT, Group, Place, ends_of, key_of, length_of, pack, place_of
 
 __all__ = ["DATABASES", "Entries"]
 

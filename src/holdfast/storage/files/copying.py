@@ -16,9 +16,9 @@ import lmdb
 
 from holdfast.broker.queue import COUNTERS
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.directory import DATA, means_full, not_written
-from holdfast.storage.pages import META_PAGES, read_root
-from holdfast.storage.schema import DATABASES, DATABASES_MAX
+from holdfast.storage.files.directory import DATA, means_full, not_written
+from holdfast.storage.layout.pages import META_PAGES, read_root
+from holdfast.storage.layout.schema import DATABASES, DATABASES_MAX
 from holdfast.units import MIB
 
 __all__ = [

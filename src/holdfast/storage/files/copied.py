@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from holdfast.storage.copying import open_quiet
-from holdfast.storage.directory import DATA, check_length, means_full
-from holdfast.storage.pages import read_root
-from holdfast.storage.schema import FILE_KEY
+from holdfast.storage.files.copying import open_quiet
+from holdfast.storage.files.directory import DATA, check_length, means_full
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.schema import FILE_KEY
 
 __all__ = [
     "FileRecord",

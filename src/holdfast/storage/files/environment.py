@@ -17,8 +17,8 @@ from typing import Final
 
 import lmdb
 
-from holdfast.storage.directory import DATA, TABLE, TABLE_BYTES, allocate
-from holdfast.storage.schema import DATABASES_MAX
+from holdfast.storage.files.directory import DATA, TABLE, TABLE_BYTES, allocate
+from holdfast.storage.layout.schema import DATABASES_MAX
 
 __all__ = ["open_environment"]
 

@@ -3,7 +3,7 @@
 Rules of this file: LMDB never gives a page back to the file system, and a page within its file is not cut out from
 under it; so a smaller file is a new one. It is made aside, synced, compared and renamed: a crash at any point leaves
 the old file or the new one, both whole. Neither a node nor a backup may have the old one open: a backup's place
-beside the node (readers.py) is one beside the old file.
+beside the node (storage/files/readers.py) is one beside the old file.
 """
 
 import os
@@ -15,18 +15,11 @@ import lmdb
 
 from holdfast.durable import sync_file
 from holdfast.errors import StorageError
-from holdfast.storage.copied import find_copy, forget_transaction, record_rewrite
-from holdfast.storage.copying import Watch, check_space, copy_out, counts_of, open_quiet, used_bytes
-from holdfast.storage.directory import (
-    DATA,
-    check_length,
-    exclude_backups,
-    hold,
-    make_aside,
-    refusal,
-)
-from holdfast.storage.pages import read_root
-from holdfast.storage.schema import read_identity
+from holdfast.storage.files.copied import find_copy, forget_transaction, record_rewrite
+from holdfast.storage.files.copying import Watch, check_space, copy_out, counts_of, open_quiet, used_bytes
+from holdfast.storage.files.directory import DATA, check_length, exclude_backups, hold, make_aside, refusal
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.schema import read_identity
 from holdfast.units import MIB
 
 __all__ = ["Compacted", "compact", "shrink"]

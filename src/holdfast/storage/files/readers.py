@@ -29,8 +29,8 @@ from typing import Any, Final
 import lmdb
 
 from holdfast.errors import StorageError
-from holdfast.storage.directory import TABLE, TABLE_BYTES, allocate
-from holdfast.storage.pages import Damage, read_root, reusable_pages
+from holdfast.storage.files.directory import TABLE, TABLE_BYTES, allocate
+from holdfast.storage.layout.pages import Damage, read_root, reusable_pages
 
 __all__ = ["BackupReaderLock", "NodeReaderLock", "backup_transaction"]
 

@@ -17,13 +17,11 @@ import lmdb
 
 from holdfast.broker import entry, records
 from holdfast.errors import StorageError
-from holdfast.storage.check_rows import Checked, Rows
-from holdfast.storage.copying import Watch, open_quiet
-from holdfast.storage.directory import DATA, hold_to_read, refusal
-from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
-from holdfast.storage.port import PIECE_BYTES
-from holdfast.storage.records import CHUNK_BYTES
-from holdfast.storage.schema import (
+from holdfast.storage.files.copying import Watch, open_quiet
+from holdfast.storage.files.directory import DATA, hold_to_read, refusal
+from holdfast.storage.layout.pages import SUB, Damage, Tree, Walk, read_root, tree_of
+from holdfast.storage.layout.records import CHUNK_BYTES
+from holdfast.storage.layout.schema import (
     BACKUP_KEY,
     DATABASES,
     FILE_KEY,
@@ -33,6 +31,8 @@ from holdfast.storage.schema import (
     databases,
     read_identity,
 )
+from holdfast.storage.port import PIECE_BYTES
+from holdfast.storage.upkeep.check_rows import Checked, Rows
 
 __all__ = ["Checked", "check"]
 

@@ -17,14 +17,14 @@ import lmdb
 
 from holdfast.durable import sync_file
 from holdfast.errors import StorageError
-from holdfast.storage.copied import forget_transaction, record_rewrite
-from holdfast.storage.copying import check_space, open_quiet
-from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal
-from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
-from holdfast.storage.entries import Entries
-from holdfast.storage.pages import read_root
-from holdfast.storage.records import pack
-from holdfast.storage.schema import DATABASES_MAX, OLDEST, SCHEMA, SCHEMA_KEY, databases, read_identity
+from holdfast.storage.files.copied import forget_transaction, record_rewrite
+from holdfast.storage.files.copying import check_space, open_quiet
+from holdfast.storage.files.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal
+from holdfast.storage.layout.entries import DATABASES as ENTRY_DATABASES
+from holdfast.storage.layout.entries import Entries
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.records import pack
+from holdfast.storage.layout.schema import DATABASES_MAX, OLDEST, SCHEMA, SCHEMA_KEY, databases, read_identity
 from holdfast.units import MIB
 
 __all__ = ["UPGRADES", "InPlace", "Rewrite", "upgrade"]
@@ -80,7 +80,7 @@ assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
 
 def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
     """Brings the store in `path`, held by this process and not open, to the present layout. `copied`: it is known for
-    a copy (copied.py), and is so afterwards too, until it has a UUID of its own.
+    a copy (storage/files/copied.py), and is so afterwards too, until it has a UUID of its own.
 
     Raises `StorageError` for a store that is not read here, or a backup unless `backups`; `StorageFull` where a file
     beside it does not fit.
@@ -96,7 +96,8 @@ def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
             )
         if version == SCHEMA:
             return
-        excluded = exclude_backups(path)  # their place beside a node (readers.py) is one beside the old file
+        # Their place beside a node (storage/files/readers.py) is one beside the old file.
+        excluded = exclude_backups(path)
         try:
             while version < SCHEMA:
                 step = UPGRADES[version]

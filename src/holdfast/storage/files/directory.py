@@ -15,9 +15,9 @@ import lmdb
 
 from holdfast.durable import sync_directories
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.allocation import FULL_ERRNOS
-from holdfast.storage.pages import read_root
-from holdfast.storage.schema import DATABASES, DATABASES_MAX, SCHEMA, SCHEMA_KEY, UUID_KEY
+from holdfast.storage.files.allocation import FULL_ERRNOS
+from holdfast.storage.layout.pages import read_root
+from holdfast.storage.layout.schema import DATABASES, DATABASES_MAX, SCHEMA, SCHEMA_KEY, UUID_KEY
 from holdfast.units import MIB
 
 __all__ = [

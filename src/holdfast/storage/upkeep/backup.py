@@ -23,8 +23,8 @@ from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
-from holdfast.storage.copied import forget_marks
-from holdfast.storage.copying import (
+from holdfast.storage.files.copied import forget_marks
+from holdfast.storage.files.copying import (
     QUEUE_COUNTERS,
     Watch,
     check_space,
@@ -36,7 +36,7 @@ from holdfast.storage.copying import (
     rows_of,
     used_bytes,
 )
-from holdfast.storage.directory import (
+from holdfast.storage.files.directory import (
     ASIDE,
     DATA,
     admit_backup,
@@ -50,10 +50,10 @@ from holdfast.storage.directory import (
     read_bound,
     refusal,
 )
-from holdfast.storage.pages import Damage, read_root, reusable_pages
-from holdfast.storage.readers import backup_transaction
-from holdfast.storage.schema import BACKUP_KEY, FILE_KEY, UUID_KEY, databases, read_identity
-from holdfast.storage.upgrades import upgrade
+from holdfast.storage.files.readers import backup_transaction
+from holdfast.storage.layout.pages import Damage, read_root, reusable_pages
+from holdfast.storage.layout.schema import BACKUP_KEY, FILE_KEY, UUID_KEY, databases, read_identity
+from holdfast.storage.upkeep.upgrades import upgrade
 from holdfast.units import MIB, iso8601
 
 __all__ = ["BackedUp", "Restored", "backup", "restore"]
