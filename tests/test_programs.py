@@ -25,8 +25,7 @@ LIMIT_S = 60.0
 
 
 async def printed(program: str, *arguments: str | Path, said: str = "") -> list[str]:
-    """The lines that `examples/PROGRAM.py` prints; it ends with exit code 0. What it logs on standard error matches `said`.
-    """
+    """The lines that `examples/PROGRAM.py` prints; it ends with exit code 0; its log matches `said`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, EXAMPLES / f"{program}.py", *map(str, arguments),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ),
