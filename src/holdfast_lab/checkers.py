@@ -325,7 +325,8 @@ class Watch:
         self.disk = disk
         self.doubtful = doubtful
         """Keys that a liar brought: under numbers that are another's, they may be accepted and dropped."""
-        self._heard, self._said = FrameReader(), FrameReader()
+        self._heard = FrameReader(skipped=(fast.DISPOSITION, fast.FLOW))
+        self._said = FrameReader(skipped=(fast.TRANSFER, fast.FLOW))
         self._links: dict[tuple[int, int], Any] = {}
         self._parts: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._waiting: dict[tuple[int, int], bytes] = {}

@@ -20,7 +20,7 @@ from holdfast.amqp.performatives import Accepted, Attach, Begin, Disposition, Mo
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
-from holdfast.custody import carried
+from holdfast.custody import carried_form
 from holdfast.custody.forwarding import HELD_MAX, PAIRS_MAX
 from holdfast.custody.hop import sender as hops
 from holdfast.engine.port import Batch
@@ -108,10 +108,8 @@ def words(data: bytes) -> list[Word | bytes]:
         size = frame_bytes(data, at)
         whole = data[at : at + size]
         at += size
-        seen = None
-        if len(whole) == size > 8 and whole[5] == 0:
-            seen = next(FrameReader().read(whole), None)
-        found.append(whole if seen is None else Word(whole, *seen))
+        seen = FrameReader().read(whole) if len(whole) == size > 8 and whole[5] == 0 else []
+        found += [Word(whole, *frame) for frame in seen] or [whole]
     return found
 
 
@@ -164,13 +162,13 @@ def identity(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     if found is None:
         return None
     random = liar.random
-    true = int(found[0][carried.SEQUENCE])
+    true = int(found[0][carried_form.SEQUENCE])
     sequence = random.choice((1, 2, true + 1, true + random.randint(2, 50), *_HUGE))
     if random.random() < 0.4:
         origin = liar.unknown()
     else:
         origin = liar.name_origin(random.choice(liar.others()))
-    return word.annotated({carried.ORIGIN: origin, carried.SEQUENCE: Ulong(sequence)})
+    return word.annotated({carried_form.ORIGIN: origin, carried_form.SEQUENCE: Ulong(sequence)})
 
 
 def trace(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
@@ -181,7 +179,7 @@ def trace(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     passed = [liar.unknown() for _ in range(length)]
     if liar.random.random() < 0.5:
         passed.insert(liar.random.randint(0, length), liar.store_of(listener))
-    return word.annotated({carried.TRACE: passed})
+    return word.annotated({carried_form.TRACE: passed})
 
 
 def store(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
@@ -203,10 +201,10 @@ def tombstone(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     found = word.custody()
     if found is None:
         return None
-    changes: dict[Any, Any] = {carried.TOMBSTONE: True}
+    changes: dict[Any, Any] = {carried_form.TOMBSTONE: True}
     if liar.random.random() < 0.7:
-        changes[carried.ORIGIN] = liar.name_origin(liar.random.choice(liar.others()))
-        changes[carried.SEQUENCE] = Ulong(liar.random.choice((1, 2, liar.random.randint(1, 400), *_HUGE)))
+        changes[carried_form.ORIGIN] = liar.name_origin(liar.random.choice(liar.others()))
+        changes[carried_form.SEQUENCE] = Ulong(liar.random.choice((1, 2, liar.random.randint(1, 400), *_HUGE)))
     return word.annotated(changes)
 
 
@@ -215,10 +213,10 @@ def receipt(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     found = word.custody()
     if found is None:
         return None
-    liar.name_store(found[0][carried.ORIGIN])
-    true = int(found[0].get(carried.RECEIPT, 0))
+    liar.name_store(found[0][carried_form.ORIGIN])
+    true = int(found[0].get(carried_form.RECEIPT, 0))
     higher = min(true + liar.random.choice((1, 10, 1_000, *_HUGE)), 2**64 - 1)
-    return word.annotated({carried.RECEIPT: Ulong(higher)})
+    return word.annotated({carried_form.RECEIPT: Ulong(higher)})
 
 
 def control(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
