@@ -12,11 +12,11 @@ from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
-from holdfast.custody import carried
+from holdfast.custody import carried, carried_form
 from holdfast.errors import RemoteProtocolError
 from holdfast.peers.trace_aliases import Count, Taken
 
-u63 = st.integers(1, carried.NUMBER_MAX)
+u63 = st.integers(1, carried_form.NUMBER_MAX)
 BARE = b"\x00\x53\x75\xa0\x03abc"
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 
@@ -35,7 +35,8 @@ def fields(arrival: carried.Arrival) -> list[object]:
 
 @given(
     u63, st.uuids(), u63, st.text(max_size=50).filter(lambda text: len(text.encode()) <= 200),
-    st.lists(st.uuids(), max_size=entry.TRACE_MAX), st.integers(0, carried.NUMBER_MAX), st.booleans(), st.booleans(),
+    st.lists(st.uuids(), max_size=entry.TRACE_MAX), st.integers(0, carried_form.NUMBER_MAX),
+    st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_both_ways_read_the_same(
     number: int, origin: UUID, sequence: int, to: str, trace: list[UUID], receipt: int, tombstone: bool, durable: bool
@@ -89,10 +90,10 @@ def test_a_changed_byte_is_read_alike_or_refused(data: st.DataObject) -> None:
 def test_another_encoding_is_read_too() -> None:
     told = {
         NUMBER: Ulong(1),
-        carried.ORIGIN: UUID(int=7),
-        carried.SEQUENCE: Ulong(2),
-        carried.TO: "work",
-        carried.TRACE: [UUID(int=9)],
+        carried_form.ORIGIN: UUID(int=7),
+        carried_form.SEQUENCE: Ulong(2),
+        carried_form.TO: "work",
+        carried_form.TRACE: [UUID(int=9)],
     }
     section = encode(Described(Ulong(0x71), {Symbol(key): value for key, value in told.items()}))
     arrival = carried.read(section + BARE, taken())
@@ -103,10 +104,10 @@ def test_another_encoding_is_read_too() -> None:
 def test_what_custody_needs_must_be_there(lacking: str) -> None:
     told = {
         NUMBER: Ulong(1),
-        carried.ORIGIN: UUID(int=7),
-        carried.SEQUENCE: Ulong(2),
-        carried.TO: "work",
-        carried.TRACE: [],
+        carried_form.ORIGIN: UUID(int=7),
+        carried_form.SEQUENCE: Ulong(2),
+        carried_form.TO: "work",
+        carried_form.TRACE: [],
     }
     del told[getattr(carried, lacking)]
     payload = encode(Described(Ulong(0x71), dict(told))) + BARE
@@ -119,7 +120,7 @@ def test_what_custody_needs_must_be_there(lacking: str) -> None:
 
 @given(
     u63, st.uuids(), u63, st.text(max_size=20),
-    st.lists(st.uuids(), min_size=1, max_size=entry.TRACE_MAX, unique=True), st.integers(0, carried.NUMBER_MAX),
+    st.lists(st.uuids(), min_size=1, max_size=entry.TRACE_MAX, unique=True), st.integers(0, carried_form.NUMBER_MAX),
     st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_a_trace_by_aliases_means_the_same_both_ways(
@@ -192,5 +193,5 @@ def test_a_large_message_says_how_long_it_is(length: int, told: int) -> None:
 
 def test_nonsense_about_its_length_is_as_nothing() -> None:
     for value in ("x", -1, 0, Ulong(2**63), None, [1]):
-        section = Message(delivery_annotations={carried.LENGTH: value}, data=[b"x"]).encode()
+        section = Message(delivery_annotations={carried_form.LENGTH: value}, data=[b"x"]).encode()
         assert carried.length_of(section) == 0

@@ -43,6 +43,9 @@ _REFERENCE: Final = Struct(">5sQQ")
 _REFERENCE_HEAD: Final = b"\x00\x53\x75\xa0\x10"
 REFERENCE_BYTES: Final = _REFERENCE.size
 FIXED_BYTES: Final = _FIXED.size
+NUMBER_AT: Final = FIXED_BYTES + 16
+"""Where the number of an entry in custody stands; its origin is before it, its trace behind."""
+TRACE_AT: Final = NUMBER_AT + 8
 PRIORITY_DEFAULT: Final = 4
 
 fixed_of: Final = itemgetter(slice(FIXED_BYTES))
@@ -184,11 +187,26 @@ def pack_plain_custody(
     bare: bytes | memoryview,
 ) -> bytes:  # fmt: skip
     """The hot path's entry in custody, which `plain_parts` takes apart; `identity` and `to` as they are stored."""
+    before, behind = around_number(
+        durable=durable,
+        enqueued_ms=enqueued_ms,
+        message_format=message_format,
+        origin=identity[:16],
+        trace=trace,
+        to=to,
+    )
+    return b"".join((before, identity[16:], behind, bare))
+
+
+def around_number(
+    *, durable: bool, enqueued_ms: int, message_format: int, origin: bytes, trace: bytes, to: bytes
+) -> tuple[bytes, bytes]:
+    """What stands before and behind the number, 8 bytes, in such an entry; the bare message follows."""
     flags = CUSTODY | DURABLE if durable else CUSTODY
     head = _FIXED.pack(
         VERSION, flags, PRIORITY_DEFAULT, len(trace) // 16, enqueued_ms, 0, message_format, 0, len(to)
     )  # fmt: skip
-    return b"".join((head, identity, trace, to, bare))
+    return head + origin, trace + to
 
 
 def unpack(value: bytes) -> Entry:
@@ -296,6 +314,11 @@ def identity_of(value: bytes) -> Identity:
     """The identity of an entry that has one."""
     origin, number = _IDENTITY.unpack_from(value, FIXED_BYTES)
     return Identity(uuid_of(origin), number)
+
+
+def number_of(value: bytes) -> int:
+    """`identity_of(value).number` without taking the rest apart."""
+    return int.from_bytes(value[NUMBER_AT:TRACE_AT], "big")
 
 
 def origin_of(value: bytes) -> bytes:

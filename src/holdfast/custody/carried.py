@@ -5,94 +5,36 @@ its bytes; whatever else means the same goes the long way round, to the same res
 checked here: sizes, ranges, types.
 """
 
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from holdfast.amqp import conditions
-from holdfast.amqp.codec import encode
 from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
-from holdfast.amqp.types import Array, Symbol
+from holdfast.amqp.types import Array
 from holdfast.broker import annotate, entry
 from holdfast.broker.annotate import DURABLE_HEADER
+from holdfast.custody.carried_form import (
+    ALIASES,
+    COPY_BYTES,
+    FORM_BYTES_MAX,
+    LENGTH,
+    LENGTH_NAME,
+    NUMBER_AT,
+    NUMBER_MAX,
+    ORIGIN,
+    RECEIPT,
+    SEQUENCE,
+    SEQUENCE_AT,
+    TO,
+    TOMBSTONE,
+    TRACE,
+    form_of,
+    written,
+)  # fmt: skip
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peers.trace_aliases import Taken, stores_of
-
-ORIGIN: Final = Symbol("x-opt-holdfast-origin")
-SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
-TRACE: Final = Symbol("x-opt-holdfast-trace")
-ALIASES: Final = Symbol("x-opt-holdfast-aliases")
-TO: Final = Symbol("x-opt-holdfast-to")
-RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
-TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
-LENGTH: Final = Symbol("x-opt-holdfast-length")
-"""Bytes of a large message without what is beside it here: who has no room for it says so before it comes."""
-
-NUMBER_MAX: Final = 2**63 - 1
-
-_SECTION: Final = b"\x00\x53\x71\xd1"
-_NUMBER_KEY: Final = encode(NUMBER) + b"\x80"
-_ORIGIN_KEY: Final = encode(ORIGIN) + b"\x98"
-_SEQUENCE_KEY: Final = encode(SEQUENCE) + b"\x80"
-_TRACE_KEY: Final = encode(TRACE)
-_ALIASES_KEY: Final = encode(ALIASES) + b"\xb0"
-_TO_KEY: Final = encode(TO)
-_RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
-_TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
-_LENGTH_NAME: Final = encode(LENGTH)
-_LENGTH_KEY: Final = _LENGTH_NAME + b"\x80"
-_NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
-_SEQUENCE_AT: Final = _NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
-
-_COPY_BYTES: Final = 2_048
-"""Below that a copy of the bare message costs less than a view of it."""
-
-_FORMS_MAX: Final = 1_024
-"""Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
-_PASSED_AT: Final = entry.FIXED_BYTES + 24
-
-_FORM_BYTES_MAX: Final = 1_024
-"""A larger section is read the long way, lest a stranger fill memory with forms."""
-
-
-@lru_cache(_FORMS_MAX)
-def _written(
-    origin: bytes,
-    to: bytes,
-    trace: bytes,
-    receipt: int,
-    tombstone: bool,
-    short: bool,
-    aliases: bytes = b"",
-    length: int = 0,
-) -> tuple[bytes, bytes, bytes]:
-    """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
-    size = len(trace)
-    if short:  # a byte for each store
-        head = bytes((0xA0, size))
-    elif size < 254:  # an array of UUIDs (AMQP 1.0 §1.6.24)
-        head = bytes((0xE0, size + 2, size // 16, 0x98))
-    else:
-        head = b"\xf0" + (size + 5).to_bytes(4, "big") + (size // 16).to_bytes(4, "big") + b"\x98"
-    tail = b"".join((_TO_KEY, encode(to.decode()), _TRACE_KEY, head, trace))
-    count = 10
-    if receipt:
-        tail += _RECEIPT_KEY + receipt.to_bytes(8, "big")
-        count += 2
-    if tombstone:
-        tail += _TOMBSTONE
-        count += 2
-    if aliases:
-        tail += _ALIASES_KEY + len(aliases).to_bytes(4, "big") + aliases
-        count += 2
-    if length:
-        tail += _LENGTH_KEY + length.to_bytes(8, "big")
-        count += 2
-    middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
-    size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
-    return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
 
 
 def write(
@@ -103,13 +45,13 @@ def write(
     bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
     `length`: of a large message, 0 of another.
     """
-    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
+    before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
 def passed_by(value: bytes) -> bytes:
     """The trace of an entry in custody."""
-    return value[_PASSED_AT : _PASSED_AT + 16 * value[3]]
+    return value[entry.TRACE_AT : entry.TRACE_AT + 16 * value[3]]
 
 
 def parts_of(
@@ -124,7 +66,7 @@ def parts_of(
             identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
         )
         message_format = int.from_bytes(value[20:24], "big")
-        bare = value[end:] if len(value) < _COPY_BYTES else memoryview(value)[end:]
+        bare = value[end:] if len(value) < COPY_BYTES else memoryview(value)[end:]
         return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
     whole = entry.unpack(value)
     assert whole.identity is not None
@@ -216,7 +158,7 @@ def entry_of(
 
 def length_of(payload: bytes) -> int:
     """What the first bytes of a large message say of its length; 0 where they say nothing that can be read."""
-    if _LENGTH_NAME not in payload:
+    if LENGTH_NAME not in payload:
         return 0
     try:
         told = (split(payload).delivery_annotations or {}).get(LENGTH)
@@ -231,64 +173,15 @@ def read(payload: bytes, aliases: Taken) -> Arrival:
     return _read_own(payload, aliases) or read_any(payload, aliases)
 
 
-class _Form(NamedTuple):
-    """What a run of messages has in common."""
-
-    origin: UUID
-    raw_origin: bytes
-    to: str
-    raw_to: bytes
-    trace: bytes
-    receipt: int
-    tombstone: bool
-    short: bool
-
-
-@lru_cache(_FORMS_MAX)
-def _form(before: bytes, middle: bytes, tail: bytes) -> _Form | None:
-    """What `_written` wrote, taken apart; None for all else."""
-    at = len(_TO_KEY)
-    try:
-        to_ends = at + 2 + tail[at + 1]
-        trace_at = to_ends + len(_TRACE_KEY)
-        short = tail[trace_at] == 0xA0
-        if short:
-            trace_at += 2
-            trace_ends = trace_at + tail[trace_at - 1]
-        else:
-            trace_at += 4
-            trace_ends = trace_at + 16 * tail[trace_at - 2]
-        raw_to = tail[at + 2 : to_ends]
-        to = raw_to.decode()
-    except (IndexError, UnicodeDecodeError):
-        return None
-    trace = tail[trace_at:trace_ends]
-    rest = tail[trace_ends:]
-    receipt = 0
-    if rest.startswith(_RECEIPT_KEY):
-        receipt = int.from_bytes(rest[len(_RECEIPT_KEY) : len(_RECEIPT_KEY) + 8], "big")
-    origin = middle[len(_ORIGIN_KEY) : len(_ORIGIN_KEY) + 16]
-    tombstone = rest.endswith(_TOMBSTONE)
-    if (
-        len(origin) != 16
-        or len(raw_to) > NAME_BYTES_MAX
-        or receipt > NUMBER_MAX
-        or (short and len(trace) > entry.TRACE_MAX)
-        or (before, middle, tail) != _written(origin, raw_to, trace, receipt, tombstone, short)
-    ):
-        return None
-    return _Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone, short)
-
-
 def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
     """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
     durable = payload.startswith(DURABLE_HEADER)
     at = len(DURABLE_HEADER) if durable else 0
     end = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
-    if end > _FORM_BYTES_MAX or payload[end : end + 3] not in BARE_STARTS:
+    if end > FORM_BYTES_MAX or payload[end : end + 3] not in BARE_STARTS:
         return None
-    number_at, sequence_at = at + _NUMBER_AT, at + _SEQUENCE_AT
-    form = _form(payload[at:number_at], payload[number_at + 8 : sequence_at], payload[sequence_at + 8 : end])
+    number_at, sequence_at = at + NUMBER_AT, at + SEQUENCE_AT
+    form = form_of(payload[at:number_at], payload[number_at + 8 : sequence_at], payload[sequence_at + 8 : end])
     if form is None:
         return None
     raw_sequence = payload[sequence_at : sequence_at + 8]

@@ -53,6 +53,10 @@ class HopCredits:
             del self._reduced[next(iter(self._reduced))]
         self._reduced[hop] = HopCredit(waiting)
 
+    def is_reduced(self, hop: bytes) -> bool:
+        """Whether that hop has less than the full credit; else `took` and `waited` change nothing."""
+        return hop in self._reduced
+
     def took(self, hop: bytes) -> None:
         """A number of that hop was taken."""
         credit = self._reduced.get(hop)

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
-from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.events import Deliveries, DeliveryBegun
 from holdfast.amqp.performatives import Error, Released
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
-from holdfast.custody import carried
+from holdfast.custody import carried, carried_runs
 from holdfast.custody.destination import Destination
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.links import hop_key
@@ -167,6 +167,28 @@ class CustodyReceiver(Intake):
         if not (self.reduced or self.failed):
             self.reduced = True
             self.parts.forwarding.hop_credits.overflowed(self.key, len(self.parked))
+
+    def delivered_all(self, run: Deliveries) -> None:
+        taken = self._take_run(run)
+        if taken:
+            run = run._replace(first_id=run.first_id + taken, payloads=run.payloads[taken:])
+        super().delivered_all(run)
+
+    def _take_run(self, run: Deliveries) -> int:
+        """Takes the first of `run` at once where they are as usual; returns how many. The others go one by one."""
+        forwarding = self.parts.forwarding
+        if not self.in_transit or self.fenced or self.failed or self.parked or run.settled:
+            return 0
+        if forwarding.hop_credits.is_reduced(self.key):  # it counts them
+            return 0
+        arrived = carried_runs.read_run(run.payloads, self.taken + 1, self.aliases)
+        if arrived is None or not forwarding.take_run(self, arrived, run.payloads, run.message_format):
+            return 0
+        count = len(arrived.sequences)
+        self.taken += count
+        self.parts.turns.gathered.arrived_all(self, run.first_id, count)
+        self.parts.links.refills[self] = None
+        return count
 
     def delivered(self, delivery: Delivery) -> None:
         if self.fenced:

@@ -19,7 +19,7 @@ from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
-from holdfast.custody import carried
+from holdfast.custody import carried, carried_runs
 from holdfast.custody.endings import Endings, tombstone_of
 from holdfast.custody.forwarding import HELD_MAX, PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
@@ -45,6 +45,10 @@ EPOCH: Final = Symbol("holdfast:epoch")
 CONTINUES: Final = Symbol("holdfast:continues")
 DESTINATION: Final = Symbol("holdfast:destination")
 LAST_STORED: Final = Symbol("holdfast:last-stored")
+
+RUN_LEAST: Final = 3
+"""Entries alike that go one by one all the same; more of them begin together."""
+NO_FORMAT: Final = bytes(4)
 
 RETRY_S: Final = (1.0, 30.0)
 """How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
@@ -265,12 +269,54 @@ class CustodySender(TakesTurns):
         if self._parts.forwarding.returned or self.blocked:
             return 0
         taken = 0
-        for sequence, value in zip(sequences, values, strict=True):
-            if len(value) > self.sure_bytes or value[1] & entry.BLOB:
-                break
-            self._send(sequence, value)
-            taken += 1
+        while taken < len(values):
+            end = taken + carried_runs.alike(values, taken)
+            may_run = end - taken > RUN_LEAST
+            while taken < end:
+                value = values[taken]
+                if len(value) > self.sure_bytes or value[1] & entry.BLOB:
+                    return taken
+                self._send(sequences[taken], value)
+                taken += 1
+                if may_run:  # the first went alone: it tells aliases where there are new ones
+                    taken += self._send_run(sequences[taken:end], values[taken:end])
+                    may_run = False
         return taken
+
+    def _send_run(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        """Sends as many as go at once of entries that are `alike`; returns how many, 0 where each needs a look."""
+        link, peer, shared, first = self.link, self.peer, self._parts, values[0]
+        assert link is not None and peer is not None
+        if not entry.is_plain(first) or first[20:24] != NO_FORMAT or shared.config.telemetry_messages:
+            return 0
+        if max(map(len, values)) > self.sure_bytes:
+            return 0
+        ours = shared.identities.store_uuid.bytes
+        origin = entry.origin_of(first)
+        trace = carried.passed_by(first) + ours
+        path = self.given.known.get(trace) if self.given is not None else None
+        forwarding = shared.forwarding
+        number = self.number + 1
+        heads, bare_at = carried_runs.heads_of(
+            values, number, trace=path or trace, receipt=forwarding.receipt_for(origin, self.destination),
+            short=path is not None,
+        )  # fmt: skip
+        numbers = range(number, number + len(values))
+        sent = link.send_run(heads, [value[bare_at:] for value in values], numbers, settled=False)
+        if not sent:
+            return 0
+        self.number += sent
+        if origin == ours:  # as in `_send`
+            highest = max([entry.number_of(value) for value in values[:sent]])
+            known = shared.identities.sent
+            known[self.destination] = max(highest, known.get(self.destination, 0))
+        self.in_doubt.update(zip(numbers[:sent], sequences, strict=False))
+        self.hop.unanswered.setdefault(self, self.clock.now)
+        passed = PASSED_BYTES + 16 * first[3]
+        destination, neighbour, wall_ms = self.destination, self.hop.name, self.clock.wall_ms
+        forwarding.passed.extend([(value[:passed], destination, neighbour, wall_ms) for value in values[:sent]])
+        peer.touch()
+        return sent
 
     def _send(self, sequence: int, value: bytes) -> None:
         link, peer, shared, queue = self.link, self.peer, self._parts, self.queue
