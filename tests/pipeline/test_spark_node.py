@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,12 +23,14 @@ pytest.importorskip("pyspark")
 
 from holdfast.client import Message, Properties, connect
 from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast import session
 from pyspark_holdfast.bus import Lease, Position
 from pyspark_holdfast.checkpoint import batches_in
 from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
-from pyspark_holdfast.tables import count_by, property_of, read_arrow, read_table
+from pyspark_holdfast.tables import property_of, read_arrow, read_table
+from support.documents import python_in
 from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 
@@ -123,19 +125,41 @@ async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_pat
     assert bodies(ingest.out) == list(range(1, 2_601))
 
 
-async def test_the_example_writes_each_message_once(
-    spark: "SparkSession", tmp_path: Path, start_node: StartNode
+async def test_the_examples_write_a_table_and_query_it(
+    spark: "SparkSession",
+    tmp_path: Path,
+    start_node: StartNode,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The program in examples/, the one in docs/spark.md, and the report of README.md, in the tests' session."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "start_session", lambda *arguments, **options: spark)
+    monkeypatch.setattr(session, "stop_session", lambda stopped: None)
     node = await start_node("hub")
+    async with await connect(node.url) as connection:
+        for queue in ("flights", "others"):
+            sender = await connection.sender(queue)
+            for carrier, delay in (("UA", "4"), ("DL", "7"), ("UA", "0")):
+                row = {"carrier": carrier, "delay": delay}
+                await sender.post(Message(application_properties=row, data=[b""]))
+            await sender.drain()
     example = runpy.run_path(str(EXAMPLES / "spark_stream.py"))
-    for _ in range(2):
-        async with await connect(node.url) as connection:
-            sender = await connection.sender(QUEUE)
-            for carrier in ("UA", "DL", "UA"):
-                await sender.post(Message(application_properties={"carrier": carrier}, data=[b""]))
-        await asyncio.wait_for(asyncio.to_thread(example["write"], spark, node.url, tmp_path / "table"), LIMIT_S)
-    counts = count_by(read_table(spark, tmp_path / "table"), "carrier").collect()
-    assert [tuple(row) for row in counts] == [("DL", 2), ("UA", 4)]
+    await asyncio.wait_for(asyncio.to_thread(example["main"], node.url, tmp_path), LIMIT_S)
+    counted = capsys.readouterr().out
+    assert [line.split("|")[1:3] for line in counted.splitlines() if "A|" in line or "DL" in line] == [
+        ["     DL", "    1"],
+        ["     UA", "    2"],
+    ]
+    program = python_in("docs/spark.md", "readStream").replace("amqp://127.0.0.1:5672", node.url)
+    program = program.replace('"flights"', '"others"').replace("/data/mine", str(tmp_path / "mine"))
+    names: dict[str, Any] = {}
+    exec(program, names)
+    await asyncio.wait_for(asyncio.to_thread(names["query"].awaitTermination), LIMIT_S)
+    report = python_in("README.md", "start_session").replace('"table"', repr(str(tmp_path / "mine")))
+    await asyncio.wait_for(asyncio.to_thread(exec, report, {}), LIMIT_S)
+    shown = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines() if line.count("|") == 4]
+    assert [[cell.strip() for cell in row] for row in shown[1:]] == [["DL", "1", "7.0"], ["UA", "2", "2.0"]]
 
 
 async def test_every_kind_of_body_is_in_the_table(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
