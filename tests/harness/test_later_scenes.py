@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core import undo
-from holdfast.storage.layout import entries
+from holdfast.storage.layout import records
 from holdfast_lab import drawn_clients, drawn_scenes
 from holdfast_lab.drawn_scenes import LATER, with_later_scenes
 from holdfast_lab.drawn_wire import PIECE_BYTES, on_lmdb
@@ -103,7 +103,7 @@ def test_commits_that_move_several_to_the_dead_letters_are_refused(monkeypatch: 
 
 def test_commits_have_what_leaves_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     mixed: list[int] = []
-    consecutive = entries._consecutive
+    consecutive = records._consecutive
 
     def seen(sequences: Sequence[int]) -> bool:
         span = max(sequences) - min(sequences) + 1
@@ -111,7 +111,7 @@ def test_commits_have_what_leaves_out_of_order(monkeypatch: pytest.MonkeyPatch) 
             mixed.append(span)
         return consecutive(sequences)
 
-    monkeypatch.setattr(entries, "_consecutive", seen)
+    monkeypatch.setattr(records, "_consecutive", seen)
     monkeypatch.setattr(drawn_scenes, "LATER", {"returned": LATER["returned"]})
     plan = draw_plan(RETURNED)
     assert has("returned", plan)
