@@ -20,7 +20,7 @@ from holdfast.engine.events import (
     TurnEnded,
 )
 from holdfast.names import HostPort
-from holdfast.node import runtime as runtime_module
+from holdfast.node import dials
 from node.fakes import LIMIT_S, FakeCore, Running, neighbour, read, settings
 
 
@@ -40,7 +40,7 @@ async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, mon
             raise
         raise ConnectionRefusedError(111, "no")
 
-    monkeypatch.setattr(runtime_module, "dial", dial)
+    monkeypatch.setattr(dials, "dial", dial)
 
     def dialling(event: Event, now: float) -> Iterable[Command]:
         if isinstance(event, (TurnEnded, NetworkChanged)) and len(under_way) < 2:
@@ -56,7 +56,7 @@ async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, mon
         assert not core.of(ConnectFailed), "the one given up is not answered"
         under_way[1].set()
         assert (await core.until(ConnectFailed)).neighbour == "hub"
-        assert not running.runtime._dials
+        assert not running.runtime._dials.under_way
 
 
 async def test_how_far_the_output_has_come_is_measured(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.dialling import dial
 from holdfast.engine.events import (
     CloseConnection,
     Command,
@@ -22,10 +21,6 @@ from holdfast.engine.events import (
     CommitRefused,
     Committed,
     Connect,
-    ConnectFailed,
-    ConnectionLost,
-    ConnectionOpened,
-    DriverWarned,
     Event,
     Log,
     MeasureOutput,
@@ -39,24 +34,21 @@ from holdfast.engine.events import (
     Stopping,
     TimerFired,
     TurnEnded,
-    WritingPaused,
-    WritingResumed,
 )
 from holdfast.engine.reads import Pause, Reads
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
-from holdfast.names import HostPort, parse_host_port
-from holdfast.node.config import NodeSettings, parse_source
+from holdfast.node.config import NodeSettings
+from holdfast.node.connections import Connections
 from holdfast.node.descriptors import Descriptors
+from holdfast.node.dials import Dials
 from holdfast.node.driven import Core, RecordLine
-from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import BACKLOG, Peer, describe, listen, write
+from holdfast.node.transport import describe, write
 from holdfast.node.writer import CommitWriter
-from holdfast.peers.refusals import REFUSALS_MAX
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0
@@ -65,8 +57,6 @@ STOP_TIME_OUT_S: Final = 4.0
 """What peers have for closing, and a slow one for reading its last bytes, once the node is to end."""
 WRITER_TIME_OUT_S: Final = 0.5
 """What a commit in flight has beyond that; the operator is promised an end within 5 s."""
-CLOSE_TIME_OUT_S: Final = 30.0
-"""How long a closed connection may go on reading what was written before."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -96,47 +86,25 @@ class NodeRuntime:
         self._points = points
         self._loop = asyncio.get_running_loop()
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)
-        self._remotes = {
-            neighbour.name: parse_host_port("neighbour remote", neighbour.remote, port_min=1)
-            for neighbour in settings.core.neighbours
-            if neighbour.remote is not None
-        }
-        self._sources = {
-            neighbour.name: parse_source("neighbour source", neighbour.source)
-            for neighbour in settings.core.neighbours
-            if neighbour.source is not None
-        }
-        limits = settings.core.limits
-        self._connections_max = limits.connections_max
-        places = limits.connections_max + limits.reserved_connections_max
-        self._accepted_max = places + REFUSALS_MAX + 2 * len(settings.core.neighbours)
-        """The core refuses those past `connections_max`, once it knows that they are no neighbours."""
-        self._peers: dict[int, Peer] = {}
-        self._last_connection = 0
-        self._refusing = False
         self._descriptors = Descriptors(self._loop, self._feed)
-        self._servers: list[asyncio.AbstractServer] = []
-        self._dials: dict[str, asyncio.Task[None]] = {}
-        """By neighbour; a fresh dial takes the place of one that is under way."""
+        self._reads = Reads(self._feed, time.monotonic)
+        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors)
+        self._peers = self._connections.peers
+        self._dials = Dials(settings.core.neighbours, self._feed, self._connections)
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._turn_due = False
-        self._reads = Reads(self._feed, time.monotonic)
         self._thread_cpu_s = time.thread_time()  # when the last turn ended: a turn has all that this thread did since
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
         """The processor time of the turn before, and what was in it."""
-        self._written: dict[int, Peer] = {}
-        """Connections that were written to since their buffers were last measured, or that still held something."""
         self._committed = self._settled = False  # used for points alone
         self._job: Commit | None = None
         """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
-        self.failed = Failures(self._feed).end
         self._stopping = False
-        self._stopped = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = math.inf
         self._started_at = time.monotonic()
@@ -149,9 +117,9 @@ class NodeRuntime:
         Raises ConfigError or HoldfastError where it cannot listen.
         """
         try:
-            served = await self._listen()
+            served = await self._connections.listen(self._settings.listen)
             self._writer.start()
-            if self._remotes:
+            if self._dials.wanted:
                 self._network = NetworkWatch(self._network_changed)
             self._descriptors.start()
             self._loop.call_soon(self._end_turn)
@@ -161,6 +129,7 @@ class NodeRuntime:
             code = await self._ended
         finally:
             self._over = True
+            self._connections.refuse()
             self._release()
         if code == 0 and not self._writer.stop(WRITER_TIME_OUT_S):
             waited_s = self._writer.waited_s or 0.0
@@ -178,10 +147,8 @@ class NodeRuntime:
         if self._stopping or self._over:
             return
         self._stopping = True
-        for server in self._servers:
-            server.close()
-        for task in list(self._dials.values()):
-            task.cancel()
+        self._connections.refuse()
+        self._dials.cancel()
         self._loop.call_later(STOP_TIME_OUT_S, self._stop_overdue)
         self._feed(Stopping())
 
@@ -217,7 +184,7 @@ class NodeRuntime:
                             peer = self._peers.get(command.connection)
                             if peer is not None:
                                 peer.written_bytes += write(peer.transport, command.chunks)
-                                self._written[command.connection] = peer
+                                self._connections.written[command.connection] = peer
                                 if self._committed:
                                     self._settled = True
                         else:
@@ -226,7 +193,7 @@ class NodeRuntime:
                         peer = self._peers.get(getattr(command, "connection", 0))
                         if peer is None:
                             raise
-                        self.failed(peer, error)
+                        self._connections.failed(peer, error)
                 if not waiting:
                     break
                 event = waiting.popleft()
@@ -255,7 +222,7 @@ class NodeRuntime:
                 wall_ms=time.time_ns() // 1_000_000,
                 resident_bytes=resident,
                 put_off_bytes=self._reads.put_off_bytes,
-                unsent=self._unsent() if self._written else (),
+                unsent=self._connections.unsent() if self._connections.written else (),
                 cpu_s=self._last_turn[0],
                 kinds=self._last_turn[1],
             )
@@ -285,19 +252,6 @@ class NodeRuntime:
                 self._arm(deadline)
             if self._job is not None:
                 self._hand_over()
-
-    def _unsent(self) -> tuple[tuple[int, int], ...]:
-        """(connection, bytes that lie here for its socket) of those where that changed."""
-        written, self._written = self._written, {}
-        changed = []
-        for connection, peer in written.items():
-            size = int(peer.transport.get_write_buffer_size())
-            if size:
-                self._written[connection] = peer
-            if size != peer.unsent_bytes:
-                peer.unsent_bytes = size
-                changed.append((connection, size))
-        return tuple(changed)
 
     def _hand_over(self) -> None:
         """Wakes the writer. Last in a turn that does nothing else: it needs the interpreter, and the loop then
@@ -352,7 +306,7 @@ class NodeRuntime:
             case CloseConnection(connection=connection, abort=abort):
                 peer = self._peers.get(connection)
                 if peer is not None:
-                    self._close(peer, abort)
+                    self._connections.close(peer, abort=abort)
             case PauseReading(connection=connection) | ResumeReading(connection=connection):
                 peer = self._peers.get(connection)
                 if peer is not None:
@@ -366,15 +320,9 @@ class NodeRuntime:
                         connection=connection, acknowledged_bytes=acknowledged_bytes, written_bytes=written_bytes
                     ))  # fmt: skip
             case Connect(neighbour=neighbour):
-                before = self._dials.get(neighbour)
-                self._dials[neighbour] = self._loop.create_task(self._dial(neighbour))
-                if before is not None:
-                    before.cancel()
+                self._dials.dial(neighbour)
             case Stopped():
-                self._stopped = True
-                for peer in list(self._peers.values()):
-                    self._close(peer, abort=False)
-                self._finish_when_flushed()
+                self._connections.close_all(lambda: self._finish(0))
             case _:
                 raise AssertionError(f"unknown command {command!r}")
 
@@ -386,36 +334,6 @@ class NodeRuntime:
             if kind not in self._bad_kinds:
                 self._bad_kinds.add(kind)
                 _log.error("telemetry: %s; such records are left out, all else is served; please report this", error)
-
-    def _close(self, peer: Peer, abort: bool) -> None:
-        if abort:
-            peer.transport.abort()
-        elif peer.close_timer is None:
-            peer.close_timer = self._loop.call_later(CLOSE_TIME_OUT_S, peer.transport.abort)
-            peer.transport.close()
-
-    async def _dial(self, neighbour: str) -> None:
-        where = self._remotes[neighbour]
-        source: HostPort | None = self._sources.get(neighbour)
-        try:
-            own = await dial(where.host, where.port, source=source)
-            try:
-                await self._loop.create_connection(lambda: Peer(self, neighbour), sock=own)
-            except BaseException:
-                own.close()
-                raise
-        except asyncio.CancelledError:
-            if self._dials.get(neighbour) is asyncio.current_task():  # else a fresh one took its place
-                self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
-        except OSError as error:
-            way = f"{source} to {where}" if source is not None else str(where)
-            self._feed(ConnectFailed(neighbour=neighbour, reason=f"{way}: {describe(error)}"))
-        except Exception as error:
-            _log.exception("neighbour %s: the dial failed", neighbour)
-            self._feed(ConnectFailed(neighbour=neighbour, reason=describe(error)))
-        finally:
-            if self._dials.get(neighbour) is asyncio.current_task():
-                del self._dials[neighbour]
 
     def _network_changed(self) -> None:
         if not self._stopping:
@@ -444,72 +362,7 @@ class NodeRuntime:
             )
             self._finish(1)
 
-    # ---------------------------------------------------------------------------------- reports of the peers
-
-    def connected(self, peer: Peer) -> None:
-        """A connection is up; one past the bound is dropped at once."""
-        if self._over or self._stopping or (peer.neighbour is None and self._full()):
-            peer.transport.abort()
-            return
-        self._descriptors.taken(peer.file_number)
-        self._last_connection += 1
-        peer.connection = self._last_connection
-        self._peers[peer.connection] = peer
-        self._feed(
-            ConnectionOpened(
-                connection=peer.connection,
-                peer=peer.peer_name,
-                loopback=peer.loopback,
-                neighbour=peer.neighbour,
-            )
-        )
-
-    def received(self, connection: int, data: bytes) -> None:
-        """One read of a socket."""
-        peer = self._peers.get(connection)
-        if peer is not None:
-            self._reads.received(peer, data)
-
-    def writing(self, connection: int, *, paused: bool) -> None:
-        """A socket's buffer crossed its high or low mark."""
-        if connection in self._peers:
-            event = WritingPaused if paused else WritingResumed
-            self._feed(event(connection=connection))
-
-    def lost(self, peer: Peer, reason: str) -> None:
-        """A connection is gone."""
-        self._reads.lost(peer)
-        self._written.pop(peer.connection, None)
-        if self._peers.pop(peer.connection, None) is None:
-            return
-        if len(self._peers) < self._connections_max:
-            self._refusing = False
-        self._feed(ConnectionLost(connection=peer.connection, reason=reason))
-        if self._stopped:
-            self._finish_when_flushed()
-
-    def _full(self) -> bool:
-        if len(self._peers) < self._accepted_max:
-            return False
-        if not self._refusing:  # One line for each time the bound is reached, not for each connection.
-            self._refusing = True
-            text = f"connections_max {self._connections_max} and its reserve reached: further ones are dropped"
-            text += " without an answer; raise it, or end some clients"
-            self._feed(DriverWarned(about="connections_max", text=text))
-        return True
-
     # ---------------------------------------------------------------------------------------- start and end
-
-    async def _listen(self) -> list[str]:
-        served: list[str] = []
-        for where in self._settings.listen:
-            listeners = listen(where, loopback_only=not self._settings.core.users)
-            served.append(str(where._replace(port=listeners[0].getsockname()[1])))
-            for listener in listeners:
-                # The loop listens anew, with its own 100 where it is told nothing: a burst would wait for its repeats.
-                server = await self._loop.create_server(lambda: Peer(self, None), sock=listener, backlog=BACKLOG)
-                self._servers.append(server)
-        return served
 
     def _stop_overdue(self) -> None:
         if not self._ended.done():
@@ -520,21 +373,15 @@ class NodeRuntime:
             _log.warning(text, len(self._peers), STOP_TIME_OUT_S)
             self._finish(0)
 
-    def _finish_when_flushed(self) -> None:
-        if not self._peers:
-            self._finish(0)
-
     def _finish(self, code: int) -> None:
         self._over = True
+        self._connections.refuse()
         if not self._ended.done():
             self._ended.set_result(code)
 
     def _release(self) -> None:
         self._descriptors.close()
-        for server in self._servers:
-            server.close()
-        for task in list(self._dials.values()):
-            task.cancel()
+        self._dials.cancel()
         if self._network is not None:
             self._network.close()
         if self._timer is not None:

@@ -32,7 +32,7 @@ UNJOINED_BYTES: Final = 16 * 1024
 """From so many bytes on a chunk is written from where it lies."""
 
 
-class Runtime(Protocol):
+class PeerOwner(Protocol):
     """What a Peer reports to."""
 
     def connected(self, peer: "Peer") -> None: ...
@@ -43,14 +43,14 @@ class Runtime(Protocol):
 
 
 class Peer(asyncio.Protocol, Reading):
-    """One connection. `connection` is 0 until the runtime has taken it, and for good where it refused it."""
+    """One connection. `connection` is 0 until its owner has taken it, and for good where it refused it."""
 
     __slots__ = (
         "close_timer",
         "loopback",
         "neighbour",
+        "owner",
         "peer_name",
-        "runtime",
         "transport",
         "unsent_bytes",
         "written_bytes",
@@ -58,9 +58,9 @@ class Peer(asyncio.Protocol, Reading):
 
     transport: asyncio.Transport
 
-    def __init__(self, runtime: Runtime, neighbour: str | None) -> None:
+    def __init__(self, owner: PeerOwner, neighbour: str | None) -> None:
         super().__init__()
-        self.runtime = runtime
+        self.owner = owner
         self.neighbour = neighbour
         self.peer_name = ""
         self.loopback = False
@@ -74,7 +74,7 @@ class Peer(asyncio.Protocol, Reading):
         try:
             self._opened()
         except Exception as error:
-            self.runtime.failed(self, error)
+            self.owner.failed(self, error)
 
     def _opened(self) -> None:
         address = self.transport.get_extra_info("peername")
@@ -88,13 +88,13 @@ class Peer(asyncio.Protocol, Reading):
         else:
             set_options(own, NEIGHBOUR_NOTSENT_BYTES)
             self.transport.set_write_buffer_limits(NEIGHBOUR_WRITE_HIGH_BYTES, NEIGHBOUR_WRITE_LOW_BYTES)
-        self.runtime.connected(self)
+        self.owner.connected(self)
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.runtime.received(self.connection, data)
+            self.owner.received(self.connection, data)
         except Exception as error:
-            self.runtime.failed(self, error)
+            self.owner.failed(self, error)
 
     def stop_reading(self) -> None:
         if not self.transport.is_closing():
@@ -132,14 +132,14 @@ class Peer(asyncio.Protocol, Reading):
 
     def _writing(self, *, paused: bool) -> None:
         try:
-            self.runtime.writing(self.connection, paused=paused)
+            self.owner.writing(self.connection, paused=paused)
         except Exception as error:
-            self.runtime.failed(self, error)
+            self.owner.failed(self, error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.close_timer is not None:
             self.close_timer.cancel()
-        self.runtime.lost(self, "closed" if exc is None else describe(exc))
+        self.owner.lost(self, "closed" if exc is None else describe(exc))
 
 
 def write(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> int:

@@ -1,0 +1,157 @@
+"""The connections of a node: what their sockets report becomes events; how they are listened for, and ended.
+
+Rules of this file: decides nothing but that there are too many, beyond what the core refuses by itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from holdfast.engine.events import (
+    ConnectionLost,
+    ConnectionOpened,
+    DriverWarned,
+    Event,
+    WritingPaused,
+    WritingResumed,
+)
+from holdfast.engine.reads import Reads
+from holdfast.names import HostPort
+from holdfast.node.descriptors import Descriptors
+from holdfast.node.failures import Failures
+from holdfast.node.transport import BACKLOG, Peer, listen
+from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast.settings import NodeConfig
+
+CLOSE_TIME_OUT_S: Final = 30.0
+"""How long a closed connection may go on reading what was written before."""
+
+
+class Connections:
+    """By number, in `peers`. Made and called on the loop's thread; `feed` hands an event to the core."""
+
+    def __init__(
+        self, config: NodeConfig, feed: Callable[[Event], None], reads: Reads, descriptors: Descriptors
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._feed = feed
+        self._reads = reads
+        self._descriptors = descriptors
+        self._loopback_only = not config.users
+        limits = config.limits
+        self._connections_max = limits.connections_max
+        places = limits.connections_max + limits.reserved_connections_max
+        self._accepted_max = places + REFUSALS_MAX + 2 * len(config.neighbours)
+        """The core refuses those past `connections_max`, once it knows that they are no neighbours."""
+        self.peers: dict[int, Peer] = {}
+        self.written: dict[int, Peer] = {}
+        """Connections that were written to since their buffers were last measured, or that still held something."""
+        self.failed = Failures(feed).end
+        self._servers: list[asyncio.AbstractServer] = []
+        self._last_connection = 0
+        self._refuses = False
+        self._full_told = False
+        self._all_gone: Callable[[], None] | None = None
+
+    async def listen(self, where: Iterable[HostPort]) -> list[str]:
+        """Serves there; each listener's HOST:PORT. Raises ConfigError or HoldfastError where it cannot."""
+        served: list[str] = []
+        for place in where:
+            listeners = listen(place, loopback_only=self._loopback_only)
+            served.append(str(place._replace(port=listeners[0].getsockname()[1])))
+            for listener in listeners:
+                # The loop listens anew, with its own 100 where it is told nothing: a burst would wait for its repeats.
+                server = await self._loop.create_server(lambda: Peer(self, None), sock=listener, backlog=BACKLOG)
+                self._servers.append(server)
+        return served
+
+    def refuse(self) -> None:
+        """Takes no further connections. Idempotent."""
+        self._refuses = True
+        for server in self._servers:
+            server.close()
+
+    def close(self, peer: Peer, *, abort: bool) -> None:
+        """Ends a connection: at once, or once what was written is read."""
+        if abort:
+            peer.transport.abort()
+        elif peer.close_timer is None:
+            peer.close_timer = self._loop.call_later(CLOSE_TIME_OUT_S, peer.transport.abort)
+            peer.transport.close()
+
+    def close_all(self, then: Callable[[], None]) -> None:
+        """Ends all connections once what was written is read; `then` is called when the last is gone."""
+        self._all_gone = then
+        for peer in list(self.peers.values()):
+            self.close(peer, abort=False)
+        self._tell_if_all_gone()
+
+    def unsent(self) -> tuple[tuple[int, int], ...]:
+        """(connection, bytes that lie here for its socket) of those where that changed."""
+        written, self.written = self.written, {}
+        changed = []
+        for connection, peer in written.items():
+            size = int(peer.transport.get_write_buffer_size())
+            if size:
+                self.written[connection] = peer
+            if size != peer.unsent_bytes:
+                peer.unsent_bytes = size
+                changed.append((connection, size))
+        return tuple(changed)
+
+    # ---------------------------------------------------------------------------------- reports of the peers
+
+    def connected(self, peer: Peer) -> None:
+        """A connection is up; one past the bound is dropped at once."""
+        if self._refuses or (peer.neighbour is None and self._is_full()):
+            peer.transport.abort()
+            return
+        self._descriptors.taken(peer.file_number)
+        self._last_connection += 1
+        peer.connection = self._last_connection
+        self.peers[peer.connection] = peer
+        self._feed(
+            ConnectionOpened(
+                connection=peer.connection,
+                peer=peer.peer_name,
+                loopback=peer.loopback,
+                neighbour=peer.neighbour,
+            )
+        )
+
+    def received(self, connection: int, data: bytes) -> None:
+        """One read of a socket."""
+        peer = self.peers.get(connection)
+        if peer is not None:
+            self._reads.received(peer, data)
+
+    def writing(self, connection: int, *, paused: bool) -> None:
+        """A socket's buffer crossed its high or low mark."""
+        if connection in self.peers:
+            event = WritingPaused if paused else WritingResumed
+            self._feed(event(connection=connection))
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """A connection is gone."""
+        self._reads.lost(peer)
+        self.written.pop(peer.connection, None)
+        if self.peers.pop(peer.connection, None) is None:
+            return
+        if len(self.peers) < self._connections_max:
+            self._full_told = False
+        self._feed(ConnectionLost(connection=peer.connection, reason=reason))
+        self._tell_if_all_gone()
+
+    def _tell_if_all_gone(self) -> None:
+        if self._all_gone is not None and not self.peers:
+            self._all_gone()
+
+    def _is_full(self) -> bool:
+        if len(self.peers) < self._accepted_max:
+            return False
+        if not self._full_told:  # One line for each time the bound is reached, not for each connection.
+            self._full_told = True
+            text = f"connections_max {self._connections_max} and its reserve reached: further ones are dropped"
+            text += " without an answer; raise it, or end some clients"
+            self._feed(DriverWarned(about="connections_max", text=text))
+        return True

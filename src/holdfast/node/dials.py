@@ -1,0 +1,76 @@
+"""Dials to the neighbours that a node reaches by address.
+
+Rules of this file: when a neighbour is dialled is the core's to say; every dial ends in a connection or ConnectFailed,
+but for one whose place a fresh one took.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from holdfast.dialling import dial
+from holdfast.engine.events import ConnectFailed, Event
+from holdfast.names import HostPort, parse_host_port
+from holdfast.node.config import parse_source
+from holdfast.node.transport import Peer, PeerOwner, describe
+from holdfast.settings import NeighbourConfig
+
+_log = logging.getLogger(__name__)
+
+
+class Dials:
+    """At most one a neighbour. A connection that comes about is `owner`'s; `feed` hands an event to the core."""
+
+    def __init__(self, neighbours: Iterable[NeighbourConfig], feed: Callable[[Event], None], owner: PeerOwner) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._feed = feed
+        self._owner = owner
+        self._remotes: dict[str, HostPort] = {}
+        self._sources: dict[str, HostPort] = {}
+        for neighbour in neighbours:
+            if neighbour.remote is not None:
+                self._remotes[neighbour.name] = parse_host_port("neighbour remote", neighbour.remote, port_min=1)
+            if neighbour.source is not None:
+                self._sources[neighbour.name] = parse_source("neighbour source", neighbour.source)
+        self.under_way: dict[str, asyncio.Task[None]] = {}
+        """By neighbour; a fresh dial takes the place of one that is under way."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any neighbour is dialled."""
+        return bool(self._remotes)
+
+    def dial(self, neighbour: str) -> None:
+        """Begins to."""
+        before = self.under_way.get(neighbour)
+        self.under_way[neighbour] = self._loop.create_task(self._dial(neighbour))
+        if before is not None:
+            before.cancel()
+
+    def cancel(self) -> None:
+        """Gives up all that are under way: the node is ending."""
+        for task in list(self.under_way.values()):
+            task.cancel()
+
+    async def _dial(self, neighbour: str) -> None:
+        where = self._remotes[neighbour]
+        source = self._sources.get(neighbour)
+        try:
+            own = await dial(where.host, where.port, source=source)
+            try:
+                await self._loop.create_connection(lambda: Peer(self._owner, neighbour), sock=own)
+            except BaseException:
+                own.close()
+                raise
+        except asyncio.CancelledError:
+            if self.under_way.get(neighbour) is asyncio.current_task():  # else a fresh one took its place
+                self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
+        except OSError as error:
+            way = f"{source} to {where}" if source is not None else str(where)
+            self._feed(ConnectFailed(neighbour=neighbour, reason=f"{way}: {describe(error)}"))
+        except Exception as error:
+            _log.exception("neighbour %s: the dial failed", neighbour)
+            self._feed(ConnectFailed(neighbour=neighbour, reason=describe(error)))
+        finally:
+            if self.under_way.get(neighbour) is asyncio.current_task():
+                del self.under_way[neighbour]
