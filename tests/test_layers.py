@@ -116,7 +116,12 @@ def test_the_check_lets_types_through(code: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "section"),
-    [("amqp", "Inside the protocol"), ("client", "Inside the client"), ("storage", "Inside the store")],
+    [
+        ("amqp", "Inside the protocol"),
+        ("client", "Inside the client"),
+        ("storage", "Inside the store"),
+        ("node", "Inside a node's process"),
+    ],
 )
 def test_the_order_of_a_packages_modules_is_the_one_in_the_docs(package: str, section: str) -> None:
     root = TESTS.parent

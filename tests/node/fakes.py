@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.engine.events import BytesReceived, Command, Commit, Event, SendBytes, Stopped, Stopping, TurnEnded
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
-from holdfast.node.memory import ResidentMemory
-from holdfast.node.points import Points
+from holdfast.node.process.memory import ResidentMemory
+from holdfast.node.process.points import Points
+from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.node.runtime import NodeRuntime
-from holdfast.node.telemetry import TelemetryFile
 from holdfast.settings import Limits, NeighbourConfig, NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Batch

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.events import DescriptorsMeasured
-from holdfast.node import descriptors
-from holdfast.node.descriptors import Descriptors, count
+from holdfast.node.network import descriptors
+from holdfast.node.network.descriptors import Descriptors, count
 from node.fakes import LIMIT_S, FakeCore, Running, settings
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast

@@ -20,7 +20,7 @@ from holdfast.engine.events import (
     TurnEnded,
 )
 from holdfast.engine.reads import LIGHT_BYTES, Pause
-from holdfast.node.transport import BACKLOG, Peer
+from holdfast.node.network.transport import BACKLOG, Peer
 from node.fakes import LIMIT_S, FakeCore, Running, settings
 
 MUCH = bytes(range(256)) * 8_192

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.node import log
-from holdfast.node.behind import WriteBehind
-from holdfast.node.log import LogHandler
+from holdfast.node.process import log
+from holdfast.node.process.behind import WriteBehind
+from holdfast.node.process.log import LogHandler
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.node import memory
-from holdfast.node.memory import ResidentMemory
+from holdfast.node.process import memory
+from holdfast.node.process.memory import ResidentMemory
 
 MEASURE = """
 import mmap, sys
-from holdfast.node.memory import ResidentMemory
+from holdfast.node.process.memory import ResidentMemory
 
 size = int(sys.argv[2])
 resident = ResidentMemory()

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.node import netlink
-from holdfast.node.netlink import READS_MAX, NetworkWatch
+from holdfast.node.network import netlink
+from holdfast.node.network.netlink import READS_MAX, NetworkWatch
 
 LIMIT_S = 5.0
 

@@ -36,8 +36,8 @@ from holdfast.engine.port import Batch
 from holdfast.errors import HoldfastError, LocalProtocolError, StorageError, StorageFull
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from holdfast.node.points import Points
-from holdfast.node.telemetry import TelemetryFile
+from holdfast.node.process.points import Points
+from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.peers.refusals import REFUSALS_MAX
 from node import fakes
 from node.fakes import (
@@ -577,7 +577,7 @@ async def test_points_are_counted(tmp_path: Path) -> None:
 
 async def test_a_crash_point_kills_at_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[signal.Signals] = []
-    monkeypatch.setattr("holdfast.node.points.os.kill", lambda pid, number: killed.append(number))
+    monkeypatch.setattr("holdfast.node.process.points.os.kill", lambda pid, number: killed.append(number))
     file = tmp_path / "points.json"
     points = Points(("append", 2), file)
     points.passed("append")

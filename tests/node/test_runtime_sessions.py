@@ -20,7 +20,7 @@ from holdfast.engine.events import (
     TurnEnded,
 )
 from holdfast.names import HostPort
-from holdfast.node import dials
+from holdfast.node.network import dials
 from node.fakes import LIMIT_S, FakeCore, Running, neighbour, read, settings
 
 

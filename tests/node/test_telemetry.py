@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.node import telemetry
-from holdfast.node.telemetry import TelemetryFile
+from holdfast.node.process import telemetry
+from holdfast.node.process.telemetry import TelemetryFile
 from support.eventually import eventually
 
 

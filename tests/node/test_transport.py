@@ -13,8 +13,8 @@ from holdfast import dialling
 from holdfast.dialling import dial
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
-from holdfast.node import transport
-from holdfast.node.transport import listen
+from holdfast.node.network import transport
+from holdfast.node.network.transport import listen
 from support.eventually import eventually_true
 
 

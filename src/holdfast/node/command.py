@@ -23,11 +23,11 @@ from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from holdfast.node.config import NodeSettings, load_settings
-from holdfast.node.log import LogHandler
-from holdfast.node.memory import ResidentMemory
-from holdfast.node.points import Points, parse_crash_point
+from holdfast.node.process.log import LogHandler
+from holdfast.node.process.memory import ResidentMemory
+from holdfast.node.process.points import Points, parse_crash_point
+from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.node.runtime import NodeRuntime
-from holdfast.node.telemetry import TelemetryFile
 from holdfast.signals import MEANINGLESS, ignore
 
 SWITCH_INTERVAL_S: Final = 0.0001

@@ -39,16 +39,16 @@ from holdfast.engine.reads import Pause, Reads
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.node.config import NodeSettings
-from holdfast.node.connections import Connections
-from holdfast.node.descriptors import Descriptors
-from holdfast.node.dials import Dials
 from holdfast.node.driven import Core, RecordLine
-from holdfast.node.memory import ResidentMemory
-from holdfast.node.netlink import NetworkWatch
-from holdfast.node.points import Points
-from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import describe, write
-from holdfast.node.writer import CommitWriter
+from holdfast.node.network.connections import Connections
+from holdfast.node.network.descriptors import Descriptors
+from holdfast.node.network.dials import Dials
+from holdfast.node.network.netlink import NetworkWatch
+from holdfast.node.network.transport import describe, write
+from holdfast.node.process.memory import ResidentMemory
+from holdfast.node.process.points import Points
+from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.writer import CommitWriter
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0

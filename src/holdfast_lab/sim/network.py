@@ -22,7 +22,7 @@ RETRANSMIT_ROUNDS_MAX: Final = 6
 CONNECT_TIME_OUT_S: Final = 3.0
 PAUSE_HIGH_BYTES: Final = 64 * 1024
 PAUSE_LOW_BYTES: Final = 16 * 1024
-"""Unsent bytes of a connection at which its writer is told to pause, and to go on: node/transport.py's idea."""
+"""Unsent bytes of a connection at which its writer is told to pause, and to go on: node/network/transport.py's idea."""
 
 WHOLE_BYTES: Final = 4_096
 WHOLE_SHARE: Final = 0.5

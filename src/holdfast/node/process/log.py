@@ -9,7 +9,7 @@ import os
 import time
 from typing import Final
 
-from holdfast.node.behind import WriteBehind
+from holdfast.node.process.behind import WriteBehind
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 WAITING_BYTES_MAX: Final = 1024 * 1024

@@ -17,9 +17,9 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.reads import Reads
 from holdfast.names import HostPort
-from holdfast.node.descriptors import Descriptors
-from holdfast.node.failures import Failures
-from holdfast.node.transport import BACKLOG, Peer, listen
+from holdfast.node.network.descriptors import Descriptors
+from holdfast.node.network.failures import Failures
+from holdfast.node.network.transport import BACKLOG, Peer, listen
 from holdfast.peers.refusals import REFUSALS_MAX
 from holdfast.settings import NodeConfig
 

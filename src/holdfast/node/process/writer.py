@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from holdfast.engine.events import Commit
 from holdfast.errors import StorageFull
-from holdfast.node.points import Points
+from holdfast.node.process.points import Points
 from holdfast.storage.port import Store
 
 

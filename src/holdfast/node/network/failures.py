@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.engine.events import DriverFailed, Event
-from holdfast.node.transport import Peer, describe
+from holdfast.node.network.transport import Peer, describe
 
 INTERVAL_S: Final = 1.0
 """Of failures of single connections no more than one is logged in that time, with where it came from."""

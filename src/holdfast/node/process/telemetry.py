@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.node.behind import WriteBehind
+from holdfast.node.process.behind import WriteBehind
 
 BUFFER_BYTES_MAX: Final = 256 * 1024
 """Lines gathered before they are handed over within a turn."""

@@ -1,0 +1,1 @@
+"""What belongs to the process: its log, its telemetry file, its memory, the writer's thread."""
