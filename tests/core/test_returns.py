@@ -1,7 +1,7 @@
 """What a link that ended held goes back to its places, a bounded number in each turn (custody/returns.py)."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -185,3 +185,18 @@ def test_what_a_lost_connection_held_is_looked_for_a_bounded_number_in_each_turn
     rig.run(2)
     assert by_turn.total() == 100 and max(by_turn.values()) <= 20
     assert all_bodies(rig, node, 100) == [str(number) for number in range(1, 101)]
+
+
+def test_links_that_ended_first_give_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is known at once what they held, or is to be looked for."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
+    rig, node, client = world()
+    fill(rig, client, 1)
+    assert node.core is not None
+    waits, cursor = node.core.jobs.returns, node.queue("work").shared
+    waits.give_back_found(cast(Any, "first"), cursor, lambda: [1, 2], 2)
+    waits.give_back(cast(Any, "second"), cursor, [3], failed=True)
+    waits.give_back_found(cast(Any, "third"), cursor, lambda: [4], 1)
+    assert [(item.taker, [*item.remaining()]) for item in waits.waiting] == [
+        ("first", [1, 2]), ("second", [3]), ("third", [4]),
+    ]  # fmt: skip
