@@ -10,7 +10,7 @@ from support.rig import Node, Rig
 from support.routing import network
 
 TEXT = (Path(__file__).parents[2] / "docs" / "management.md").read_text(encoding="utf-8")
-SECTION = TEXT.partition("## What `STATUS` tells")[2].partition("\n## ")[0]
+SECTION = TEXT.partition("## The answer to `STATUS`")[2].partition("\n## ")[0]
 CELLS = re.findall(r"^\| (`[^|]*`) \|", SECTION, re.MULTILINE)
 DOCUMENTED = {name for cell in CELLS for name in re.findall(r"`([\w.]+)`", cell)}
 
