@@ -79,7 +79,7 @@ bench-convergence-200: setup
 
 # About an hour on two cores; its `--help` names shorter forms.
 kill-campaign: setup
-	$(BIN)/python -m holdfast_lab.campaign --cycles 1000 --lanes 2
+	$(BIN)/python -m holdfast_lab.real.campaign --cycles 1000 --lanes 2
 
 # `make swarm SEEDS=200 FIRST=5001`; a seed that fails prints the command that runs it again.
 SEEDS ?= 2000

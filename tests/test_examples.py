@@ -17,7 +17,7 @@ import pytest
 from holdfast import cli
 from holdfast.client import Connection, Sender, connect
 from holdfast.node.config import load_settings
-from holdfast_lab import scenario
+from holdfast_lab.plan import scenario_file
 from support.documents import FENCED, ROOT, Example, documents, examples
 
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
@@ -51,10 +51,10 @@ def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     document: dict[str, Any] = tomllib.loads(example.text)
     monkeypatch.chdir(directory)
     if "workload" in document:
-        scenario.parse(example.text, "example")
+        scenario_file.parse(example.text, "example")
         return
     if "network" in document:
-        scenario.parse(SCENARIO + example.text, "example")
+        scenario_file.parse(SCENARIO + example.text, "example")
         return
     text = example.text
     for given in re.findall(r'^password_file = "(.+)"', text, re.MULTILINE):

@@ -142,7 +142,8 @@ FILE_NAMED = re.compile(r"(?<![\w./-])([a-z_]+(?:/[a-z_0-9]+)*\.py)\b")
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_a_file_that_a_module_names_is_there(path: Path) -> None:
     """So that whoever reads it finds it: modules move, and texts about them do not."""
-    folders = (path.parent, PACKAGE, SOURCES, TESTS.parent, TESTS)
+    whole = SOURCES / path.relative_to(SOURCES).parts[0]
+    folders = (path.parent, whole, PACKAGE, SOURCES, TESTS.parent, TESTS)
     named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
     found = [any((folder / name).exists() for folder in folders) for name in named]
     missing = sorted({name for name, there in zip(named, found, strict=True) if not there})

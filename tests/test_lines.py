@@ -15,7 +15,7 @@ from holdfast.client.verbs.status_lines import status_lines
 from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
 from holdfast.lines import json_line, one_line, say
-from holdfast_lab.progress import Progress
+from holdfast_lab.base.progress import Progress
 from support.screen import Screen
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -111,8 +111,13 @@ def test_a_mistake_on_the_command_line_is_one_line(nasty: str, capsys: pytest.Ca
 
 def test_every_verb_is_looked_at() -> None:
     found = {path.relative_to(SOURCES).as_posix().removeprefix("holdfast/") for path in VERBS}
-    assert {"holdfast_lab/fleet.py", "holdfast_lab/sim_commands.py", "node/command.py", "storage/commands.py"} <= found
-    assert {"client/verbs/send.py", "holdfast_lab/demo.py", "node/topology_commands.py"} <= found
+    assert {
+        "holdfast_lab/real/fleet.py",
+        "holdfast_lab/sim_commands.py",
+        "node/command.py",
+        "storage/commands.py",
+    } <= found
+    assert {"client/verbs/send.py", "holdfast_lab/demo/command.py", "node/topology_commands.py"} <= found
     assert "pyspark_holdfast/commands.py" in found
 
 

@@ -17,8 +17,8 @@ from _process import TICKS_PER_S
 
 from holdfast.client import Connection, Url, connect
 from holdfast.errors import HoldfastError
-from holdfast_lab import fleet_state
-from holdfast_lab.processes import holdfast_command
+from holdfast_lab.base.processes import holdfast_command
+from holdfast_lab.real import fleet_state
 
 UP_S_MAX = 120.0
 DOWN_S_MAX = 60.0

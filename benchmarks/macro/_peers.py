@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from holdfast_lab.processes import parse_ready
+from holdfast_lab.base.processes import parse_ready
 
 START_S_MAX = 60.0
 STOP_S_MAX = 20.0

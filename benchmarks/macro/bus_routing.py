@@ -23,7 +23,7 @@ from _bus_network import Network
 from _report import begin, emit, progress
 
 from holdfast.errors import HoldfastError
-from holdfast_lab.processes import cancel_on_signals
+from holdfast_lab.base.processes import cancel_on_signals
 
 FILE = Path(__file__).with_name("bus-routing.toml")
 Part = Callable[[Network, Path, argparse.Namespace], Awaitable[dict[str, Any]]]

@@ -16,8 +16,9 @@ from pathlib import Path
 from _figures import spread
 from _report import emit, frame, progress
 
-from holdfast_lab import scenario
-from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.plan import scenario_file
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
 
 SCENARIO = "convergence-200"
 GOAL_S = 1.0
@@ -34,14 +35,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run(seed: int) -> Result:
     logging.disable(logging.CRITICAL)
-    return execute(scenario.load(SCENARIO, seed), seed)
+    return execute(scenario_file.load(SCENARIO, seed), seed)
 
 
 def main(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     settings: dict[str, object] = {key: getattr(args, key) for key in ("seeds", "first_seed")}
     report = frame("convergence-200", Path(tempfile.gettempdir()), settings, args.first_seed)
-    plan = scenario.load(SCENARIO, args.first_seed)
+    plan = scenario_file.load(SCENARIO, args.first_seed)
     tables_s: list[float] = []
     messages_s: list[float] = []
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:

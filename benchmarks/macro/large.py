@@ -19,7 +19,7 @@ from _process import written_bytes
 from _report import emit, frame, progress
 
 from holdfast.amqp.performatives import Accepted
-from holdfast_lab.large import Highest, LargeClient, sum_of
+from holdfast_lab.real.large_client import Highest, LargeClient, sum_of
 
 MB = 1_000_000
 GROWTH_MB_MAX = 30.0

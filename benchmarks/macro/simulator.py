@@ -18,9 +18,10 @@ from _figures import spread
 from _report import emit, frame, progress
 
 from holdfast.settings import QueueConfig
-from holdfast_lab.plan import Plan
-from holdfast_lab.sim.run import Result, execute
-from holdfast_lab.topology import Link, LinkShape, Topology
+from holdfast_lab.plan.networks import Link, LinkShape, Topology
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
 
 GOAL_HOPS_PER_S = 100_000
 LEAST_HOPS_PER_S = 30_000

@@ -20,10 +20,12 @@ from typing import Any, Final
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 from holdfast.signals import ending_in_order
-from holdfast_lab import scenario, timeline
-from holdfast_lab.plan import Plan
-from holdfast_lab.progress import Progress
-from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.base.progress import Progress
+from holdfast_lab.plan import scenario_file
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs import timeline
+from holdfast_lab.runs.run import execute
 
 NAME_COLUMNS: Final = 34
 
@@ -64,7 +66,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    kept = scenario.read_plan_file(Path(args.file))
+    kept = scenario_file.read_plan_file(Path(args.file))
     seed = args.seed if args.seed is not None else kept.seed
     if seed is None:
         raise ConfigError(f"--seed: {args.file} holds a plan without its seed, accepted is with it")
@@ -74,11 +76,12 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _chosen(name: str, seed: int, canary: str | None) -> Run:
     """A scenario by name or path, a history, or the swarm's pseudo scenario. ConfigError names what there is."""
-    from holdfast_lab import histories, swarm
+    from holdfast_lab import histories
+    from holdfast_lab.runs import swarm
 
     again = _command("run", name, seed, canary)
-    if scenario.is_path(name) or name in dict(scenario.names()):
-        return _of_plan(name, scenario.load(name, seed), seed, again)
+    if scenario_file.is_path(name) or name in dict(scenario_file.names()):
+        return _of_plan(name, scenario_file.load(name, seed), seed, again)
     history = histories.HISTORIES.get(name)
     if history is not None:
         return Run(name, seed, None, 0.0, partial(history.run, seed), again)
@@ -188,7 +191,7 @@ def _write(out: Path, run: Run, result: Result) -> None:
         "timeline.svg": timeline.draw(notes, title=f"{run.name}, seed {run.seed}", end_s=result.virtual_s),
     }
     if run.plan is not None:
-        texts["plan.json"] = scenario.plan_file_text(run.plan, run.seed)
+        texts["plan.json"] = scenario_file.plan_file_text(run.plan, run.seed)
     _put(out, texts)
 
 
@@ -208,24 +211,25 @@ def _keep(out: Path, which: str, seed: int, *, ended: bool, shrink: bool) -> Non
 
     One that did not end is not run again: it would hang us too.
     """
-    from holdfast_lab.shrink import shrink as smallest
+    from holdfast_lab.runs.shrink import shrink as smallest
 
     run = _chosen(which, seed, None)
     assert run.plan is not None
     there = _out_directory(str(out / f"seed-{seed}"))
     assert there is not None
     if not ended:
-        _put(there, {"plan.json": scenario.plan_file_text(run.plan, seed)})
+        _put(there, {"plan.json": scenario_file.plan_file_text(run.plan, seed)})
         return
     result = run.go(True, lambda _: None)
     _write(there, run, result)
     if shrink and not result.ok:
         small = smallest(run.plan, seed, result.failure)
-        _put(there, {"shrunk.json": scenario.plan_file_text(small, seed)})
+        _put(there, {"shrunk.json": scenario_file.plan_file_text(small, seed)})
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast_lab import canaries, swarm
+    from holdfast_lab import canaries
+    from holdfast_lab.runs import swarm
 
     if args.shrink and args.out is None:
         raise ConfigError("--shrink: found without --out, accepted is with it: the smaller plans are written there")
@@ -282,10 +286,11 @@ def _swarm(args: argparse.Namespace) -> int:
 
 def _all() -> list[tuple[str, str, str]]:
     """(name, what it is, what it shows), in the order in which `sim list` prints them."""
-    from holdfast_lab import histories, swarm
+    from holdfast_lab import histories
+    from holdfast_lab.runs import swarm
 
     return [
-        *((name, "scenario", sentence) for name, sentence in scenario.names()),
+        *((name, "scenario", sentence) for name, sentence in scenario_file.names()),
         *((name, "history", history.sentence) for name, history in histories.HISTORIES.items()),
         *((name, "swarm", sentence) for name, sentence in swarm.SWARMS.items()),
     ]

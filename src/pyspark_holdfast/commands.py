@@ -92,7 +92,7 @@ def swarm(args: argparse.Namespace) -> int:
         from pyspark.errors import PySparkException
 
         from pyspark_holdfast.session import reason, start_session, stop_session
-        from pyspark_holdfast.swarm import summary, verdicts
+        from pyspark_holdfast.swarm_job import summary, verdicts
     except ModuleNotFoundError as error:
         raise missing_package(error.name) from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))

@@ -20,7 +20,7 @@ from _peers import listens_at
 import render
 from holdfast import cli
 from holdfast.client import LinkError
-from holdfast_lab.fleet_state import FleetError
+from holdfast_lab.real.fleet_state import FleetError
 
 NAMES = ["a", "b", "c", "d"]
 

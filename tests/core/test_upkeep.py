@@ -12,7 +12,7 @@ from holdfast.custody.departed import Departures
 from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
 from holdfast.settings import NeighbourConfig
-from holdfast_lab.wrong_tables import spoil
+from holdfast_lab.runs.wrong_tables import spoil
 from support import today
 from support.rig import Node, Rig
 from support.routing import agree, core_routes, network, topology

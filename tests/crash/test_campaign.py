@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_lab.campaign import LANES_MAX, POINTS, VICTIMS, Cycle, main, report, victim_of
-from holdfast_lab.processes import Children
-from holdfast_lab.results import judge
+from holdfast_lab.base.processes import Children
+from holdfast_lab.judge.arrivals import judge
+from holdfast_lab.real.campaign import LANES_MAX, POINTS, VICTIMS, Cycle, main, report, victim_of
 
 
 @pytest.mark.crash
@@ -19,7 +19,7 @@ async def test_six_cycles_are_exact(tmp_path: Path, day: int) -> None:
     every, victims = (0, {"hub": 2, "sender": 1, "site": 3})
     if day % 3 == 0:
         every, victims = (6, {"hub": 2, "ingest": 1, "sender": 1, "site": 2})
-    command = [sys.executable, "-m", "holdfast_lab.campaign", "--cycles", "6", "--seed", str(day), "--json"]
+    command = [sys.executable, "-m", "holdfast_lab.real.campaign", "--cycles", "6", "--seed", str(day), "--json"]
     command += ["--ingest-every", str(every), "--lanes", "2"]
     async with Children(tmp_path / "logs") as children, asyncio.timeout(240):
         campaign = await children.start("campaign", [*command, "--work", str(tmp_path / "work")])

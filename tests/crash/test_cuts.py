@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from crash.world import LIMIT_S, World, world
-from holdfast_lab.proxy import Direction, Manner
-from holdfast_lab.results import judge
+from holdfast_lab.judge.arrivals import judge
+from holdfast_lab.real.proxy import Direction, Manner
 
 pytestmark = pytest.mark.crash
 

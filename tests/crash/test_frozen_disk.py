@@ -15,7 +15,7 @@ import pytest
 
 import holdfast.client as holdfast
 from holdfast.settings import Limits, QueueConfig
-from holdfast_lab.configs import Neighbour, NodeFile
+from holdfast_lab.real.configs import Neighbour, NodeFile
 from support.eventually import eventually_async, eventually_true
 from support.mounts import disk
 from support.process import NodeProcess, run_holdfast

@@ -9,7 +9,7 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
-from holdfast_lab.large import Highest, LargeClient, sum_of
+from holdfast_lab.real.large_client import Highest, LargeClient, sum_of
 from support.large import Relay
 from support.process import NodeProcess
 

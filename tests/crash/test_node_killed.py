@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crash.world import world
-from holdfast_lab.results import judge
+from holdfast_lab.judge.arrivals import judge
 
 pytestmark = pytest.mark.crash
 

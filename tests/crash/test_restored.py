@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from crash.world import LIMIT_S, World, world
-from holdfast_lab.processes import holdfast_command
-from holdfast_lab.results import judge
+from holdfast_lab.base.processes import holdfast_command
+from holdfast_lab.judge.arrivals import judge
 
 pytestmark = pytest.mark.crash
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from holdfast.client import Connection, Delivery, Receiver, connect
-from holdfast_lab.proxy import Direction, Manner, Proxy
+from holdfast_lab.real.proxy import Direction, Manner, Proxy
 from support.process import NodeProcess
 
 pytestmark = pytest.mark.crash

@@ -8,11 +8,12 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.settings import QueueConfig, RoutingConfig
-from holdfast_lab.faults import Fault
-from holdfast_lab.plan import Plan
-from holdfast_lab.sim.run import execute
-from holdfast_lab.testbed import TestBed, run_on_testbed
-from holdfast_lab.topology import LinkShape, Topology, line
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.networks import LinkShape, Topology, line
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.real.testbed import TestBed
+from holdfast_lab.real.testbed_run import run_on_testbed
+from holdfast_lab.runs.run import execute
 
 pytestmark = pytest.mark.crash
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast_lab.configs import Neighbour, NodeFile
-from holdfast_lab.processes import Child, Children, holdfast_command
-from holdfast_lab.proxy import Proxy
+from holdfast_lab.base.processes import Child, Children, holdfast_command
+from holdfast_lab.real.configs import Neighbour, NodeFile
+from holdfast_lab.real.proxy import Proxy
 
 QUEUE = "events"
 LIMIT_S = 60.0

@@ -15,7 +15,7 @@ from holdfast.broker.records import counters_key
 from holdfast.client import connect
 from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore
-from holdfast_lab.processes import Child, Children, holdfast_command
+from holdfast_lab.base.processes import Child, Children, holdfast_command
 from support.eventually import eventually_true
 from support.stores import LoneNode, bare_of
 

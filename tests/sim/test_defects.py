@@ -10,13 +10,14 @@ import pytest
 
 import holdfast
 from holdfast.endpoints.producer import ProducerLink
-from holdfast_lab.drawn import plan_of
-from holdfast_lab.faults import Fault, Faults
-from holdfast_lab.plan import Plan
-from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.draws.drawn_static import plan_of
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.networks import Link, Topology
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.sim_faults import Faults
 from holdfast_lab.sim.defects import _SHARED, PLACES
-from holdfast_lab.sim.run import execute
-from holdfast_lab.topology import Link, Topology
+from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Consume, Publish
 from support import today
 

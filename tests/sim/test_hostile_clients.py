@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from holdfast.settings import QueueConfig
-from holdfast_lab.coverage import ACTS as ACTS_KIND
-from holdfast_lab.coverage import Coverage
-from holdfast_lab.drawn import plan_of
-from holdfast_lab.drawn_hostile import GIVES_BACK, SHARE, with_hostile
+from holdfast_lab.draws.drawn_hostile import GIVES_BACK, SHARE, with_hostile
+from holdfast_lab.draws.drawn_static import plan_of
 from holdfast_lab.hostile import ACTS
-from holdfast_lab.plan import Plan
-from holdfast_lab.sim.run import Result, execute
-from holdfast_lab.swarm import draw_plan, run_seed
-from holdfast_lab.topology import line
+from holdfast_lab.plan.networks import line
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.coverage import ACTS as ACTS_KIND
+from holdfast_lab.runs.coverage import Coverage
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import draw_plan, run_seed
 
 pytestmark = pytest.mark.sim
 

@@ -7,10 +7,11 @@ import pytest
 from holdfast.custody.forwarding import PAIRS_MAX
 from holdfast.custody.hop.next_hop import RECEIPTS_MAX
 from holdfast.errors import ConfigError
-from holdfast_lab.faults import Fault, Faults, make_fault
-from holdfast_lab.sim.bed import SimBed
-from holdfast_lab.sim.liar import LIES, Liar, check_bounds, sizes
-from holdfast_lab.topology import Link, Topology
+from holdfast_lab.plan.faults import LIES, Fault, make_fault
+from holdfast_lab.plan.networks import Link, Topology
+from holdfast_lab.runs.liar import Liar, check_bounds, sizes
+from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Consume, Publish
 
 pytestmark = pytest.mark.sim

@@ -4,14 +4,15 @@ import pytest
 
 from holdfast.engine.events import BytesReceived, Event
 from holdfast.engine.reads import LIGHT_BYTES
+from holdfast_lab.base.client_history import Violation
 from holdfast_lab.canaries import plant
-from holdfast_lab.coverage import EVENTS, Coverage, watched
-from holdfast_lab.history import Violation
-from holdfast_lab.plan import Plan
+from holdfast_lab.plan.networks import line
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.coverage import EVENTS, Coverage, watched
+from holdfast_lab.runs.run import execute
 from holdfast_lab.sim import reads
 from holdfast_lab.sim.reads import Readable, SimReads
-from holdfast_lab.sim.run import Result, execute
-from holdfast_lab.topology import line
 
 MUCH = bytes(range(256)) * 256
 

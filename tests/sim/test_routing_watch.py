@@ -9,11 +9,12 @@ import pytest
 from holdfast.core.node import NodeCore
 from holdfast.routing.linkstate import Known
 from holdfast.settings import RoutingConfig
-from holdfast_lab.faults import Fault, Faults
-from holdfast_lab.history import Violation
-from holdfast_lab.routing_watch import TOLD_MAX, RoutingWatch
-from holdfast_lab.sim.bed import SimBed
-from holdfast_lab.topology import Link, Topology
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.networks import Link, Topology
+from holdfast_lab.runs.routing_watch import TOLD_MAX, RoutingWatch, watch_routes
+from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.sim.sim_bed import SimBed
 
 pytestmark = pytest.mark.sim
 
@@ -30,10 +31,11 @@ RING = Topology(
 @contextmanager
 def at_rest(topology: Topology = RING) -> Iterator[tuple[SimBed, RoutingWatch]]:
     with SimBed(topology, 1) as bed:
+        routes = watch_routes(bed)
         bed.start()
         bed.run(5.0)
-        assert bed.routes is not None and bed.routes.wrong() == ""
-        yield bed, bed.routes
+        assert routes is not None and routes.wrong() == ""
+        yield bed, routes
 
 
 def core(bed: SimBed, name: str) -> NodeCore:
@@ -89,7 +91,7 @@ def test_a_session_that_is_missing_is_told() -> None:
 
 def test_a_cut_is_timed() -> None:
     with at_rest() as (bed, routes):
-        Faults(bed, [Fault(kind="remove-link", at=1.0, link=("a", "b"))])
+        Faults(bed, [Fault(kind="remove-link", at=1.0, link=("a", "b"))], routes)
         bed.run(10.0)
         (seconds,) = routes.recoveries
         assert 0.2 < seconds < 1.5 and core(bed, "a").forwarding.table["b"] == "d"

@@ -6,8 +6,9 @@ from importlib.resources import files
 
 import pytest
 
-from holdfast_lab import scenario
-from holdfast_lab.sim.run import Result, execute
+from holdfast_lab.plan import scenario_file
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
 
 pytestmark = pytest.mark.sim
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.sim
 @cache
 def ran(name: str) -> Result:
     """With seed 1; each once, whoever looks at it."""
-    result = execute(scenario.load(name, 1), 1, keep_notes=True)
+    result = execute(scenario_file.load(name, 1), 1, keep_notes=True)
     assert result.ok, f"{result.failure}; holdfast sim run {name} --seed 1"
     return result
 
@@ -35,14 +36,14 @@ LARGE = ("convergence-200", "three-hundred")
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name, _ in scenario.names()],
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name, _ in scenario_file.names()],
 )
 def test_it_ends_well(name: str) -> None:
     result = ran(name)
     metrics = result.metrics
     assert metrics["received"] + metrics["excused"] >= metrics["accepted"] == metrics["offered"] > 0
     # Every fault of the plan struck before all was done.
-    assert sum(metrics["faults"].values()) == len(scenario.load(name, 1).faults) or name == "drawn-faults"
+    assert sum(metrics["faults"].values()) == len(scenario_file.load(name, 1).faults) or name == "drawn-faults"
     if name not in TAKES_SOME_WITH_IT:
         assert not metrics["excused"] and metrics["received"] == metrics["offered"]
 
@@ -95,7 +96,7 @@ def test_a_small_network_is_drawn_and_its_cut_measured() -> None:
     """What the large ones rest on, with nine nodes."""
     text = LARGE_ONE.replace("nodes = 200", "nodes = 9").replace('"n007", "n023"', '"n007"')
     assert text != LARGE_ONE
-    result = execute(scenario.parse(text, "small", 3), 3)
+    result = execute(scenario_file.parse(text, "small", 3), 3)
     assert result.ok, result.failure
     assert result.metrics["recoveries"] == 2 and 0.1 < result.metrics["tables_right_s"] < 1.0
 

@@ -4,10 +4,10 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.peering import sessions
-from holdfast_lab.coverage import EVENTS, REASONS, Coverage, everything
-from holdfast_lab.plan import Plan, from_json
-from holdfast_lab.shrink import kind_of, shrink
-from holdfast_lab.swarm import (
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.coverage import EVENTS, REASONS, Coverage, everything
+from holdfast_lab.runs.shrink import kind_of, shrink
+from holdfast_lab.runs.swarm import (
     ROUTING,
     SWARMS,
     draw_plan,

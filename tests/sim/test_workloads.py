@@ -14,12 +14,13 @@ from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.settings import QueueConfig
-from holdfast_lab.faults import Fault
-from holdfast_lab.history import Violation
-from holdfast_lab.plan import Plan, from_json
-from holdfast_lab.sim.bed import SimBed
-from holdfast_lab.sim.run import Result, execute
-from holdfast_lab.topology import Topology, line
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.networks import Topology, line
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
+from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Copy, SlowConsumer, Subscription
 from support import today
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.settings import RoutingConfig
-from holdfast_lab.drawn_routing import plan_of
-from holdfast_lab.faults import Fault, Faults
-from holdfast_lab.sim.bed import SimBed
-from holdfast_lab.swarm import ROUTING, run_seeds
+from holdfast_lab.draws.drawn_routing import plan_of
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.runs.routing_watch import watch_routes
+from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.runs.swarm import ROUTING, run_seeds
+from holdfast_lab.sim.sim_bed import SimBed
 from sim.test_routing_watch import RING
 from support import today
 
@@ -32,9 +34,11 @@ def test_without_comparison_they_stay_wrong(refresh_s: float, right: bool) -> No
     """The checker sees it: nothing but the comparison sets them right where no super node compares."""
     topology = replace(RING, supers=(), routing=RoutingConfig(heartbeat_s=0.5, refresh_s=refresh_s))
     with SimBed(topology, 3) as bed:
+        routes = watch_routes(bed)
+        assert routes is not None
         bed.start()
         bed.run(5.0)
-        assert bed.routes is not None
-        Faults(bed, [Fault(kind="wrong-tables", at=0.1, node=name, amount=1.0) for name in topology.nodes[:2]])
+        faults = [Fault(kind="wrong-tables", at=0.1, node=name, amount=1.0) for name in topology.nodes[:2]]
+        Faults(bed, faults, routes)
         bed.run(6.2)
-        assert (bed.routes.wrong() == "") is right
+        assert (routes.wrong() == "") is right

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Self
 
-from holdfast_lab.large import BLOCK, LIMIT_S
+from holdfast_lab.real.large_client import BLOCK, LIMIT_S
 
 
 class Relay:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast_lab import swarm
+from holdfast_lab.runs import swarm
 
 
 def _instead(execute: Callable[..., Any]) -> None:

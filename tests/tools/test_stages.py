@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_lab.fleet_state import Process
-from holdfast_lab.processes import Children
+from holdfast_lab.base.processes import Children
+from holdfast_lab.real.fleet_state import Process
 from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]

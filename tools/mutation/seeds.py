@@ -12,8 +12,8 @@ import logging
 from importlib import import_module
 from pathlib import Path
 
-from holdfast_lab.sim.run import execute
-from holdfast_lab.swarm import draw_plan
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import draw_plan
 from mutation import probes
 
 

@@ -156,32 +156,32 @@ def _run_topology_forget(args: argparse.Namespace) -> int:
 
 def _run_fleet_up(args: argparse.Namespace) -> int:
     from holdfast.node.topology import load_topology
-    from holdfast_lab.fleet import up
+    from holdfast_lab.real.fleet import up
 
     return up(args, load_topology(Path(args.file)))
 
 
 def _run_fleet_supervise(args: argparse.Namespace) -> int:
     from holdfast.node.topology import load_topology
-    from holdfast_lab.fleet_state import TOPOLOGY
-    from holdfast_lab.fleet_supervisor import supervise
+    from holdfast_lab.real.fleet_state import TOPOLOGY
+    from holdfast_lab.real.fleet_supervisor import supervise
 
     return supervise(load_topology(Path(args.dir, TOPOLOGY)), Path(args.dir))
 
 
 def _run_fleet_down(args: argparse.Namespace) -> int:
-    from holdfast_lab.fleet import down
+    from holdfast_lab.real.fleet import down
 
     return down(args)
 
 
 def _run_fleet_status(args: argparse.Namespace) -> int:
-    from holdfast_lab.fleet import status
+    from holdfast_lab.real.fleet import status
 
     return status(args)
 
 
 def _run_fleet_change(args: argparse.Namespace) -> int:
-    from holdfast_lab.fleet import change
+    from holdfast_lab.real.fleet import change
 
     return change(args)

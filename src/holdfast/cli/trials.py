@@ -187,6 +187,6 @@ def _run_sim(args: argparse.Namespace) -> int:
 
 
 def _run_demo(args: argparse.Namespace) -> int:
-    from holdfast_lab.demo import run_demo
+    from holdfast_lab.demo.command import run_demo
 
     return run_demo(args)

@@ -11,8 +11,9 @@ from typing import Final
 
 from holdfast_lab.canaries import Canary, plant, plant_to_stay
 from holdfast_lab.canaries.seeds import WITHIN_MAX
-from holdfast_lab.sim.run import Result, execute
-from holdfast_lab.swarm import SWARM, draw_plan, run_seeds
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import SWARM, draw_plan, run_seeds
 
 CHUNK: Final = 24
 """Seeds that the swarm is given at once, so that it ends soon after the first that fails."""

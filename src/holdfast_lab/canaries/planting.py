@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast_lab.canaries.seeds import CAUGHT_BY, WITHIN_MAX
-from holdfast_lab.swarm import SWARM
+from holdfast_lab.runs.swarm import SWARM
 
 Broken = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Takes the function as it is, returns the defective one; called anew at each planting, so that it may keep state."""

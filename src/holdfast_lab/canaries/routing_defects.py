@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast_lab import swarm
 from holdfast_lab.canaries.planting import Canary
+from holdfast_lab.runs import swarm
 
 Function = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from holdfast.amqp.extensions import LATE
 from holdfast.client import Accepted, Connection, Delivery, Header, Message, Outcome, Sender
 from holdfast.client.errors import ClientError
 from holdfast.errors import HoldfastError
-from holdfast_lab.contents import body_of
-from holdfast_lab.history import key_in, make_key
-from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.base.client_history import key_in, make_key
+from holdfast_lab.base.contents import body_of
+from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import attached, marked
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.peering.routes import Routes
 from holdfast_lab.histories.stage import History, Stage, sites
-from holdfast_lab.topology import Topology
+from holdfast_lab.plan.networks import Topology
 
 RING: Final = ("a-b", "b-c", "c-d", "d-e", "e-f", "f-a")
 HALVES: Final = ("a-b", "c-d", "b-c")

@@ -15,12 +15,15 @@ from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig, RoutingConfig
+from holdfast_lab.base.client_history import KEY_BYTES, Violation, key_in
 from holdfast_lab.histories.programs import Consumer, Producer
-from holdfast_lab.history import KEY_BYTES, Violation, key_in
-from holdfast_lab.sim.bed import SimBed
+from holdfast_lab.plan.networks import Link, LinkShape, Topology
+from holdfast_lab.plan.phases import REST_S
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.routing_watch import watch_routes
+from holdfast_lab.runs.run import PROGRESS_EVERY, check_contained, counts_of, judged, sessions_of
 from holdfast_lab.sim.network import SimConnection
-from holdfast_lab.sim.run import PROGRESS_EVERY, REST_S, Result, check_contained, counts_of, judged, sessions_of
-from holdfast_lab.topology import Link, LinkShape, Topology
+from holdfast_lab.sim.sim_bed import SimBed
 
 LIMIT_S: Final = 900.0
 """Virtual time that a history may take."""
@@ -56,6 +59,7 @@ class History:
         """Plays it; all is watched by the checkers, and at the end nothing may be left on its way."""
         topology = self.topology(Random(seed))
         with SimBed(topology, seed, keep_notes=keep_notes) as bed:
+            watch_routes(bed)
             stage = Stage(bed)
             return judged(
                 bed,

@@ -1,6 +1,6 @@
 """A client that misuses AMQP 1.0 at every layer, drawn from a seed.
 
-The lying neighbour (`holdfast_lab/sim/liar.py`) is its twin.
+The lying neighbour (`holdfast_lab/runs/liar.py`) is its twin.
 
 Rules of this room: no socket, no clock, no chance of its own: bytes in, bytes out. The fuzzer, the simulator and the
 soak drive the same client. Acts register themselves where they are defined: `links`, `deliveries`, `nodes`, `wire`.

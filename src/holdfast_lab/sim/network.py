@@ -10,9 +10,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
+from holdfast_lab.plan.networks import LinkShape
 from holdfast_lab.sim.cuts import END_OF_STREAM, cut_anywhere, cut_at_frames
 from holdfast_lab.sim.world import Timer, World
-from holdfast_lab.topology import LinkShape
 
 MSS_BYTES: Final = 1_448
 SEGMENT_BYTES: Final = 16 * 1024

@@ -15,13 +15,13 @@ from holdfast.errors import StorageFull
 from holdfast.peering.liveness import MISSES_MAX
 from holdfast.peers.session_states import State
 from holdfast.settings import NodeConfig
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.sim.clock import SimClock
 from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.network import End, SimNetwork, Waiting
 from holdfast_lab.sim.paged_store import PagedStore
 from holdfast_lab.sim.reads import Readable, SimReads
-from holdfast_lab.sim.seeds import SeedTree
 from holdfast_lab.sim.store import Fate, SimStore
 from holdfast_lab.sim.world import Timer, World
 
@@ -53,7 +53,7 @@ class Observer(Protocol):
 
 
 class Speech(Protocol):
-    """Who stands between a node and its connections: a liar (`holdfast_lab/sim/liar.py`)."""
+    """Who stands between a node and its connections: a liar (`holdfast_lab/runs/liar.py`)."""
 
     def said(self, end: End, data: bytes) -> bytes: ...
     def heard(self, end: End, data: bytes) -> bytes: ...

@@ -17,7 +17,7 @@ from holdfast.engine.port import TABLES, Batch
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.upkeep.check import check
 from holdfast.units import MIB
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.store import SimStore, Snapshot
 from holdfast_lab.sim.world import World
 

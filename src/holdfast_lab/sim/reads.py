@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.engine import reads
 from holdfast.engine.events import BytesReceived, Event
 from holdfast.engine.reads import Pause, Reading, Reads
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
 
 BYTES_A_TURN: Final = 10**9
 """After so many bytes a turn has lasted for as long as it may."""

@@ -6,9 +6,10 @@ Rules of this file: knows nothing of nodes. Two events of one moment run in the 
 from collections.abc import Callable
 from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from holdfast_lab.sim.seeds import SeedTree
+from holdfast_lab.base.notes import Note
+from holdfast_lab.base.seed_tree import SeedTree
 
 START_S: Final = 1_000.0
 """Where virtual time begins: a zero would hide a forgotten `now`."""
@@ -16,15 +17,6 @@ START_S: Final = 1_000.0
 NOTES_MAX: Final = 2_000_000
 EVENTS_MAX: Final = 20_000_000
 """More than the longest run needs; a deadline that stays in the past would otherwise never end."""
-
-
-class Note(NamedTuple):
-    """One line of the event log: when (virtual seconds since the start), where, what."""
-
-    at: float
-    place: str
-    kind: str
-    text: str
 
 
 class Timer:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Released, Target
-from holdfast_lab.bare import Bare, Broken, Refused, connected
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, message_of
-from holdfast_lab.history import Violation, make_key
+from holdfast_lab.base.client_history import Violation, make_key
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import RETRY_S, full_address
 
 BAD: Final[tuple[tuple[str | None, str], ...]] = (

@@ -21,9 +21,9 @@ from holdfast.client import (
     Sender,
 )
 from holdfast.errors import HoldfastError
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import difference
-from holdfast_lab.history import History, Violation, key_in
+from holdfast_lab.base.client_history import History, Violation, key_in
+from holdfast_lab.base.contents import difference
+from holdfast_lab.workloads.bed import Bed
 
 RETRY_S: Final = 1.0
 MANAGE_LIMIT_S: Final = 10.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from holdfast.client import Delivery
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, key_shown, marked
 from holdfast_lab.workloads.consume import Consume
 

@@ -20,10 +20,10 @@ from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.state.turns import runs
-from holdfast_lab.bare import IDLE_TIME_OUT_S, Bare, Broken, Refused, connected
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, difference, message_of
-from holdfast_lab.history import Violation, key_in, make_key
+from holdfast_lab.base.client_history import Violation, key_in, make_key
+from holdfast_lab.base.contents import content_of, difference, message_of
+from holdfast_lab.workloads.bare import IDLE_TIME_OUT_S, Bare, Broken, Refused, connected
+from holdfast_lab.workloads.bed import Bed
 
 LIFETIME_POLICY: Final = Symbol("lifetime-policy")
 ON_CLOSE, ON_NO_LINKS, ON_NO_MESSAGES, ON_NO_LINKS_OR_MESSAGES = range(0x2B, 0x2F)

@@ -10,8 +10,8 @@ from random import Random
 from typing import ClassVar, Final
 
 from holdfast.client import Header
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.publish import ProducerLog, Publish
 
 CLOCKS_APART: Final = 0.02

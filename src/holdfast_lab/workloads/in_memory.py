@@ -13,9 +13,9 @@ from random import Random
 from typing import ClassVar, Final
 
 from holdfast.client import Accepted, Connection, Delivery, Outcome, Sender
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, message_of
-from holdfast_lab.history import Violation, make_key
+from holdfast_lab.base.client_history import Violation, make_key
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, key_shown, marked
 
 LOOK_S: Final = 0.5

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from holdfast.client import Connection, ManagementError
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, closed, ended, full_address
 from holdfast_lab.workloads.publish import ProducerLog
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, Final
 
-from holdfast_lab.bed import Bed
 from holdfast_lab.hostile import ACTS, HostileClient, Places
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import RETRY_S, spawn_each
 
 OWN_QUEUES: Final = 3

@@ -12,10 +12,10 @@ from typing import ClassVar, Final
 
 from holdfast.amqp.performatives import Target
 from holdfast.amqp.sender import Sender
-from holdfast_lab.bare import SETTLED, Bare, Broken, Refused, connected
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, message_of
-from holdfast_lab.history import make_key
+from holdfast_lab.base.client_history import make_key
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bare import SETTLED, Bare, Broken, Refused, connected
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import RETRY_S, full_address, spawn_each
 
 SEEN_S: Final = 0.5

@@ -13,9 +13,9 @@ from random import Random
 from typing import ClassVar
 
 from holdfast.client import Accepted, Header, Outcome, Rejected, Sender
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, message_of
-from holdfast_lab.history import History, make_key
+from holdfast_lab.base.client_history import History, make_key
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, spawn_each
 
 

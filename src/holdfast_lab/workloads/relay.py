@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from holdfast.client import Accepted, Connection, Delivery, Outcome, Receiver, Sender
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked
 from holdfast_lab.workloads.publish import ProducerLog
 

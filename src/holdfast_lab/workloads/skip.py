@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import Connection, ManagementError
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import asked, attached
 
 

@@ -13,9 +13,9 @@ from random import Random
 from typing import ClassVar, Final
 
 from holdfast.client import Connection, Outcome, Sender, Spool, Spooled
-from holdfast_lab.bed import Bed
-from holdfast_lab.contents import content_of, message_of
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, full_address, spawn_each
 from holdfast_lab.workloads.publish import ProducerLog
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Final
 
 from holdfast.amqp.extensions import PATH
 from holdfast.client import Connection, Delivery, Lease, LinkError, ManagementError
-from holdfast_lab.bed import Bed
-from holdfast_lab.history import Violation
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, closed, key_shown
 
 EMPTY_WITHIN_S: Final = 5.0

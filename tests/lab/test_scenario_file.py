@@ -1,0 +1,303 @@
+"""Scenario files: what they may say, each mistake in one line, and the same plan from the same file and seed."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ConfigError
+from holdfast_lab.judge.oracle import parts
+from holdfast_lab.plan.faults import KINDS, Fault
+from holdfast_lab.plan.networks import LinkShape
+from holdfast_lab.plan.plan import from_json, scenario_file
+from holdfast_lab.plan.shapes import SHAPES
+from holdfast_lab.workloads import KINDS as WORKLOADS
+
+ROOT = Path(__file__).parent.parent.parent
+MANUAL = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+
+GOOD = """
+shows = "Two nodes."
+
+[topology]
+nodes = ["a", "b"]
+hold_time_s = 2.0
+
+[[link]]
+one = "a"
+other = "b"
+rate = 1000
+delay_s = 0.5
+back = { delay_s = 0.1 }
+
+[[queue]]
+node = "b"
+name = "q"
+messages_max = 5
+
+[[workload]]
+kind = "publish"
+node = "a"
+address = "q@b"
+messages = 3
+
+[[workload]]
+kind = "consume"
+node = "b"
+queue = "q"
+"""
+
+
+def test_what_a_file_says_is_what_the_plan_holds() -> None:
+    plan = scenario_file.parse(
+        GOOD
+        + """
+[limits]
+credit = 7
+[clocks]
+a = 0.01
+[run]
+safety_s = 9
+liveness_s = 50
+[[fault]]
+kind = "crash"
+node = "b"
+at = 5
+seconds = 1
+[[fault]]
+kind = "cut"
+link = ["a", "b"]
+at = 1.0
+every_s = 3.5
+times = 3
+""",
+        "two",
+    )
+    assert plan.name == "two" and plan.topology.nodes == ("a", "b") and plan.topology.hold_time_s == 2.0
+    (link,) = plan.topology.links
+    assert link.there == LinkShape(rate=1000, delay_s=0.5) and link.back == LinkShape(rate=1000, delay_s=0.1)
+    assert plan.topology.queues["b"][0].messages_max == 5 and plan.topology.limits.credit == 7
+    assert plan.drifts == {"a": 0.01} and (plan.safety_s, plan.liveness_s) == (9, 50)
+    assert plan.workloads[0] == {"kind": "publish", "node": "a", "address": "q@b", "messages": 3}
+    assert plan.faults == (
+        Fault(kind="cut", at=1.0, link=("a", "b")),
+        Fault(kind="cut", at=4.5, link=("a", "b")),
+        Fault(kind="crash", at=5, node="b", seconds=1),
+        Fault(kind="cut", at=8.0, link=("a", "b")),
+    )
+
+
+FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("= 3", "f.toml: not TOML: "),
+        ("x = 1", "f.toml: the file: found 'x', accepted is one of shows, topology, "),
+        ("", "f.toml: the file: topology is missing"),
+        ('[topology]\nnodes = ["a"]', "f.toml: the file: workload is missing"),
+        (GOOD.replace('["a", "b"]', "[]"), "[topology] nodes: found [], accepted is a list of names"),
+        (GOOD.replace('["a", "b"]', '["a", "a"]'), "[topology] nodes: found 2, accepted are up to 300, each once"),
+        (GOOD.replace("hold_time_s = 2.0", "hold_time_s = 0.2"), "hold_time_s: found 0.2, accepted is at least keep"),
+        (GOOD.replace("hold_time_s = 2.0", "hold = 2.0"), "[topology]: found 'hold', accepted is one of nodes, keep"),
+        (GOOD.replace('other = "b"', 'other = "c"'), "[[link]] 1 other: found 'c', accepted is a node (a, b)"),
+        (GOOD.replace('other = "b"', 'other = "a"'), "[[link]] 1: found 'a' at both ends"),
+        (GOOD.replace('other = "b"', ""), "[[link]] 1: other is missing"),
+        (GOOD.replace("rate = 1000", "rate = 0"), "[[link]] 1 rate: found 0, accepted is bytes a second, 1 to"),
+        (GOOD.replace("delay_s = 0.5", "delay_s = -1"), "[[link]] 1 delay_s: found -1, accepted is seconds, 0 to 3600"),
+        (GOOD.replace("delay_s = 0.5", "delay_s = true"), "delay_s: found True, accepted is seconds"),
+        (GOOD.replace("delay_s = 0.5", "loss = 1.0"), "loss: found 1.0, accepted is a share of packets, 0 to 0.9"),
+        (GOOD.replace("delay_s = 0.1", "x = 0.1"), "[[link]] 1 back: found 'x', accepted is one of rate, delay_s"),
+        (GOOD + '[[link]]\none = "a"\nother = "b"\n', "[[link]] 2: found a-b a second time, accepted is once"),
+        (GOOD.replace('name = "q"', ""), "[[queue]] 1: name is missing"),
+        (GOOD.replace("messages_max = 5", "messages_max = 0"), "messages_max: found 0, accepted is a number above 0"),
+        (GOOD.replace("messages_max = 5", 'order = "x"'), "order: found 'x', accepted is one of strict, bounded, none"),
+        (GOOD.replace("messages_max = 5", "durable = 1"), "[[queue]] 1 durable: found 1, accepted is true or false"),
+        (GOOD + '[[route]]\nnode = "a"\ndestination = "b"\n', "[[route]] 1: via is missing"),
+        (GOOD + '[[route]]\nnode = "a"\ndestination = "b"\nvia = "a"\n', "via: found 'a', accepted is the name of"),
+        (GOOD.replace('"publish"', '"shout"'), "[[workload]] 1 kind: found 'shout', accepted is one of "),
+        (GOOD.replace("messages = 3", 'messages = "3"'), "[[workload]] 1 messages: found '3', accepted is a whole"),
+        (GOOD.replace("messages = 3", "message = 3"), "[[workload]] 1: found 'message', accepted is one of kind, "),
+        (GOOD.replace('address = "q@b"', 'address = "q@z"'), "[[workload]] 1 address: found 'z', accepted is a node"),
+        (GOOD.replace('address = "q@b"', ""), "[[workload]] 1: address is missing"),
+        (
+            GOOD.replace('queue = "q"', 'queue = "q"\nnode = 3').replace('node = "b"\nqueue', "queue"),
+            "found 3, accepted",
+        ),
+        (GOOD + '[[fault]]\nkind = "flood"\n', "[[fault]] 1: kind: found 'flood', accepted is one of crash, power"),
+        (GOOD + '[[fault]]\nkind = "crash"\n', "[[fault]] 1: crash needs a node"),
+        (GOOD + FAULT.replace('"b"', '"z"'), "[[fault]] 1 node: found 'z', accepted is a node (a, b)"),
+        (GOOD + FAULT + "at = 31\n", "[[fault]] 1 at: found 31, accepted is 0 to safety_s (30)"),
+        (GOOD + FAULT + "at = 'x'\n", "[[fault]] 1: at: found 'x', accepted is a number"),
+        (GOOD + FAULT + "seconds = -1\n", "[[fault]] 1 seconds: found -1, accepted is seconds, 0 to 86400"),
+        (GOOD + FAULT + "amount = 2\n", "[[fault]] 1 amount: found 2, accepted is none for crash"),
+        (GOOD + FAULT + 'link = ["a", "b"]\n', "[[fault]] 1 link: found ['a', 'b'], accepted is a node for crash"),
+        (GOOD + FAULT + "times = 3\n", "[[fault]] 1: found 'times' alone, accepted are every_s and times together"),
+        (GOOD + FAULT + "every_s = 20\ntimes = 3\n", "[[fault]] 1 at: found 40, accepted is 0 to safety_s (30)"),
+        (GOOD + FAULT + "wher = 3\n", "[[fault]] 1: found 'wher', accepted is one of "),
+        (GOOD + '[[fault]]\nkind = "cut"\nlink = ["a"]\n', "[[fault]] 1: link: found ['a'], accepted are two names"),
+        (
+            GOOD + '[[fault]]\nkind = "cut"\nlink = ["a", "z"]\n',
+            "[[fault]] 1 link: found 'a-z', accepted is a link (a-b)",
+        ),
+        (GOOD + '[[fault]]\nkind = "cut"\nlink = ["a", "b"]\nseconds = 1\n', "accepted is none for cut, which is over"),
+        (GOOD + FAULT.replace("crash", "slow-disk"), "[[fault]] 1 amount: found None, accepted is a factor, 1 to"),
+        (GOOD + FAULT + 'lie = "marks"\n', "[[fault]] 1 lie: found 'marks', accepted is none for crash"),
+        (GOOD + '[draw]\nkinds = ["flood"]\n', "[draw] kinds: found 'flood', accepted is any of crash, power"),
+        (GOOD + '[draw]\nkinds = ["cut", "remove-link"]\n', "[draw] kinds: found 'remove-link', accepted is any of"),
+        (GOOD + "[draw]\nfaults_max = 3\n", "[draw]: kinds is missing"),
+        (GOOD + "[run]\nsafety_s = -1\n", "[run] safety_s: found -1, accepted is seconds, 0 to 86400"),
+        (GOOD + "[run]\nlive_s = 1\n", "[run]: found 'live_s', accepted is one of safety_s, liveness_s, turn_s"),
+        (GOOD + "[clocks]\nz = 0.1\n", "[clocks]: found 'z', accepted is one of a, b"),
+        (GOOD + "[limits]\ncredit = 'x'\n", "[limits] credit: found 'x', accepted is a whole number"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        scenario_file.parse(text, "f.toml")
+    line = str(caught.value)
+    assert line.startswith("f.toml: ") and said in line and "\n" not in line
+
+
+@given(st.sampled_from(GOOD.splitlines()), st.text(max_size=12))
+def test_no_text_breaks_the_reader(line: str, other: str) -> None:
+    try:
+        scenario_file.parse(GOOD.replace(line, other, 1), "f.toml")
+    except ConfigError as error:
+        assert str(error).startswith("f.toml: ")
+
+
+def test_the_scenarios_that_come_along() -> None:
+    found = dict(scenario_file.names())
+    assert len(found) >= 12
+    for name, sentence in found.items():
+        assert re.fullmatch(r"[a-z0-9-]+", name) and sentence.endswith(".") and len(sentence) < 160
+        plan = scenario_file.load(name, 5)
+        assert plan.name == name and from_json(plan.to_json()) == plan == scenario_file.load(name, 5)
+
+
+def drawn_network(**told: object) -> str:
+    _, _, rest = GOOD.partition("[[queue]]")
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items())
+    rest = rest.replace('"a"', '"n000"').replace('"b"', '"n001"').replace("q@b", "q@n001")
+    return f"[topology]\nrouting = true\n[network]\n{lines}\n[[queue]]{rest}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("nodes", [4, 9, 40])
+def test_a_network_is_drawn_from_the_seed(shape: str, nodes: int) -> None:
+    """All in one piece, no two nodes joined twice, the first two always."""
+    text = drawn_network(nodes=nodes, shape=shape, delay_s=0.25)
+    topology = scenario_file.parse(text, "drawn", 1).topology
+    pairs = [(link.one, link.other) for link in topology.links]
+    assert len(topology.nodes) == nodes and topology.links[0].there == LinkShape(delay_s=0.25)
+    assert len(set(pairs)) == len(pairs) and all(one < other for one, other in pairs) and ("n000", "n001") in pairs
+    assert len(parts(topology.nodes, pairs)) == 1
+    assert topology == scenario_file.parse(text, "drawn", 1).topology
+    assert shape == "grid" or nodes < 9 or topology != scenario_file.parse(text, "drawn", 2).topology
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"nodes": 3, "shape": "ring"}, "[network] nodes: found 3, accepted is a number of nodes, 4 to 300"),
+        ({"nodes": 301, "shape": "ring"}, "[network] nodes: found 301, accepted is a number of nodes, 4 to 300"),
+        ({"nodes": 9, "shape": "star"}, "[network] shape: found 'star', accepted is one of ring, grid"),
+        ({"nodes": 9}, "[network]: shape is missing"),
+    ],
+)
+def test_a_network_that_cannot_be_drawn(told: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        scenario_file.parse(drawn_network(**told), "drawn")
+
+
+def test_a_network_is_drawn_or_written() -> None:
+    drawn = '[network]\nnodes = 9\nshape = "ring"\n'
+    with pytest.raises(ConfigError, match=re.escape("[topology] nodes: found beside [network], accepted is one")):
+        scenario_file.parse(GOOD + drawn, "both")
+    link = '[[link]]\none = "n000"\nother = "n001"\n'
+    with pytest.raises(ConfigError, match=re.escape("[[link]]: found beside [network], accepted is one of them")):
+        scenario_file.parse(drawn_network(nodes=9, shape="ring") + link, "both")
+
+
+def test_only_draw_looks_at_the_seed() -> None:
+    assert scenario_file.load("drawn-faults", 1) != scenario_file.load("drawn-faults", 2)
+    assert scenario_file.load("line-cut", 1) == scenario_file.load("line-cut", 2)
+
+
+def test_names_and_paths(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    assert scenario_file.load(str(path)).topology.nodes == ("a", "b")
+    for name, said in (
+        ("no-such", "scenario: found 'no-such', accepted is a path or one of "),
+        (str(tmp_path / "none.toml"), "none.toml: No such file"),
+        (f"{tmp_path}/", "Is a directory"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            scenario_file.load(name)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"accepted is UTF-8"):
+        scenario_file.load(str(path))
+
+
+def test_a_plan_file_is_exact(tmp_path: Path) -> None:
+    plan = scenario_file.load("ring-re-route")
+    path = tmp_path / "plan.json"
+    path.write_text(scenario_file.plan_file_text(plan, 9))
+    assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, 9)
+    path.write_text(plan.to_json())
+    assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, None)
+    path.write_text(json.dumps({"seed": 9, "depth": "frames", "plan": json.loads(plan.to_json())}))  # as once written
+    assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "found list, accepted is a plan"),
+        ("{}", "plan: found"),
+        ('{"seed": "x", "plan": {}}', "seed: found 'x'"),
+    ],
+)
+def test_a_file_that_is_no_plan(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        scenario_file.read_plan_file(path)
+
+
+def test_a_plan_whose_fault_strikes_nothing_is_refused(tmp_path: Path) -> None:
+    plan = scenario_file.load("line-cut").shrunk(faults=(Fault(kind="crash", at=1.0, node="nowhere"),))
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    with pytest.raises(ConfigError, match=r"fault 1 node: found 'nowhere'"):
+        scenario_file.read_plan_file(path)
+
+
+def test_the_manuals_example_is_a_scenario() -> None:
+    example, _ = re.findall(r"```toml\n(.*?)```", MANUAL, re.DOTALL)  # the other shows `network` alone
+    plan = scenario_file.parse(example, "manual", 3)
+    assert {fault.at for fault in plan.faults if fault.kind == "crash"} == {5.0, 25.0, 45.0}
+    told = set(scenario_file._TOP) - {"shows", "network"}  # the last stands for others of them
+    assert set(re.findall(r"^\[+(\w+)\]+", example, re.MULTILINE)) == told
+
+
+def test_the_manual_names_every_kind_and_key() -> None:
+    keys = {key for kind in WORKLOADS.values() for key in scenario_file._checks_of(kind)[0]}
+    for tables in (
+        scenario_file._TOP,
+        scenario_file._TOPOLOGY,
+        scenario_file._LINK,
+        scenario_file._RUN,
+        scenario_file._DRAW,
+        scenario_file._REPEAT,
+    ):
+        keys |= set(tables)
+    for word in (*KINDS, *WORKLOADS, *sorted(keys), "destination", "via", "lie", "amount"):
+        assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", MANUAL), f"docs/simulator.md does not name {word}"

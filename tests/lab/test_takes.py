@@ -1,0 +1,67 @@
+"""Nodes that take less than their neighbours, as the swarm draws them."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.custody.hop.oversized import Oversized
+from holdfast.custody.hop.sender import CustodySender
+from holdfast_lab.draws import drawn_clients, drawn_scenes, drawn_takes
+from holdfast_lab.draws.drawn_takes import MOVED_COUNT, TAKES, with_takes
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import draw_plan
+
+SEEDS = range(1, 200)
+
+
+@pytest.fixture(scope="module")
+def plans() -> list[Plan]:
+    return [draw_plan(seed) for seed in SEEDS]
+
+
+def test_a_share_of_the_seeds_has_such_a_node(plans: list[Plan]) -> None:
+    drawn = [plan for plan in plans if plan.topology.takes]
+    assert 0.05 < len(drawn) / len(plans) < 0.2
+    assert {size for plan in drawn for size in plan.topology.takes.values()} == set(TAKES)
+    assert 0.3 < sum(plan.knobs.get(MOVED_COUNT) == 1 for plan in drawn) / len(drawn) < 0.95
+    for plan in drawn:
+        ((node, size),) = plan.topology.takes.items()
+        configs = {
+            name: plan.topology.config(name, remotes=dict.fromkeys(plan.topology.nodes, "h:1"))
+            for name in plan.topology.nodes
+        }
+        assert {name for name, made in configs.items() if made.limits.message_bytes_max == size} == {node}
+        assert from_json(plan.to_json()) == plan
+        assert not any(told.get("node") == node and told["kind"] == "publish" for told in plan.workloads)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn_scenes, "LATER", {})  # they keep away from such a node
+    monkeypatch.setattr(drawn_clients, "CLIENTS", {})
+    plans = [draw_plan(seed) for seed in SEEDS[:40]]
+    monkeypatch.setattr(drawn_takes, "TAKES_SHARE", 0.0)
+    for seed, plan in zip(SEEDS[:40], plans, strict=True):
+        without = draw_plan(seed)
+        assert not without.topology.takes
+        assert replace(plan, topology=replace(plan.topology, takes={}), faults=(), knobs={}) == replace(
+            without, faults=(), knobs={}
+        )
+        assert set(without.faults) <= set(plan.faults) and with_takes(without, seed) == without
+
+
+def test_a_run_in_which_some_are_too_large_ends_well(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And some of them wait: else the share proves nothing."""
+    found: list[int] = []
+    add = Oversized.add
+
+    def counted(self: Oversized, sender: CustodySender, sequence: int, value: bytes) -> None:
+        add(self, sender, sequence, value)
+        found.append(len(self.sequences))
+
+    monkeypatch.setattr(Oversized, "add", counted)
+    for seed in (109, 288):
+        plan = plans[seed - 1] if seed < SEEDS.stop else draw_plan(seed)
+        assert plan.topology.takes
+        assert execute(plan, seed).failure == ""
+    assert len(found) > 5 and max(found) > 1
