@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast_lab.judge.oracle import parts
+from holdfast_lab.plan import scenario_file
 from holdfast_lab.plan.faults import KINDS, Fault
 from holdfast_lab.plan.networks import LinkShape
-from holdfast_lab.plan.plan import from_json, scenario_file
+from holdfast_lab.plan.plan import from_json
 from holdfast_lab.plan.shapes import SHAPES
 from holdfast_lab.workloads import KINDS as WORKLOADS
 
