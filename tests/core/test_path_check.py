@@ -8,7 +8,7 @@ import pytest
 from holdfast.custody import path_check as verification
 from holdfast.custody.path_check import PathCheck
 from holdfast.peering.routes import ASK_S
-from holdfast.routing.linkstate import Known, Record
+from holdfast.routing.records import Known, Record
 from holdfast.telemetry.records import Paths
 from support.hops import STRICT, apart, is_empty, names, reroute, send
 from support.rig import Node, Rig

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.engine import events
 from holdfast.peering.route_status import status
-from holdfast.routing.linkstate import Known, Record
+from holdfast.routing.records import Known, Record
 from holdfast.settings import NeighbourConfig, RoutingConfig
 from holdfast.storage.memory import MemoryStore
 from support import today

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
 from holdfast.custody.departed import Departures
-from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
+from holdfast.routing.records import VERSION_END, Known, Record
 from holdfast.settings import NeighbourConfig
 from holdfast_lab.runs.wrong_tables import spoil
 from support import today

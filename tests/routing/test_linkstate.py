@@ -10,22 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.routing import supers
-from holdfast.routing.linkstate import (
-    LEFT,
-    LOST,
-    ROWS_MAX,
-    STAMPED,
-    SUPER,
-    VERSION_END,
-    VERSION_HIGH,
-    Known,
-    LinkStates,
-    Malformed,
-    Record,
-    read_row,
-    write_row,
-)
+from holdfast.routing.linkstate import ROWS_MAX, LinkStates
 from holdfast.routing.paths import shortest_paths
+from holdfast.routing.records import LEFT, LOST, STAMPED, SUPER, VERSION_END, VERSION_HIGH, Known, Record
+from holdfast.routing.rows import Malformed, read_row, write_row
 from holdfast.routing.topology import COST_MICRO_MAX
 from support import today
 

@@ -9,18 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
-from holdfast.routing.linkstate import (
-    BITS_KNOWN,
-    FIELDS_MAX,
-    VERSION_END,
-    VERSION_HIGH,
-    Known,
-    LinkStates,
-    Malformed,
-    Record,
-    read_row,
-    write_row,
-)
+from holdfast.routing.linkstate import LinkStates
+from holdfast.routing.records import BITS_KNOWN, VERSION_END, VERSION_HIGH, Known, Record
+from holdfast.routing.rows import FIELDS_MAX, Malformed, read_row, write_row
 from routing.test_linkstate import COST
 
 ROW, _ = write_row(Known(Record("a", 7, (("b", COST),), is_super=True), stamp=("s", 3)))

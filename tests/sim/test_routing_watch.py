@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.node import NodeCore
-from holdfast.routing.linkstate import Known
+from holdfast.routing.records import Known
 from holdfast.settings import RoutingConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.plan.faults import Fault

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.amqp.types import Ulong
 from holdfast.peering.routes import Routes
-from holdfast.routing.linkstate import Known
+from holdfast.routing.records import Known
 from holdfast.routing.topology import MICRO
 
 

@@ -15,8 +15,9 @@ from holdfast.engine.log import Log
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.session_port import ControlKinds, Session
-from holdfast.routing.linkstate import VERSION_END, LinkStates
+from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.paths import Path
+from holdfast.routing.records import VERSION_END
 from holdfast.routing.topology import Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings import RoutingConfig

@@ -25,16 +25,10 @@ from holdfast.peering.route_upkeep import Upkeep
 from holdfast.peers.session_port import ControlKinds, Session
 from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
-from holdfast.routing.linkstate import (
-    SUMMARY_FIELDS,
-    SUMMARY_ROWS_MAX,
-    VERSION_END,
-    VERSION_HIGH,
-    Known,
-    LinkStates,
-    is_summary_row,
-)
+from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
 from holdfast.routing.paths import Graph, Path
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
+from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings import NodeConfig

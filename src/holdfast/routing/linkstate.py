@@ -1,27 +1,18 @@
 """The table of link states: one record for each node, what each neighbour was told of it, and the graph that it makes.
 
-Rules of this file: pure, no clock. A record is its own node's word alone and its version says which is newer; whatever
-order rows come in, and however often, who has had the same rows holds the same table. What is told stays told for the
-session: control messages arrive, or the session ends. Everything from a neighbour is checked row by row.
+Rules of this file: pure, no clock. Whatever order rows come in, and however often, who has had the same rows holds the
+same table. What is told stays told for the session: control messages arrive, or the session ends. Everything from a
+neighbour is checked row by row (rows.py).
 Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.types import Ulong
-from holdfast.errors import ConfigError
-from holdfast.names import check_name
-from holdfast.routing.topology import COST_MICRO_MAX
-from holdfast.schema import is_whole_within
-
-VERSION_END: Final = 2**63
-
-VERSION_HIGH: Final = VERSION_END - 2**20
-"""From here on a version is nobody's honest one, which begins at a wall clock in milliseconds: it is reset."""
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known, Mark, Record, Told
+from holdfast.routing.rows import Malformed, read_row, read_summary_row, write_row, write_summary_row
 
 ROWS_MAX: Final = 100
 """Rows of one control message."""
@@ -30,175 +21,6 @@ BYTES_MAX: Final = 16_384
 """About what the rows of one message take; one row alone may be larger, by its neighbours' names."""
 
 SUMMARY_ROWS_MAX: Final = 250
-
-LEFT: Final = 1
-STAMPED: Final = 2
-LOST: Final = 4
-SUPER: Final = 8
-BITS_KNOWN: Final = LEFT | STAMPED | LOST | SUPER
-"""Bits of a row: the node said goodbye; a super node has passed it on; a super node's verdict that it is gone; the node
-is a super node itself. Others are a newer node's, and left out."""
-
-ROW_FIELDS: Final = 8
-SUMMARY_FIELDS: Final = 4
-FIELDS_MAX: Final = 32
-"""A row may have more fields than are known here, up to so many: a newer node's, and left out."""
-
-_DIGEST_END: Final = 2**63
-
-
-class Malformed(ValueError):
-    """A row that is not taken; says what was found and what is accepted."""
-
-
-class Mark(NamedTuple):
-    """What tells one form of a record from another."""
-
-    version: int
-    fingerprint: int
-    bits: int
-
-    def covers(self, other: "Mark") -> bool:
-        """Whether who has this would take nothing of `other`."""
-        if self[:2] != other[:2]:
-            return self[:2] > other[:2]
-        return not other.bits & ~self.bits
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a node says of itself. `links`: (neighbour, cost in millionths, None: down), by name, each once.
-
-    Version 0 is what the topology file says of a node that nobody has heard of; it is never passed on.
-    """
-
-    name: str
-    version: int
-    links: tuple[tuple[str, int | None], ...]
-    store: UUID | None = None
-    left: bool = False
-    is_super: bool = False
-    fingerprint: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        text = repr((self.name, self.version, self.links, self.store and self.store.hex, self.left, self.is_super))
-        digest = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
-        object.__setattr__(self, "fingerprint", digest % _DIGEST_END)
-
-
-@dataclass(slots=True)
-class Known:
-    """A node's record with what others say of it: `stamp` is (super node, its count), `lost_by` a super node."""
-
-    record: Record
-    stamp: tuple[str, int] | None = None
-    lost_by: str | None = None
-
-    @property
-    def mark(self) -> Mark:
-        bits = (STAMPED if self.stamp else 0) | (LOST if self.lost_by else 0)
-        return Mark(self.record.version, self.record.fingerprint, bits)
-
-    @property
-    def gone(self) -> bool:
-        """No link to or from it carries anything."""
-        return self.record.left or self.lost_by is not None
-
-    @property
-    def digest(self) -> int:
-        """Its part in the table's digest; a stamp decides nothing and has none."""
-        if not self.record.version:
-            return 0
-        return self.record.fingerprint * (3 if self.lost_by else 1) % _DIGEST_END
-
-
-@dataclass(slots=True)
-class Told:
-    """One neighbour, while its session is up."""
-
-    marks: dict[str, Mark] = field(default_factory=dict)
-    """What it has, by node: from its summary, its rows, and what it was told."""
-    pending: dict[str, None] = field(default_factory=dict)
-    """Nodes whose record may have to be told."""
-    summary: dict[str, Mark] | None = None
-    """Rows of its summary, of which the end has not come."""
-    summarised: bool = False
-
-
-def _whole(what: str, value: object, low: int, end: int) -> int:
-    if not is_whole_within(value, low, end):
-        raise Malformed(f"{what}: found {value!r}, accepted is {low} to {end - 1}")
-    return int(value)
-
-
-def _name(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise Malformed(f"{what}: found {value!r}, accepted is a name")
-    try:
-        return check_name(str(value))
-    except ConfigError as error:
-        raise Malformed(f"{what}: {error}") from None
-
-
-def read_summary_row(row: object) -> tuple[str, Mark]:
-    """A row of a summary: a node and what is known of it. Raises Malformed."""
-    if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
-        raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
-    name = _name("a row's node", row[0])
-    numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, _DIGEST_END, VERSION_END), strict=True)
-    version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
-    return name, Mark(version, fingerprint, bits & BITS_KNOWN)
-
-
-def is_summary_row(row: object) -> bool:
-    """Whether it can be read."""
-    try:
-        read_summary_row(row)
-    except Malformed:
-        return False
-    return True
-
-
-def read_row(row: object, neighbours_max: int) -> Known:
-    """A row of a control message. Raises Malformed."""
-    if not isinstance(row, list) or not ROW_FIELDS <= len(row) <= FIELDS_MAX:
-        raise Malformed(f"a row: accepted is a list of {ROW_FIELDS} to {FIELDS_MAX}")
-    name = _name("a row's node", row[0])
-    where = f"the row of {name!r}"
-    version = _whole(f"{where}, version", row[1], 1, VERSION_END)
-    bits = _whole(f"{where}, bits", row[2], 0, VERSION_END) & BITS_KNOWN
-    store, told = row[3], row[4]
-    if store is not None and not isinstance(store, UUID):
-        raise Malformed(f"{where}, store: accepted is a UUID or none")
-    if not isinstance(told, list) or len(told) % 2 or len(told) > 2 * neighbours_max:
-        raise Malformed(f"{where}: accepted are up to {neighbours_max} links, a name and a cost each")
-    links: dict[str, int | None] = {}
-    for neighbour, cost in zip(told[::2], told[1::2], strict=True):
-        neighbour = _name(f"{where}, a neighbour", neighbour)
-        if neighbour == name or neighbour in links:
-            raise Malformed(f"{where}: found {neighbour!r}, accepted is each neighbour once, and not itself")
-        links[neighbour] = None if cost is None else _whole(f"{where}, a cost", cost, 1, COST_MICRO_MAX + 1)
-    stamp = lost_by = None
-    if bits & STAMPED:
-        stamp = _name(f"{where}, stamped by", row[5]), _whole(f"{where}, stamp", row[6], 0, VERSION_END)
-    if bits & LOST:
-        lost_by = _name(f"{where}, lost by", row[7])
-    record = Record(name, version, tuple(sorted(links.items())), store, bool(bits & LEFT), bool(bits & SUPER))
-    return Known(record, stamp, lost_by)
-
-
-def write_row(known: Known) -> tuple[list[Any], int]:
-    """The row that `read_row` reads, and about how many bytes it takes."""
-    record, stamp = known.record, known.stamp
-    links: list[Any] = []
-    size = 48 + len(record.name.encode()) + (0 if stamp is None else 12 + len(stamp[0].encode()))
-    for neighbour, cost in record.links:
-        links += [neighbour, None if cost is None else Ulong(cost)]
-        size += 11 + len(neighbour.encode())
-    bits = known.mark.bits | (LEFT if record.left else 0) | (SUPER if record.is_super else 0)
-    count = None if stamp is None else Ulong(stamp[1])
-    name = None if stamp is None else stamp[0]
-    return [record.name, Ulong(record.version), Ulong(bits), record.store, links, name, count, known.lost_by], size
 
 
 class LinkStates:
@@ -389,9 +211,9 @@ class LinkStates:
             if len(messages[-1]) >= SUMMARY_ROWS_MAX or size > BYTES_MAX:
                 messages.append([])
                 size = 0
-            mark = known.mark
-            messages[-1].append([name, Ulong(mark.version), Ulong(mark.fingerprint), Ulong(mark.bits)])
-            size += 24 + len(name.encode())
+            row, length = write_summary_row(name, known.mark)
+            messages[-1].append(row)
+            size += length
         return messages
 
     def hear_summary(self, neighbour: str, rows: Iterable[object], *, first: bool, last: bool) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from holdfast.routing.linkstate import VERSION_END, VERSION_HIGH, Known, LinkStates, Mark, Record
+from holdfast.routing.linkstate import LinkStates
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known, Mark, Record
 from holdfast.routing.topology import MICRO
 
 GHOSTS: Final = ("ghost", "phantom")

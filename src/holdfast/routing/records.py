@@ -1,0 +1,100 @@
+"""What a node says of itself and of its links, what others say of it, and what each neighbour was told.
+
+Rules of this file: values alone. A record is its own node's word and its version says which is newer; of two words of
+one version all take the same. Source: esb-dynamic-routing §3.2; docs/adr/0015-routing.md.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple
+from uuid import UUID
+
+VERSION_END: Final = 2**63
+
+VERSION_HIGH: Final = VERSION_END - 2**20
+"""From here on a version is nobody's honest one, which begins at a wall clock in milliseconds: it is reset."""
+
+LEFT: Final = 1
+STAMPED: Final = 2
+LOST: Final = 4
+SUPER: Final = 8
+BITS_KNOWN: Final = LEFT | STAMPED | LOST | SUPER
+"""Bits of a row: the node said goodbye; a super node has passed it on; a super node's verdict that it is gone; the node
+is a super node itself. Others are a newer node's, and left out."""
+
+DIGEST_END: Final = 2**63
+"""Fingerprints and digests are below."""
+
+
+class Mark(NamedTuple):
+    """What tells one form of a record from another."""
+
+    version: int
+    fingerprint: int
+    bits: int
+
+    def covers(self, other: "Mark") -> bool:
+        """Whether who has this would take nothing of `other`."""
+        if self[:2] != other[:2]:
+            return self[:2] > other[:2]
+        return not other.bits & ~self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a node says of itself. `links`: (neighbour, cost in millionths, None: down), by name, each once.
+
+    Version 0 is what the topology file says of a node that nobody has heard of; it is never passed on.
+    """
+
+    name: str
+    version: int
+    links: tuple[tuple[str, int | None], ...]
+    store: UUID | None = None
+    left: bool = False
+    is_super: bool = False
+    fingerprint: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = repr((self.name, self.version, self.links, self.store and self.store.hex, self.left, self.is_super))
+        digest = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+        object.__setattr__(self, "fingerprint", digest % DIGEST_END)
+
+
+@dataclass(slots=True)
+class Known:
+    """A node's record with what others say of it: `stamp` is (super node, its count), `lost_by` a super node."""
+
+    record: Record
+    stamp: tuple[str, int] | None = None
+    lost_by: str | None = None
+
+    @property
+    def mark(self) -> Mark:
+        bits = (STAMPED if self.stamp else 0) | (LOST if self.lost_by else 0)
+        return Mark(self.record.version, self.record.fingerprint, bits)
+
+    @property
+    def gone(self) -> bool:
+        """No link to or from it carries anything."""
+        return self.record.left or self.lost_by is not None
+
+    @property
+    def digest(self) -> int:
+        """Its part in the table's digest; a stamp decides nothing and has none."""
+        if not self.record.version:
+            return 0
+        return self.record.fingerprint * (3 if self.lost_by else 1) % DIGEST_END
+
+
+@dataclass(slots=True)
+class Told:
+    """One neighbour, while its session is up."""
+
+    marks: dict[str, Mark] = field(default_factory=dict)
+    """What it has, by node: from its summary, its rows, and what it was told."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Nodes whose record may have to be told."""
+    summary: dict[str, Mark] | None = None
+    """Rows of its summary, of which the end has not come."""
+    summarised: bool = False
