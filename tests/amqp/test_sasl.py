@@ -6,6 +6,7 @@ from amqp.joined import NOW, client, hear, of, performatives, pump, server
 from holdfast.amqp import codec, conditions
 from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
 from holdfast.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
+from holdfast.amqp.mechanisms import MECHANISMS, Authenticate, LoginNotChecked, LoginWaits, Mechanism, Proof
 from holdfast.amqp.performatives import (
     Error,
     Open,
@@ -15,17 +16,19 @@ from holdfast.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
+from holdfast.amqp.settings import Settings
 from holdfast.amqp.types import Symbol
+from holdfast.errors import ConfigError
 
 
-def users(mechanism: str, user: str | None, password: str | None) -> bool:
+def users(mechanism: str, user: str | None, proof: Proof | None) -> bool:
     """Anonymous may enter, and jfk with its password."""
-    return mechanism == "ANONYMOUS" or (user, password) == ("jfk", "pässword")
+    return mechanism == "ANONYMOUS" or (user == "jfk" and proof is not None and proof("pässword"))
 
 
-def nobody(mechanism: str, user: str | None, password: str | None) -> bool:
+def nobody(mechanism: str, user: str | None, proof: Proof | None) -> bool:
     """Only users."""
-    return mechanism == "PLAIN" and users(mechanism, user, password)
+    return mechanism != "ANONYMOUS" and users(mechanism, user, proof)
 
 
 def sasl(*values: object) -> bytes:
@@ -212,3 +215,60 @@ def test_a_client_takes_no_challenge() -> None:
     here = client(mechanism="PLAIN", user="a", password="b")
     events = hear(here, SASL_HEADER + sasl(SaslMechanisms(("PLAIN",)), SaslChallenge(b"?")), NOW)
     assert of(ProtocolFailed, events) and here.closed
+
+
+class ReversedServer:
+    """Asks who it is, and then for the password backwards."""
+
+    def __init__(self, authenticate: Authenticate) -> None:
+        self.user: str | None = None
+        self._authenticate = authenticate
+
+    def respond(self, response: bytes | None) -> bytes | bool:
+        if self.user is None:
+            self.user = (response or b"").decode()
+            return b"backwards, please"
+        said = (response or b"").decode()
+        return self._authenticate("X-REVERSED", self.user, lambda known: known[::-1] == said)
+
+
+@pytest.fixture
+def reversed_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = Mechanism("X-REVERSED", True, True, ReversedServer, lambda user, password: b"", "not backwards")
+    monkeypatch.setitem(MECHANISMS, mechanism.name, mechanism)
+
+
+@pytest.mark.usefixtures("reversed_mechanism")
+@pytest.mark.parametrize(("said", "enters"), [("drowssäp", True), ("pässword", False)])
+def test_a_mechanism_with_a_challenge_is_one_entry(said: str, enters: bool) -> None:
+    side = server(authenticate=nobody, mechanisms=("PLAIN", "X-REVERSED"), sasl_required=True)
+    hear(side, SASL_HEADER + sasl(SaslInit("X-REVERSED", b"jfk")), NOW)
+    assert answers(side) == [SaslMechanisms(("PLAIN", "X-REVERSED")), SaslChallenge(b"backwards, please")]
+    hear(side, sasl(SaslResponse(said.encode())), NOW)
+    assert answers(side) == [SaslOutcome(0 if enters else 1)]
+    assert side.authenticated_user == ("jfk" if enters else None)
+
+
+@pytest.mark.usefixtures("reversed_mechanism")
+def test_what_waits_or_is_not_checked_does_so_after_a_challenge_too() -> None:
+    asked: list[str | None] = []
+
+    def later(mechanism: str, user: str | None, proof: Proof | None) -> bool:
+        asked.append(user)
+        if len(asked) == 1:
+            raise LoginWaits(NOW + 1)
+        raise LoginNotChecked
+
+    side = server(authenticate=later, mechanisms=("X-REVERSED",))
+    hear(side, SASL_HEADER + sasl(SaslInit("X-REVERSED", b"jfk"), SaslResponse(b"x")), NOW)
+    assert answers(side)[-1] == SaslChallenge(b"backwards, please")
+    (failed,) = of(ProtocolFailed, list(side.resume(NOW + 1)))
+    assert asked == ["jfk", "jfk"] and "user 'jfk' was not checked" in failed.error.description
+    assert answers(side)[-1] == SaslOutcome(4)
+
+
+def test_settings_know_the_mechanisms() -> None:
+    with pytest.raises(ConfigError, match="'EXTERNAL' found, ANONYMOUS or PLAIN accepted"):
+        Settings(container_id="c", mechanism="EXTERNAL").validate()
+    with pytest.raises(ConfigError, match="PLAIN found without user and password"):
+        Settings(container_id="c", mechanism="PLAIN", user="jfk").validate()

@@ -25,10 +25,10 @@ from holdfast.amqp.events import (
     ResumeAborted,
 )
 from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.mechanisms import LoginNotChecked, Proof
 from holdfast.amqp.message import Message, split
 from holdfast.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Released
 from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
 from holdfast.broker.ranges import RangeSet
@@ -219,13 +219,16 @@ class Peer(asyncio.Protocol):
         self.decided: list[tuple[Receiver, int, Any]] = []
         self.first_read: bytes | None = None
 
-    def authenticate(self, mechanism: str, user: str | None, password: str | None) -> bool:
+    def authenticate(self, mechanism: str, user: str | None, proof: Proof | None) -> bool:
         broker = self.broker
         broker.logins += 1
         if broker.logins_not_checked:
             broker.logins_not_checked -= 1
             raise LoginNotChecked
-        return broker.users is None or broker.users.get(user or "") == password
+        if broker.users is None:
+            return True
+        password = broker.users.get(user or "")
+        return password is not None and proof is not None and proof(password)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass

@@ -38,6 +38,7 @@ from holdfast.amqp.frames import (
 )
 from holdfast.amqp.lifecycle import Lifecycle
 from holdfast.amqp.link import Link
+from holdfast.amqp.mechanisms import Authenticate
 from holdfast.amqp.outgoing import Outgoing
 from holdfast.amqp.performatives import (
     Attach,
@@ -52,7 +53,6 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sasl import Authenticate
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Partials, Settings

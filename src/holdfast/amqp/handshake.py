@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from holdfast.amqp import conditions
 from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.mechanisms import ANONYMOUS, MECHANISMS, Authenticate
 from holdfast.amqp.performatives import Error
-from holdfast.amqp.sasl import ANONYMOUS, Authenticate, ClientSasl, ServerSasl
+from holdfast.amqp.sasl import ClientSasl, ServerSasl
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.states import Step
 from holdfast.amqp.types import Symbol
@@ -78,7 +79,7 @@ class Handshake:
         if settings.mechanism is None:
             return AMQP_HEADER
         self.login = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
-        self.user = settings.user if settings.mechanism == "PLAIN" else None
+        self.user = settings.user if MECHANISMS[settings.mechanism].has_user else None
         return self.login.start() + AMQP_HEADER
 
     def on_header(self, header: bytes) -> Progress:

@@ -13,8 +13,8 @@ from holdfast.amqp.events import ConnectionClosed, ConnEvent, Opened, ProtocolFa
 from holdfast.amqp.faults import Fault
 from holdfast.amqp.frames import FRAME_SIZE_MIN, bounded, frame
 from holdfast.amqp.handshake import Handshake, Progress
+from holdfast.amqp.mechanisms import Authenticate
 from holdfast.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Open
-from holdfast.amqp.sasl import Authenticate
 from holdfast.amqp.session import OUTGOING_WINDOW, Session
 from holdfast.amqp.session_endpoint import SessionEndpoint
 from holdfast.amqp.settings import Partials, Settings

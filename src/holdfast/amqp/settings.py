@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.codec import DEPTH_MAX
 from holdfast.amqp.effort import TURN
+from holdfast.amqp.mechanisms import MECHANISMS
 from holdfast.amqp.performatives import Error, Open
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
@@ -56,10 +57,10 @@ class Settings:
     `nesting_max`: lists in lists, maps, arrays and descriptors, of what a frame says; no more than codec.DEPTH_MAX.
     `peer_idle_time_out_min_s`: the shortest idle-time-out of a peer's that is kept (§2.4.5).
     `effort_per_s`, `effort_burst`: work that a client may make for us beyond its messages (effort.py). 0: unbounded.
-    Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
-    Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
-    `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions; `first_delivery_count`: what our
-    senders count from where their attach says nothing else (any number is legal for either).
+    Client: `mechanism` None (no SASL layer), or a name of MECHANISMS, with the `user` and `password` that it takes.
+    Server: `mechanisms` offered, names of MECHANISMS; `sasl_required` False takes a plain AMQP header too, as
+    ANONYMOUS. `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions; `first_delivery_count`: what
+    our senders count from where their attach says nothing else (any number is legal for either).
     `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
     `answer_open`: a server's last word on its own open: given the peer's and ours, which it may change; an error
     that it returns refuses the connection, by a close right behind our open.
@@ -93,7 +94,7 @@ class Settings:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     sasl_required: bool = False
-    mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
+    mechanisms: tuple[str, ...] = tuple(MECHANISMS)
     first_transfer_id: int = field(default_factory=lambda: FIRST_TRANSFER_ID)
     first_delivery_count: int = field(default_factory=lambda: FIRST_DELIVERY_COUNT)
     runs: bool = False
@@ -124,10 +125,12 @@ class Settings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name}: {value} found, {low} to {high} accepted")
-        if self.mechanism not in (None, "ANONYMOUS", "PLAIN"):
-            raise ConfigError(f"mechanism: {self.mechanism!r} found, ANONYMOUS or PLAIN accepted")
-        if self.mechanism == "PLAIN" and (not self.user or self.password is None):
-            raise ConfigError("mechanism: PLAIN found without user and password")
+        if self.mechanism is not None:
+            mechanism = MECHANISMS.get(self.mechanism)
+            if mechanism is None:
+                raise ConfigError(f"mechanism: {self.mechanism!r} found, {' or '.join(MECHANISMS)} accepted")
+            if (mechanism.has_user and not self.user) or (mechanism.has_password and self.password is None):
+                raise ConfigError(f"mechanism: {mechanism.name} found without user and password")
         for name in ("idle_time_out_s", "handshake_time_out_s"):
             seconds = getattr(self, name)
             if seconds is not None and not 0.002 <= seconds <= 4_000_000:

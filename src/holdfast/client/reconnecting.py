@@ -31,6 +31,7 @@ from holdfast.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
+from holdfast.amqp.mechanisms import mechanism_for
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
@@ -91,7 +92,7 @@ class Reconnecting:
             container_id=container_id,
             hostname=url.host,
             idle_time_out_s=idle_time_out_s,
-            mechanism="ANONYMOUS" if url.user is None else "PLAIN",
+            mechanism=mechanism_for(url.user),
             user=url.user,
             password=None if url.user is None else url.password or "",
         )

@@ -6,7 +6,6 @@ compared in constant time and never told.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from hmac import compare_digest
 from json import dumps
 from types import FrameType
 from typing import Any, Protocol
@@ -16,8 +15,8 @@ from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.extensions import ANONYMOUS_RELAY
+from holdfast.amqp.mechanisms import Authenticate, LoginWaits, Proof, mechanism_for
 from holdfast.amqp.performatives import Error, Open
-from holdfast.amqp.sasl import LoginWaits
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
@@ -123,7 +122,7 @@ class Doors:
                 properties=told,
                 desired_capabilities=(sessions.CAPABILITY,),
                 idle_time_out_s=config.hold_time_s,
-                mechanism="PLAIN" if config.user else "ANONYMOUS",
+                mechanism=mechanism_for(config.user or None),
                 user=config.user,
                 password=config.password if config.user else None,
             )
@@ -188,22 +187,22 @@ class Doors:
         self._users.count_refused(peer)
         return self._refusals.error(peer, reason)
 
-    def _authenticator(self, event: events.ConnectionOpened) -> Callable[[str, str | None, str | None], bool]:
+    def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
         users = {user.name: user.password for user in self._config.users}
         theirs = {item.user: item.password for item in self._config.neighbours if item.user and item.password}
         login = Login(self._logins, host_of(event.peer), theirs | users)
 
-        def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
+        def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
             """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
             wanted = None if user is None else users.get(user, theirs.get(user))
             if wanted is None and not users and event.loopback:
                 return True
-            if mechanism != "PLAIN":
+            if proof is None:
                 return False
             waits_until = login.waits_until(user)
             if waits_until is not None:
                 raise LoginWaits(waits_until)
-            return login.answered(user, wanted is not None and _same(wanted, password))
+            return login.answered(user, wanted is not None and proof(wanted))
 
         return authenticate
 
@@ -290,7 +289,3 @@ class Doors:
 def _quoted(name: str) -> str:
     """As TOML has it."""
     return dumps(name, ensure_ascii=False)
-
-
-def _same(wanted: str, found: str | None) -> bool:
-    return found is not None and compare_digest(wanted.encode(), found.encode())

@@ -11,7 +11,7 @@ Source: docs/adr/0031-failed-logins.md.
 from itertools import islice
 from typing import Any, Final
 
-from holdfast.amqp.sasl import LoginNotChecked
+from holdfast.amqp.mechanisms import LoginNotChecked
 from holdfast.amqp.types import Ulong
 from holdfast.engine.clock import Clock
 from holdfast.peers.users import Users
