@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.settings import Limits, QueueConfig
 from support.hops import STRICT, names, send
 from support.rig import Rig
@@ -50,3 +52,24 @@ def test_nothing_is_sent_before_its_end_is_told() -> None:
     sender.stop()
     sender.go(neighbour.peer)
     assert sender.large is not None and sender.wants() == 0
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_who_gave_up_its_only_message_waits_for_no_answer(before: int) -> None:
+    """Nor would the neighbour ever give one; of what went before it an answer is still awaited."""
+    rig = Rig()
+    jfk, hub = rig.pair(jfk={"limits": LIMITS}, **STRICT, limits=LIMITS)
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    neighbour: Any = jfk.core.neighbours["hub"]  # type: ignore[union-attr]
+    hub.hold_commits = True
+    for _ in range(before):
+        client.send(link, "small")
+    client.send(link, "x" * 200_000)
+    while not (sender := neighbour.hop.senders.get("hub")) or sender.large is None:
+        assert rig.move()
+    sender.stop()
+    assert len(sender.in_doubt) == before
+    assert [*neighbour.hop.unanswered] == before * [sender]

@@ -277,3 +277,19 @@ def test_what_a_request_may_say_of_its_answer(field: str, value: object, taken: 
     elif value is not None and field != "reply_to":
         assert [told.correlation_id for told in answers if told is not None] == [value]
     assert node.core.memory.requests.held == 0
+
+
+def test_a_request_for_which_there_is_no_memory_before_it_is_whole_is_rejected() -> None:
+    """Unfinished deliveries have used up their bound: it is not kept until its last frame is there."""
+    rig, node = world(unfinished_bytes_max=1_000, frame_bytes_max=512)
+    client = rig.client(node)
+    link = client.sender("$management")
+    rig.settle()
+    for body in ("long" * 1_000, "short"):
+        client.send(link, body, context=body[:5])
+    rig.settle()
+    (long, told), (short, _) = client.outcomes
+    assert (long, short) == ("longl", "short") and isinstance(told, Rejected) and told.error is not None
+    assert str(told.error.condition) == "amqp:resource-limit-exceeded"
+    assert told.error.description == "accepted are messages of at most 1048576 bytes, few at once"
+    assert not client.detached
