@@ -213,19 +213,19 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         "--url",
         default=DEFAULT_URL,
         metavar="URL",
-        help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without "
-        "a password is asked for one",
+        help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without a password "
+        "makes the command ask for it",
     )
-    parser.add_argument("--password-file", metavar="FILE", help="read the password from this file's first line")
+    parser.add_argument("--password-file", metavar="FILE", help="read the password from the first line of this file")
     parser.add_argument(
-        "--ca-file", metavar="FILE", help="for amqps: certificates (PEM) of those who may have signed the node's"
+        "--ca-file", metavar="FILE", help="for amqps: the authorities that may have signed the node's certificate, PEM"
     )
     parser.add_argument(
         "--retry",
         type=SECONDS,
         default=retry_s,
         metavar="S",
-        help="give up after S seconds without a connection that was of use; 0 tries once (default %(default)g)",
+        help="give up after S seconds without a working connection; 0 tries once (default %(default)g)",
     )
 
 

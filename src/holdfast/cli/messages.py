@@ -58,29 +58,29 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast send pictures --file ./map.tiff --producer jfk",
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="queue, or queue@node")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the file to send (default: standard input, also -)")
     parser.add_argument(
         "--file",
         dest="files",
         action="append",
         default=[],
         metavar="PATH",
-        help="send this file as one message, however large; may be repeated",
+        help="send this file as one message of any size; may be repeated",
     )
     parser.add_argument(
         "--format",
         choices=("lines", "csv", "json"),
         default="lines",
-        help="a message for each line (default), CSV row or JSON line",
+        help="one message for each line (default), CSV row or JSON line",
     )
     parser.add_argument("--count", type=COUNT, metavar="N", help="send N generated messages instead of a file")
     parser.add_argument(
         "--size", type=SIZE, metavar="BYTES", help="bytes in the body of each generated message (default 1024)"
     )
     parser.add_argument(
-        "--rate", type=messages_a_second, metavar="PER_SECOND", help="at most this many messages a second"
+        "--rate", type=messages_a_second, metavar="PER_SECOND", help="send at most this many messages a second"
     )
-    parser.add_argument("--subject", metavar="S", help="subject of every message")
+    parser.add_argument("--subject", metavar="S", help="the subject of every message")
     parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
     parser.add_argument(
         "--property",
@@ -88,30 +88,33 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="application property of every message; may be repeated",
+        help="an application property of every message; may be repeated",
     )
-    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="messages expire after S seconds")
+    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
     parser.add_argument(
-        "--priority", type=number_of(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
+        "--priority",
+        type=number_of(0, 255, "a priority"),
+        metavar="P",
+        help="the priority of every message, 0 to 255 (default 4)",
     )
     parser.add_argument(
         "--producer",
         type=some_text,
         metavar="NAME",
-        help="number the messages under this name, so that none is stored twice whatever breaks on the way",
+        help="the producer name: messages are numbered under it, so that none is stored twice if a connection breaks",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="with --producer: the place in FILE is the number, so "
-        "what an earlier run of the same FILE stored is skipped",
+        help="with --producer: the position in FILE is the number, so that what an earlier run with the same "
+        "FILE stored is not stored again",
     )
     parser.add_argument(
         "--stall-timeout",
         type=positive_seconds,
         metavar="S",
-        help="give up when the node is there and takes nothing for S seconds, neither a message nor bytes of one, as "
-        "where the queue is full (default: it waits for ever; --retry does not bound that)",
+        help="give up if the node is connected but accepts nothing for S seconds, as when the queue is full "
+        "(default: wait for ever; --retry does not limit this)",
     )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_send, check=_check_send)
@@ -150,7 +153,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         verbs,
         "receive",
-        "prints the bodies of messages and takes them off the queue",
+        "prints the bodies of messages, and takes the messages off the queue",
         "holdfast receive flights --url amqp://127.0.0.1:5672 --count 10 --json\n"
         "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1\n"
         "holdfast receive pictures --to ./pictures --count 1",
@@ -161,28 +164,30 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--idle-timeout",
         type=positive_seconds,
         metavar="S",
-        help="end when nothing came for S seconds; with --count and fewer messages that is a failure (exit code 1)",
+        help="end when no message arrives for S seconds; with --count and fewer messages the exit code is 1",
     )
-    parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
+    parser.add_argument("--browse", action="store_true", help="only look: the messages stay in the queue")
     parser.add_argument(
         "--from-sequence",
         type=SEQUENCE,
         metavar="N",
-        help="start at this sequence number and look only: the messages stay",
+        help="start at this sequence number and only look: the messages stay in the queue",
     )
     parser.add_argument(
         "--subscription",
         type=some_text,
         metavar="NAME",
-        help="read through this durable subscription, which has a cursor of its own; a new one starts at the next "
-        "message, not at what is there",
+        help="read through this durable subscription, which has its own cursor; a new one starts at the next message, "
+        "after those that are in the queue now",
     )
     parser.add_argument(
         "--to",
         metavar="DIRECTORY",
-        help="write each body to a file SEQUENCE-NAME there, however large, and print its path",
+        help="write each body, of any size, to a file SEQUENCE-NAME in this directory, and print its path",
     )
-    add_json_option(parser, "the whole message as one JSON line; with --to all but the body, and the file")
+    add_json_option(
+        parser, "print the whole message as one JSON line; with --to, without the body and with the file's path"
+    )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_receive, check=_check_receive)
 
@@ -209,22 +214,22 @@ def _add_where(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         verbs,
         "where",
-        "says where a message is: who has it, the path so far, what it waits for",
+        "shows where a message is: which node has it, its path so far, what it waits for",
         "holdfast where order-17 --url amqp://127.0.0.1:5672\nholdfast where 0x00ff --type binary --json",
     )
-    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the message-id, as its sender gave it")
+    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the message-id that the sender set")
     parser.add_argument(
         "--type",
         choices=("text", "ulong", "uuid", "binary"),
         dest="kind",
-        help="its AMQP type (default: any that it can be written as; binary in hexadecimal digits behind 0x)",
+        help="the AMQP type of the message-id (default: any that fits; binary is 0x and hexadecimal digits)",
     )
     parser.add_argument(
         "--limit",
         type=number_of(0.1, 60, "seconds", float),
         default=5.0,
         metavar="S",
-        help="seconds that the nodes may take (default %(default)g)",
+        help="how long the nodes may search, in seconds (default %(default)g)",
     )
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
@@ -235,7 +240,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "queue",
-        "lists, makes, deletes and empties queues",
+        "lists, creates, deletes and purges queues",
         "holdfast queue create flights --messages-max 100000\nholdfast queue list --json",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -254,44 +259,46 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("purge", "drops the messages of a queue that no consumer holds", "holdfast queue purge flights"),
         (
             "skip",
-            "stops waiting for messages of other nodes that are missing, and counts them as lost",
+            "gives up missing messages from other nodes that a queue waits for, and counts them as lost",
             "holdfast queue skip flights",
         ),
     ):
         parser = add_verb(actions, name, does, example)
         if name != "list":
-            parser.add_argument("name", type=some_text, metavar="QUEUE", help="its name")
+            parser.add_argument("name", type=some_text, metavar="QUEUE", help="the queue's name")
         if name == "delete":
             parser.add_argument(
                 "--tombstones", action="store_true",
-                help="of @NODE: also the tombstones, for which a strict queue there would wait if the node came back",
+                help="for @NODE: also delete tombstones; a strict queue at NODE would wait for them if NODE came back",
             )  # fmt: skip
         if name == "create":
             parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help=BYTES_MAX_HELP)
-            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="most messages it may hold")
+            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="the maximum number of messages")
             parser.add_argument(
                 "--when-full",
                 choices=("block", "refuse"),
-                help="at either bound: give producers no credit (block, the default) or reject their messages (refuse)",
+                help="at a limit, give producers no credit (block, the default) or reject their messages (refuse)",
             )
             parser.add_argument(
                 "--order",
                 choices=("strict", "bounded", "none"),
-                help="when a message from another node comes before an earlier one: wait for that (strict), wait "
-                "--order-wait seconds (bounded, the default), do not wait (none)",
+                help="if a message from another node arrives before an earlier one: wait for that (strict), wait "
+                "--order-wait seconds (bounded, the default), or do not wait (none)",
             )
             parser.add_argument(
-                "--order-wait", type=YEAR_S, metavar="S", help="seconds that --order bounded waits (default 30)"
+                "--order-wait", type=YEAR_S, metavar="S", help="how long --order bounded waits, in seconds (default 30)"
             )
             parser.add_argument(
-                "--memory", action="store_true", help="keep its messages in memory alone: they are gone with the node"
+                "--memory",
+                action="store_true",
+                help="keep its messages in memory only: they are lost when the node ends",
             )
         if name == "skip":
             parser.add_argument(
                 "--origin",
                 type=uuid_text,
                 metavar="UUID",
-                help="only messages of this origin, a store's UUID (default: of all)",
+                help="only messages of this origin, the UUID of a store (default: of all origins)",
             )
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
@@ -311,14 +318,14 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ),
         (
             "delete",
-            "deletes a durable subscription; messages that were kept for it alone leave the queue",
+            "deletes a durable subscription; messages that the queue kept only for it are deleted",
             "holdfast subscription delete audit",
         ),
     ):
         parser = add_verb(actions, name, does, example)
         if name == "delete":
-            parser.add_argument("name", type=some_text, metavar="NAME", help="its name")
-            which = "the queue that it reads; needed where several queues have a subscription of that name"
+            parser.add_argument("name", type=some_text, metavar="NAME", help="the subscription's name")
+            which = "the queue that it reads; needed if several queues have a subscription of that name"
         else:
             parser.description = f"{parser.description}\n\n{SUBSCRIPTION_COLUMNS}"
             which = "only subscriptions of this queue (default: of all queues)"

@@ -27,7 +27,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "check",
-        "says whether a topology file is one, and who in it is cut off",
+        "checks a topology file, and lists nodes that no path reaches",
         "holdfast topology check topology.toml",
     )
     parser.add_argument("file", metavar="FILE", help="the topology, TOML")
@@ -40,16 +40,16 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast topology routes topology.toml --from ewr --json",
     )
     parser.add_argument("file", metavar="FILE", help="the topology, TOML")
-    parser.add_argument("--from", dest="node", required=True, metavar="NODE", help="the node whose table it is")
+    parser.add_argument("--from", dest="node", required=True, metavar="NODE", help="the node whose paths are printed")
     add_json_option(parser)
     parser.set_defaults(run=_run_topology_routes)
     parser = add_verb(
         actions,
         "forget",
-        "removes a node that left for good from the routing tables of all nodes that can be reached",
+        "removes a node that left for good from the routing tables of all reachable nodes",
         "holdfast topology forget ewr --url amqp://127.0.0.1:5672",
     )
-    parser.add_argument("node", metavar="NAME", help="a node that is gone, and that no topology file names any more")
+    parser.add_argument("node", metavar="NAME", help="the node; no topology file may name it any more")
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_topology_forget)
@@ -70,23 +70,23 @@ def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "starts every node of a topology, and returns when all are ready",
         "holdfast fleet up topology.toml --dir ./try",
     )
-    parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are not used here")
+    parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are ignored")
     _dir_option(parser, "where all of it is kept (default: ./FILE.fleet, without FILE's ending)")
     add_json_option(parser, "the fleet's state as JSON")
     parser.set_defaults(run=_run_fleet_up)
     parser = add_verb(
         actions,
         "down",
-        "ends a fleet, and removes what it made",
+        "stops a fleet, and removes its files",
         "holdfast fleet down --keep",
     )
-    parser.add_argument("--keep", action="store_true", help="keep stores and logs; `up` goes on with them")
+    parser.add_argument("--keep", action="store_true", help="keep stores and logs, for the next `up`")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_down)
     parser = add_verb(
         actions,
         "status",
-        "shows a fleet's nodes, and which links are up by what both ends say",
+        "shows a fleet's nodes, and which links both ends report as up",
         "holdfast fleet status --json",
     )
     _dir_option(parser)
@@ -98,27 +98,29 @@ def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "cuts the link between two nodes: connections are reset, and so are new ones",
         "holdfast fleet cut ewr hub --silent",
     )
-    parser.add_argument("a", metavar="A", help="one node")
-    parser.add_argument("b", metavar="B", help="the other")
+    parser.add_argument("a", metavar="A", help="one node of the link")
+    parser.add_argument("b", metavar="B", help="the other node")
     parser.add_argument(
-        "--silent", action="store_true", help="bytes vanish both ways; connections stay open, new ones lead nowhere"
+        "--silent",
+        action="store_true",
+        help="drop all bytes silently: connections stay open, and new ones get no answer",
     )
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(actions, "heal", "heals a link that was cut", "holdfast fleet heal ewr hub")
-    parser.add_argument("a", metavar="A", help="one node")
-    parser.add_argument("b", metavar="B", help="the other")
+    parser.add_argument("a", metavar="A", help="one node of the link")
+    parser.add_argument("b", metavar="B", help="the other node")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(actions, "stop", "stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill")
-    parser.add_argument("node", metavar="NODE", help="its name")
-    parser.add_argument("--kill", action="store_true", help="by kill -9, not SIGTERM")
+    parser.add_argument("node", metavar="NODE", help="the node's name")
+    parser.add_argument("--kill", action="store_true", help="use kill -9 instead of SIGTERM")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(
         actions, "start", "starts a stopped node again, on its port and its store", "holdfast fleet start hub"
     )
-    parser.add_argument("node", metavar="NODE", help="its name")
+    parser.add_argument("node", metavar="NODE", help="the node's name")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     # What `up` starts; without help it is in no list.

@@ -27,11 +27,9 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--listen",
         type=host_and_port,
         metavar="HOST:PORT",
-        help="where it listens (default 127.0.0.1:5672); port 0: any free port",
+        help="the address to listen on (default 127.0.0.1:5672); port 0 chooses a free port",
     )
-    parser.add_argument(
-        "--data", metavar="DIR", help="directory in which messages are stored (default ./NAME.holdfast)"
-    )
+    parser.add_argument("--data", metavar="DIR", help="the directory of the store (default ./NAME.holdfast)")
     # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
     parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
     parser.add_argument("--points-file", metavar="PATH", help=argparse.SUPPRESS)
@@ -49,7 +47,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "check",
-        "reads everything in a stopped node's store, or in a backup, and says what is wrong",
+        "reads everything in a stopped node's store, or in a backup, and prints what is wrong",
         "holdfast store check /var/lib/holdfast --json",
     )
     parser.add_argument("data", metavar="DIR", help="the store's directory")
@@ -57,7 +55,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "compact",
-        "writes a stopped node's store anew, so that the disk gets back what is free in it",
+        "rewrites a stopped node's store without its free space",
         "holdfast store compact /var/lib/holdfast",
     )
     parser.add_argument("data", metavar="DIR", help="the store's directory")
@@ -65,20 +63,20 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "backup",
-        "copies a store as it is at this moment, while the node runs or not",
+        "copies a store as it is at this moment, also while the node runs",
         "holdfast store backup /var/lib/holdfast /backup/monday",
     )
     parser.add_argument("data", metavar="DIR", help="the store's directory")
-    parser.add_argument("to", metavar="TO", help="the backup: a directory that is not there yet")
+    parser.add_argument("to", metavar="TO", help="the directory of the backup, which must not exist yet")
     _store_options(parser)
     parser = add_verb(
         actions,
         "restore",
-        "makes a store of a backup; it is a new one, with a UUID of its own",
+        "creates a new store, with a new UUID, from a backup",
         "holdfast store restore /backup/monday /var/lib/holdfast",
     )
     parser.add_argument("source", metavar="FROM", help="a backup, or a stopped node's store")
-    parser.add_argument("data", metavar="DIR", help="the new store's directory, which holds none yet")
+    parser.add_argument("data", metavar="DIR", help="the directory of the new store, which must not hold one yet")
     _store_options(parser)
 
 

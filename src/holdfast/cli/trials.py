@@ -36,33 +36,37 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "ingest",
-        "writes what arrives in a queue to Parquet, each message once",
+        "writes the messages of a queue to Parquet, each once",
         "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
     parser.add_argument(
-        "--available-now", action="store_true", help="write what is there, then end (default: go on until Ctrl-C)"
+        "--available-now",
+        action="store_true",
+        help="write the messages that are in the queue now, then end (default: run until Ctrl-C)",
     )
     parser.add_argument(
         "--subscription",
         type=some_text,
         metavar="NAME",
-        help="the subscription that keeps the place in the queue (default: pipeline-TABLE, after --out)",
+        help="the subscription that keeps the position in the queue (default: pipeline-TABLE, after --out)",
     )
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="Spark's checkpoint (default: DIR.checkpoint beside the table)"
     )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
-    parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one batch (default 100000)")
     parser.add_argument(
-        "--trigger-s", type=SECONDS, metavar="S", help="seconds from the start of one batch to the next (default 1)"
+        "--max-rows", type=COUNT, metavar="N", help="the maximum number of rows in one batch (default 100000)"
+    )
+    parser.add_argument(
+        "--trigger-s", type=SECONDS, metavar="S", help="seconds between the starts of two batches (default 1)"
     )
     parser.add_argument(
         "--start",
         choices=("first", "next"),
         default="first",
-        help="a new subscription starts at what is there (default) or at what comes next",
+        help="where a new subscription starts: at the first message in the queue (default) or the next to arrive",
     )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
@@ -75,8 +79,10 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--scenario", default="swarm", metavar="NAME", help="a scenario of `holdfast sim list` (default %(default)s)"
     )
-    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument(
+        "--seeds", type=COUNT, default=100, metavar="N", help="the number of seeds (default %(default)s)"
+    )
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.set_defaults(run=_run_pipeline_swarm)
@@ -98,7 +104,7 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
     parser.add_argument(
-        "--seed", type=SEED, default=1, metavar="S", help="what chance is drawn from (default %(default)s)"
+        "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
     )
     _run_options(parser)
     parser = add_verb(
@@ -107,13 +113,15 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "runs many seeds, each of which draws its topology, workloads and faults",
         "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
     )
-    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument(
+        "--seeds", type=COUNT, default=100, metavar="N", help="the number of seeds (default %(default)s)"
+    )
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
     parser.add_argument(
         "--jobs",
         type=number_of(1, 1_024, "a number of processes"),
         metavar="J",
-        help="run in J processes (default: one a core)",
+        help="run in J processes (default: one for each core)",
     )
     parser.add_argument(
         "--routing", action="store_true", help="only networks whose nodes compute their own routes (default: all kinds)"
@@ -121,7 +129,9 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="directory for the report, and plan, events and picture of each seed that failed"
     )
-    parser.add_argument("--shrink", action="store_true", help="also look for a smaller plan that fails alike")
+    parser.add_argument(
+        "--shrink", action="store_true", help="also search for a smaller plan that fails in the same way"
+    )
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
     add_json_option(parser)
     parser.set_defaults(run=_run_sim)
@@ -135,7 +145,7 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast sim replay ./out/plan.json --seed 7",
     )
     parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
-    parser.add_argument("--seed", type=SEED, metavar="S", help="default: the one in the file")
+    parser.add_argument("--seed", type=SEED, metavar="S", help="the seed (default: the one in the file)")
     _run_options(parser)
 
 
@@ -156,7 +166,7 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="send every flight of the data set")
     parser.add_argument(
-        "--flights", type=COUNT, default=1_800, metavar="N", help="how many flights (default %(default)s)"
+        "--flights", type=COUNT, default=1_800, metavar="N", help="the number of flights (default %(default)s)"
     )
     parser.add_argument(
         "--out", default="demo-out", metavar="DIR", help="directory for numbers and picture (default %(default)s)"
