@@ -173,7 +173,7 @@ def reason(error: BaseException, session: SparkSession) -> str:
 def first_line(error: BaseException) -> str:
     """What a person is shown of an exception of Spark's: our own message inside it where there is one."""
     text = str(error)
-    own = re.findall(r"^(?:holdfast\.[\w.]+|pyspark\.errors[\w.]*): (.+)$", text, re.MULTILINE)
+    own = re.findall(r"^(?:(?:pyspark_)?holdfast\.[\w.]+|pyspark\.errors[\w.]*): (.+)$", text, re.MULTILINE)
     if own:
         return str(own[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
