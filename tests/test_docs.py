@@ -14,6 +14,7 @@ import pytest
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
 from holdfast.settings import Limits
+from pyspark_holdfast.options import NAMES, parse_options
 
 ROOT = Path(__file__).parent.parent
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8"))
@@ -108,3 +109,20 @@ def test_a_limit_is_told_with_its_default(field: Field[Any]) -> None:
     found = re.search(rf"^\| `{field.name}` \| ([\d,.]+) \| .*[a-z]", text, re.MULTILINE)
     assert found is not None, f"{field.name} is not in docs/configuration.md"
     assert float(found[1].replace(",", "")) == field.default
+
+
+def test_the_spark_source_s_options_are_told_with_their_defaults() -> None:
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    table = text[text.index("| option | default | |") :].partition("\n\n")[0]
+    told = {
+        name: default
+        for names, default in re.findall(r"^\| (`\w+`(?: or `\w+`)*) \| ([^|]*)\|", table, re.MULTILINE)
+        for name in re.findall(r"\w+(?=`)", names)
+    }
+    assert sorted(told) == sorted(NAMES)
+    defaults = parse_options({"url": "amqp://localhost", "address": "q"})
+    assert (told["mode"], told["startingFrom"]) == (f"`{defaults.mode}` ", f"`{defaults.starting_from}` ")
+    assert told["bytesPerTrigger"] == f"{defaults.bytes_aim >> 20} MiB "
+    numbers = (defaults.rows_max, defaults.rows_per_partition, defaults.rows_per_batch, defaults.retry_s)
+    names = ("maxRowsPerTrigger", "rowsPerPartition", "rowsPerBatch", "retrySeconds")
+    assert [float(told[name].replace(",", "")) for name in names] == list(numbers)
