@@ -175,7 +175,7 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
     """A user without a password is asked for it, on a terminal alone."""
     if password_file or not sys.stdin.isatty():
         return url
-    from holdfast.client.url import parse_url
+    from holdfast.client.network.url import parse_url
 
     place = parse_url(url)
     if place.user is None or place.password is not None:

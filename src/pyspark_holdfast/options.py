@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from holdfast.client.url import Url, parse_url
+from holdfast.client.network.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from holdfast.client.typed_json import TypedBody, json_text, typed_body
+from holdfast.client.messages.typed_json import TypedBody, json_text, typed_body
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
 from pyspark_holdfast.bus import Entry

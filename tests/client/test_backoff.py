@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.backoff import FIRST_S, MOST_S, Backoff
+from holdfast.client.network.backoff import FIRST_S, MOST_S, Backoff
 
 
 @given(seed=st.integers(), attempts=st.integers(1, 80))

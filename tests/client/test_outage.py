@@ -12,7 +12,7 @@ from client.fake_broker import FakeBroker, Peer, closed_port
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client import Accepted, Connection, ConnectionFailed, LinkError, connect
-from holdfast.client.backoff import LOG_CAUSES_MAX, LOG_INTERVAL_S, STOOD_S, LogThrottle, Outage
+from holdfast.client.network.backoff import LOG_CAUSES_MAX, LOG_INTERVAL_S, STOOD_S, LogThrottle, Outage
 
 CAUSE = Error(Symbol("amqp:internal-error"), "a defect")
 

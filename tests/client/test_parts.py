@@ -17,7 +17,7 @@ from holdfast.amqp.performatives import Properties
 from holdfast.amqp.types import Symbol
 from holdfast.cli import parser
 from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Sender, Spool, connect
-from holdfast.client.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
+from holdfast.client.messages.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
 from holdfast.client.outcomes import Released
 from holdfast.client.verbs import files
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import MISSING, Int, Long, Symbol, Timestamp, Uint, Ulong
-from holdfast.client.payload import cut, cut_payload, placed
-from holdfast.client.reading import read_message
+from holdfast.client.messages.payload import cut, cut_payload, placed
+from holdfast.client.messages.reading import read_message
 from holdfast.errors import RemoteProtocolError
 
 TEXT = st.text(max_size=300)

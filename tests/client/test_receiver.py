@@ -12,19 +12,10 @@ from hypothesis import strategies as st
 
 from client.fake_broker import FakeBroker
 from holdfast.amqp.sender import Sender
-from holdfast.client import (
-    Accepted,
-    Connection,
-    ConnectionEnded,
-    Delivery,
-    LinkError,
-    Receiver,
-    connect,
-    link,
-    receiver,
-)
-from holdfast.client.parts_delivery import DeliveryInParts
-from holdfast.client.settlements import ranges
+from holdfast.client import Accepted, Connection, ConnectionEnded, Delivery, LinkError, Receiver, connect, link
+from holdfast.client.receive import receiver
+from holdfast.client.receive.parts_delivery import DeliveryInParts
+from holdfast.client.receive.settlements import ranges
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.units import MIB
 from support.eventually import eventually_async

@@ -23,7 +23,7 @@ from holdfast.client import (
     Spool,
     connect,
 )
-from holdfast.client.sender import WhenFull
+from holdfast.client.send.sender import WhenFull
 from holdfast.client.waiting import Waiting
 from holdfast.errors import ConfigError
 

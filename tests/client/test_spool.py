@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.broker.ranges import RangeSet
-from holdfast.client import numbering, spool_records
-from holdfast.client import spool as spool_module
 from holdfast.client.errors import ClientFull
-from holdfast.client.numbering import BLOCK, Numbering
-from holdfast.client.spool import Spool, SpoolFile
-from holdfast.client.spool_records import MAGIC
+from holdfast.client.spool import records
+from holdfast.client.spool import spool as spool_module
+from holdfast.client.spool.numbering import BLOCK, Numbering
+from holdfast.client.spool.records import MAGIC
+from holdfast.client.spool.spool import Spool, SpoolFile, numbering
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
@@ -349,7 +349,7 @@ def test_a_message_that_the_system_reads_in_several_calls_is_whole(
 
 
 def test_a_message_whose_length_no_record_can_say_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_records, "RECORD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(records, "RECORD_BYTES_MAX", 1_000)
     file = SpoolFile(Spool(tmp_path / "s"), producer="p", address="q")
     fits = 1_000 - 1 - 8
     file.append(bytes(fits))
@@ -465,7 +465,7 @@ def test_any_run_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, se
     path = tmp_path_factory.mktemp("run") / "spool"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool_module, "COMPACT_BYTES", 600)
-        patch.setattr(spool_records, "READ_BYTES", 256)
+        patch.setattr(records, "READ_BYTES", 256)
         held = open_spool(path)
         undone: dict[int, bytes] = {}
         loaded: dict[int, bytes] = {}

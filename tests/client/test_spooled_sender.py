@@ -26,9 +26,9 @@ from holdfast.client import (
     Spool,
     Spooled,
     connect,
-    numbering,
-    retry_queue,
 )
+from holdfast.client.send import retry_queue
+from holdfast.client.spool import numbering
 from holdfast.errors import ConfigError, StorageError
 from support.eventually import eventually_async
 

@@ -15,8 +15,8 @@ import pytest
 
 from client.fake_broker import FakeBroker
 from holdfast.client import Connection, Sender, Spool, connect
-from holdfast.client.spool import SpoolFile
-from holdfast.client.syncing import Syncing
+from holdfast.client.spool.spool import SpoolFile
+from holdfast.client.spool.syncing import Syncing
 from holdfast.errors import StorageError
 
 

@@ -21,7 +21,7 @@ from holdfast.amqp.types import (
     Ubyte,
     Ulong,
 )
-from holdfast.client.typed_json import json_text, typed_json
+from holdfast.client.messages.typed_json import json_text, typed_json
 
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 

@@ -11,9 +11,9 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.amqp.types import Timestamp
 from holdfast.client import UndecodableMessage, connect
-from holdfast.client import payload as cutting
 from holdfast.client.blocking import BlockingConnection
-from holdfast.client.payload import Cut
+from holdfast.client.messages import payload as cutting
+from holdfast.client.messages.payload import Cut
 from support.process import NodeProcess, run_holdfast, summary
 
 ODD = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.url import Url, parse_url
+from holdfast.client.network.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from client.fake_broker import FakeBroker
 from holdfast.broker.ranges import RangeSet
-from holdfast.client import Spool, connect, numbering, spool
+from holdfast.client import Spool, connect
+from holdfast.client.spool import numbering, spool
 from holdfast_lab.powerloss.calls import Record, mark_bytes, read_log
 
 ADDRESS, PRODUCER = "q", "p"

@@ -18,7 +18,8 @@ import pytest
 from client.fake_broker import FakeBroker
 from crash.spool_life import ADDRESS, PRODUCER, make_small, node_of
 from crash.test_powerloss_copies import images
-from holdfast.client import Spool, connect, numbering, spool
+from holdfast.client import Spool, connect
+from holdfast.client.spool import numbering, spool
 from holdfast.errors import HoldfastError
 from holdfast_lab.powerloss.calls import Record, parted, read_log
 from holdfast_lab.powerloss.record import build_shim, find_compiler, prove_complete

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.client.transmission import Transmission
+from holdfast.client.send.transmission import Transmission
 from holdfast.peers.users import Users
 from holdfast_lab.draws import drawn_links
 from holdfast_lab.draws.drawn_links import with_refused_links

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.url import Url
+from holdfast.client.network.url import Url
 from holdfast.errors import ConfigError
 from pyspark_holdfast.options import local_path, parse_options
 

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.client import connect
-from holdfast.client import payload as cutting
-from holdfast.client.payload import Cut
+from holdfast.client.messages import payload as cutting
+from holdfast.client.messages.payload import Cut
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options

@@ -9,7 +9,6 @@ Rules of this package: asyncio, on `holdfast.amqp` alone.
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.client.connection import Connection
-from holdfast.client.delivery import Delivery
 from holdfast.client.errors import (
     AuthenticationFailed,
     BodyGone,
@@ -24,15 +23,16 @@ from holdfast.client.errors import (
     ProducerConflict,
     UndecodableMessage,
 )
+from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
-from holdfast.client.parts_delivery import DeliveryInParts
-from holdfast.client.parts_receiver import PartsReceiver
-from holdfast.client.receiver import Receiver
-from holdfast.client.sender import Sender
-from holdfast.client.spool import Spool
-from holdfast.client.terms import Lease
-from holdfast.client.url import Url, parse_url
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.parts_delivery import DeliveryInParts
+from holdfast.client.receive.parts_receiver import PartsReceiver
+from holdfast.client.receive.receiver import Receiver
+from holdfast.client.receive.terms import Lease
+from holdfast.client.send.sender import Sender
+from holdfast.client.spool.spool import Spool
 
 __all__ = [
     "Accepted",

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message import Message
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
-from holdfast.client.delivery import Delivery
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
+from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
-from holdfast.client.sender import Sender
-from holdfast.client.terms import Lease
-from holdfast.client.url import Url, parse_url
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.terms import Lease
+from holdfast.client.send.sender import Sender
 from holdfast.errors import LocalProtocolError
 
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from holdfast.client.management import Management
-from holdfast.client.parts_receiver import PartsReceiver
-from holdfast.client.receiver import Receiver
+from holdfast.client.network.transport import Dial
+from holdfast.client.network.url import Url
+from holdfast.client.receive.parts_receiver import PartsReceiver
+from holdfast.client.receive.receiver import Receiver
+from holdfast.client.receive.terms import Lease, Terms
 from holdfast.client.reconnecting import Reconnecting
-from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
-from holdfast.client.spool import Spool
-from holdfast.client.terms import Lease, Terms
-from holdfast.client.transport import Dial
-from holdfast.client.url import Url
+from holdfast.client.send.sender import WHEN_FULL, Sender, WhenFull
+from holdfast.client.spool.spool import Spool
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

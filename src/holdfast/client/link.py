@@ -14,9 +14,9 @@ from holdfast.amqp.events import Delivery, DeliveryAborted, DeliveryPart, LinkDe
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
-from holdfast.client.backoff import Outage
 from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
-from holdfast.client.url import Url
+from holdfast.client.network.backoff import Outage
+from holdfast.client.network.url import Url
 from holdfast.errors import LocalProtocolError
 
 TRANSIENT: Final = frozenset(

@@ -10,9 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from holdfast.client.connection import Connection
-from holdfast.client.transport import CONNECT_LIMIT_S, Dial
-from holdfast.client.url import Url, parse_url
-from holdfast.client.wire import describe
+from holdfast.client.network.transport import CONNECT_LIMIT_S, Dial
+from holdfast.client.network.url import Url, parse_url
+from holdfast.client.network.wire import describe
 from holdfast.dialling import dial as dial_all
 from holdfast.errors import ConfigError
 

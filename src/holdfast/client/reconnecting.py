@@ -1,9 +1,9 @@
 """One connection to a node, opened in one flight, and opened again whenever it breaks, with all of its links.
 
 Rules of this file: only here is a connection opened again; what its links are for is not known here. The waits between
-attempts grow with jitter, and are short again after progress (backoff.py); after `retry_s` seconds without progress the
-connection and all links fail with one error. No text contains a password.
-Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); a peer that sends nothing for the idle time-out is lost (§2.4.5).
+attempts grow with jitter, and are short again after progress (client/network/backoff.py); after `retry_s` seconds
+without progress the connection and all links fail with one error. No text contains a password. Sources: AMQP 1.0 §2.4
+(connections), §5.3 (SASL); a peer that sends nothing for the idle time-out is lost (§2.4.5).
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.types import Symbol
-from holdfast.client.backoff import LogThrottle, Outage
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
-from holdfast.client.transport import Dial, is_untrusted, open_wire
-from holdfast.client.url import Url
-from holdfast.client.wire import Wire, describe
+from holdfast.client.network.backoff import LogThrottle, Outage
+from holdfast.client.network.transport import Dial, is_untrusted, open_wire
+from holdfast.client.network.url import Url
+from holdfast.client.network.wire import Wire, describe
 
 if TYPE_CHECKING:
     import ssl

@@ -28,7 +28,7 @@ CLIENT_CANARIES: Final = (
     Canary(
         name="refused-sender-forgets",
         sentence="A sender whose link is refused for now forgets what is in doubt, and sends it as new.",
-        target="client.transmission:Transmission.detached",
+        target="client.send.transmission:Transmission.detached",
         signature="(self, *, closed: bool) -> None",
         broken=_refused_sender_forgets,
         expected="appended twice",

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.client import Connection, Delivery, Url, connect
-from holdfast.client.wire import Wire
+from holdfast.client.network.wire import Wire
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast_lab.base.client_history import History

@@ -17,7 +17,7 @@ from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
-from holdfast.client.wire import Wire
+from holdfast.client.network.wire import Wire
 from holdfast_lab.workloads.bed import Bed
 
 IDLE_TIME_OUT_S: Final = 10.0

@@ -12,8 +12,8 @@ from holdfast.amqp.events import Delivery as Came
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
-from holdfast.client.delivery import Delivery
-from holdfast.client.payload import placed
+from holdfast.client.messages.payload import placed
+from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.render import as_json, body_bytes, plain
 from holdfast.columns import size, table
 

@@ -21,9 +21,9 @@ from holdfast.amqp.performatives import Properties
 from holdfast.client.connection import Connection
 from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
-from holdfast.client.parts_delivery import DeliveryInParts
-from holdfast.client.parts_receiver import PartsReceiver
-from holdfast.client.sender import Sender
+from holdfast.client.receive.parts_delivery import DeliveryInParts
+from holdfast.client.receive.parts_receiver import PartsReceiver
+from holdfast.client.send.sender import Sender
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.render import fields
 from holdfast.client.verbs.running import (

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.client.delivery import Delivery
+from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.running import HEAR_OUT_S, in_thread
 from holdfast.errors import HoldfastError
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from holdfast.client.connection import Connection
-from holdfast.client.delivery import Delivery
 from holdfast.client.errors import UndecodableMessage
-from holdfast.client.receiver import Receiver
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.printing import Output, Printing
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.render import as_json, body_bytes

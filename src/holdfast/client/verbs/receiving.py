@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 from holdfast.client.connection import Connection
-from holdfast.client.delivery import Delivery
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.management import ADDRESS as MANAGEMENT
-from holdfast.client.receiver import Receiver
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.running import complain, connect_as, place_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import MISSING, Described, Timestamp
-from holdfast.client.delivery import Delivery
+from holdfast.client.receive.delivery import Delivery
 from holdfast.lines import json_line
 from holdfast.units import iso8601
 

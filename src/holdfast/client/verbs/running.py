@@ -19,9 +19,9 @@ from typing import Any, Final, TypeVar
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
+from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import connect
-from holdfast.client.sender import Sender, Waits
-from holdfast.client.url import Url, parse_url
+from holdfast.client.send.sender import Sender, Waits
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import CLEAR_LINE, one_line, say
 from holdfast.signals import MEANINGLESS, ignore

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.client.outcomes import Outcome, Rejected
-from holdfast.client.sender import Sender
+from holdfast.client.send.sender import Sender
 from holdfast.client.verbs.rows import Generated, Row, Source
 from holdfast.client.verbs.running import (
     HEAR_OUT_S,

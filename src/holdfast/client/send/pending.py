@@ -6,8 +6,8 @@ Rules of this file: one small object for each message; nothing is decided here.
 import asyncio
 from collections.abc import Callable
 
-from holdfast.client import payload
-from holdfast.client.bodies import Body
+from holdfast.client.messages import payload
+from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome
 
 OnOutcome = Callable[[int | None, Outcome], None]

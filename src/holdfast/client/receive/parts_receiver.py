@@ -10,13 +10,13 @@ from typing import Any, Final
 from holdfast.amqp import events
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
-from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import DeliveryBroken
 from holdfast.client.link import ENDED_HERE, LinkHost
-from holdfast.client.parts_delivery import DeliveryInParts
-from holdfast.client.payload import placed
-from holdfast.client.receiver import Receiver
-from holdfast.client.terms import Terms
+from holdfast.client.messages.payload import placed
+from holdfast.client.receive.delivery import ACCEPTED, RELEASED, Delivery
+from holdfast.client.receive.parts_delivery import DeliveryInParts
+from holdfast.client.receive.receiver import Receiver
+from holdfast.client.receive.terms import Terms
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB, MIB
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import Int, Long, Symbol, Timestamp, Uint, Ulong
-from holdfast.client.payload import ENQUEUED, SEQUENCE
+from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 
 HEADERS_MAX: Final = 256
 """Different headers remembered; they are few and short."""

@@ -11,7 +11,7 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client.errors import UndecodableMessage
-from holdfast.client.reading import read_message
+from holdfast.client.messages.reading import read_message
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 Outcome = performatives.Rejected | performatives.Modified

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from typing import Final, Literal, Protocol
 
 from holdfast.amqp.outgoing import Outgoing
-from holdfast.client.bodies import Body
+from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome, too_large
-from holdfast.client.pending import PendingMessage
+from holdfast.client.send.pending import PendingMessage
 from holdfast.units import KIB
 
 TURN_BYTES: Final = 256 * KIB

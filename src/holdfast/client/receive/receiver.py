@@ -7,10 +7,10 @@ import asyncio
 from collections import deque
 from typing import Self
 
-from holdfast.client.delivery import Delivery
 from holdfast.client.errors import ConnectionEnded
 from holdfast.client.link import CLOSE_LIMIT_S
-from holdfast.client.receiving import ReceivingLink
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.receiving import ReceivingLink
 from holdfast.errors import LocalProtocolError
 
 

@@ -7,7 +7,7 @@ leads to (it failed, or the sender has ended meanwhile) does not depend on calle
 import asyncio
 from typing import Protocol
 
-from holdfast.client.spool import SpoolFile
+from holdfast.client.spool.spool import SpoolFile
 from holdfast.errors import StorageError
 
 

@@ -12,12 +12,12 @@ from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import Uint
-from holdfast.client.bodies import Body
-from holdfast.client.outbox import Outbox
+from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome, from_state, too_large
-from holdfast.client.outflow import Outflow
-from holdfast.client.pending import PendingMessage
 from holdfast.client.resume import SendingState, timeout_s
+from holdfast.client.send.outbox import Outbox
+from holdfast.client.send.outflow import Outflow
+from holdfast.client.send.pending import PendingMessage
 
 
 class TransmissionOwner(Protocol):

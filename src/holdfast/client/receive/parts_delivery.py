@@ -14,8 +14,8 @@ from typing import IO, Any, Protocol
 from holdfast.amqp import conditions, events
 from holdfast.amqp.body import BodyReader
 from holdfast.amqp.message import Message
-from holdfast.client.delivery import Delivery, Settles
 from holdfast.client.errors import UndecodableMessage
+from holdfast.client.receive.delivery import Delivery, Settles
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 
 

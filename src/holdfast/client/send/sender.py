@@ -2,9 +2,9 @@
 
 Rules of this file: what programs call, and what the connection calls. Messages without an outcome are the outbox's
 (outbox.py), what goes out on a link is the transmission's (transmission.py). Without a producer name the link is
-resumed after a break (resume.py): what the node does not know is sent again, or all of it where the peer keeps no map:
-at least once. With a name each message has a number (producer.py), and the node drops what it has already: exactly
-once (docs/client.md; docs/CUSTODY.md, Producers). Hot path: `post` or `submit`, then `outcomes`.
+resumed after a break (client/resume.py): what the node does not know is sent again, or all of it where the peer keeps
+no map: at least once. With a name each message has a number (client/spool/producer.py), and the node drops what it has
+already: exactly once (docs/client.md; docs/CUSTODY.md, Producers). Hot path: `post` or `submit`, then `outcomes`.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from holdfast.amqp.performatives import Header
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import MISSING as NO_VALUE
 from holdfast.broker.ranges import RangeSet
-from holdfast.client import payload
-from holdfast.client.bodies import Body, Parts
 from holdfast.client.errors import ClientFull
 from holdfast.client.link import ClientLink, LinkHost, shown
-from holdfast.client.outbox import Outbox
+from holdfast.client.messages import payload
+from holdfast.client.messages.bodies import Body, Parts
 from holdfast.client.outcomes import ACCEPTED, Outcome, from_state
-from holdfast.client.pending import OnOutcome, PendingMessage
-from holdfast.client.producer import NUMBER_MAX, ProducerNumbers
-from holdfast.client.spool import Spool, SpoolFile
-from holdfast.client.syncing import Syncing
-from holdfast.client.transmission import Transmission
+from holdfast.client.send.outbox import Outbox
+from holdfast.client.send.pending import OnOutcome, PendingMessage
+from holdfast.client.send.transmission import Transmission
+from holdfast.client.spool.producer import NUMBER_MAX, ProducerNumbers
+from holdfast.client.spool.spool import Spool, SpoolFile
+from holdfast.client.spool.syncing import Syncing
 from holdfast.errors import ConfigError, HoldfastError
 
 WhenFull = Literal["wait", "raise"] | Spool

@@ -9,13 +9,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from holdfast.client import payload
-from holdfast.client.bodies import Body
+from holdfast.client.messages import payload
+from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, is_not_taken
-from holdfast.client.pending import OnOutcome, PendingMessage, key_of, number_of
-from holdfast.client.producer import ProducerNumbers
-from holdfast.client.retry_queue import RetryQueue
-from holdfast.client.spool import SpoolFile
+from holdfast.client.send.pending import OnOutcome, PendingMessage, key_of, number_of
+from holdfast.client.send.retry_queue import RetryQueue
+from holdfast.client.spool.producer import ProducerNumbers
+from holdfast.client.spool.spool import SpoolFile
 from holdfast.client.waiting import Waiting
 
 Promise = asyncio.Future[Outcome] | None

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.client.url import Url
-from holdfast.client.wire import Wire
+from holdfast.client.network.url import Url
+from holdfast.client.network.wire import Wire
 
 if TYPE_CHECKING:
     import ssl

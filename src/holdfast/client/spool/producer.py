@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER_EPOCH
 from holdfast.broker.ranges import RangeSet
 from holdfast.client.errors import LinkError, ProducerConflict
-from holdfast.client.spool import SpoolFile
+from holdfast.client.spool.spool import SpoolFile
 from holdfast.errors import ConfigError
 
 NUMBER_MAX: Final = 2**63 - 1

@@ -8,7 +8,7 @@ without a sequence is not recognised. Hot path: `hold`, then `accept`.
 from collections import deque
 from typing import Final
 
-from holdfast.client.delivery import Delivery
+from holdfast.client.receive.delivery import Delivery
 
 ACCEPTED_MAX: Final = 65_536
 """Accepted messages that are remembered, in case the node did not receive the outcome: far more than are under way."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.client.pending import PendingMessage
+from holdfast.client.send.pending import PendingMessage
 
 RETRY_DELAY_S: Final = 0.5
 """Between the node's answer and the next try."""

@@ -1,8 +1,8 @@
 """A producer's messages in a file, from before they are sent until the node has stored them.
 
 Rules of this file: blocking file calls, all short but `sync`, a compaction and one sync for each block of numbers; no
-clock, no event loop. The file is append-only (spool_records.py). A record whose length or CRC is wrong ends it: what
-follows is kept beside it, in PATH.damaged, and never sent.
+clock, no event loop. The file is append-only (client/spool/records.py). A record whose length or CRC is wrong ends it:
+what follows is kept beside it, in PATH.damaged, and never sent.
 
 A power loss may take all that was not synced: messages of which the node has some already. Numbers are therefore
 reserved, and given, as `numbering.py` says (docs/adr/0032-reserved-numbers.md; docs/client.md, Producers).
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.broker.ranges import RangeSet
-from holdfast.client import spool_records as records
-from holdfast.client.disk import append_file, replace_file
 from holdfast.client.errors import ClientFull
-from holdfast.client.numbering import Numbering
+from holdfast.client.spool import records
+from holdfast.client.spool.disk import append_file, replace_file
+from holdfast.client.spool.numbering import Numbering
 from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB

@@ -17,14 +17,14 @@ from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
-from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import LinkError
-from holdfast.client.handed_out import HandedOut
 from holdfast.client.link import ClientLink, LinkHost, shown
-from holdfast.client.payload import placed
+from holdfast.client.messages.payload import placed
+from holdfast.client.receive.delivery import ACCEPTED, RELEASED, Delivery
+from holdfast.client.receive.handed_out import HandedOut
+from holdfast.client.receive.settlements import Settlements
+from holdfast.client.receive.terms import Terms, left_out
 from holdfast.client.resume import ReceivingState
-from holdfast.client.settlements import Settlements
-from holdfast.client.terms import Terms, left_out
 from holdfast.errors import LocalProtocolError
 
 

@@ -1,0 +1,1 @@
+"""Named producers: messages kept in a file, and their numbers over crashes."""
