@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from holdfast.broker.ranges import RangeSet
 from holdfast.client.errors import ClientFull
-from holdfast.client.spool import records
+from holdfast.client.spool import numbering, records
 from holdfast.client.spool import spool as spool_module
 from holdfast.client.spool.numbering import BLOCK, Numbering
 from holdfast.client.spool.records import MAGIC
-from holdfast.client.spool.spool import Spool, SpoolFile, numbering
+from holdfast.client.spool.spool import Spool, SpoolFile
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
