@@ -200,24 +200,8 @@ def test_errors_become_exit_codes(
 
 
 def test_what_the_node_is_given() -> None:
-    args = cli.parser().parse_args(
-        [
-            "node",
-            "c.toml",
-            "--name",
-            "n",
-            "--listen",
-            "h:1",
-            "--data",
-            "d",
-            "--crash-point",
-            "append:3",
-            "--points-file",
-            "p",
-        ]
-    )
+    args = cli.parser().parse_args(["node", "c.toml", "--name", "n", "--listen", "h:1", "--data", "d"])
     assert (args.config, args.name, args.listen, args.data) == ("c.toml", "n", "h:1", "d")
-    assert (args.crash_point, args.points_file) == ("append:3", "p")
 
 
 def test_a_verb_is_imported_when_it_runs() -> None:

@@ -1,7 +1,6 @@
 """The node as a process: its ready line, its end, and what it says of mistakes."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -184,22 +183,6 @@ def test_what_goes_wrong_while_the_store_is_closed_is_raised() -> None:
 
     with pytest.raises(OSError, match="no more"):
         command._close(Store(), 5.0)
-
-
-async def test_points_are_written_at_the_end(tmp_path: Path) -> None:
-    file = tmp_path / "points.json"
-    async with Process("--listen", "127.0.0.1:0", "--data", tmp_path / "d", "--points-file", file) as node:
-        await node.ready()
-        node.process.terminate()
-        assert (await node.end())[0] == 0
-    assert set(json.loads(file.read_text())) >= {"append", "committing", "committed", "settled"}
-
-
-@pytest.mark.parametrize("given", ["append", "append:0", "nowhere:1", "append:x"])
-async def test_a_wrong_crash_point_is_refused(tmp_path: Path, given: str) -> None:
-    code, _, error = await run("--data", tmp_path / "d", "--crash-point", given)
-    assert code == 2
-    assert "accepted is NAME:COUNT" in error
 
 
 async def test_a_reader_of_the_ready_line_may_be_gone(tmp_path: Path) -> None:

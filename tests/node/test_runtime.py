@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import signal
 import socket
 import time
 from collections.abc import Iterable
@@ -36,9 +35,9 @@ from holdfast.engine.port import Batch
 from holdfast.errors import HoldfastError, LocalProtocolError, StorageError, StorageFull
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast_lab.real.killed_node import Moments
 from node import fakes
 from node.fakes import (
     LIMIT_S,
@@ -546,7 +545,7 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
 
 
 async def test_points_are_counted(tmp_path: Path) -> None:
-    points = Points(None, None)
+    points = Moments(None, None)
 
     def acted(event: Event, now: float) -> Iterable[Command]:
         if isinstance(event, BytesReceived):
@@ -573,16 +572,3 @@ async def test_points_are_counted(tmp_path: Path) -> None:
         "retiring": 1,
         "retired": 1,
     }
-
-
-async def test_a_crash_point_kills_at_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[signal.Signals] = []
-    monkeypatch.setattr("holdfast.node.process.points.os.kill", lambda pid, number: killed.append(number))
-    file = tmp_path / "points.json"
-    points = Points(("append", 2), file)
-    points.passed("append")
-    points.passed("committed")
-    assert not killed
-    points.passed("append")
-    assert killed == [signal.SIGKILL]
-    assert '"append": 2' in file.read_text()

@@ -30,9 +30,6 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="the address to listen on (default 127.0.0.1:5672); port 0 chooses a free port",
     )
     parser.add_argument("--data", metavar="DIR", help="the directory of the store (default ./NAME.holdfast)")
-    # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
-    parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
-    parser.add_argument("--points-file", metavar="PATH", help=argparse.SUPPRESS)
     parser.set_defaults(run=_run_node)
 
 

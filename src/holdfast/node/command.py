@@ -25,7 +25,7 @@ from holdfast.lines import say
 from holdfast.node.config import NodeSettings, load_settings
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
-from holdfast.node.process.points import Points, parse_crash_point
+from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.node.runtime import NodeRuntime
 from holdfast.signals import MEANINGLESS, ignore
@@ -44,10 +44,11 @@ FILES_SPARE: Final = 128
 _log = logging.getLogger(__name__)
 
 
-def run_node(args: argparse.Namespace) -> int:
+def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
     """Runs a node in the foreground; 0 after SIGTERM or SIGINT, 1 failed, 2 usage or configuration.
 
-    `args`: config, name, data (text or None), listen (text, list of texts or None); crash_point, points_file.
+    `args`: config, name, data (text or None), listen (text, list of texts or None). `points` is told of the moments
+    that the node passes.
     """
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
@@ -55,7 +56,6 @@ def run_node(args: argparse.Namespace) -> int:
     ignore((signal.SIGHUP, *MEANINGLESS), _log.warning)
     try:
         settings = _load(args)
-        points = _points(args)
         try:
             code = _run(settings, points)
         except ConfigError as error:  # found where it is used: an address, a file
@@ -63,8 +63,6 @@ def run_node(args: argparse.Namespace) -> int:
             if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
                 raise
             raise ConfigError(f"{config}: {error}") from None
-        if points is not None:
-            points.write()
     except ConfigError as error:
         say(f"holdfast node: {error}", file=sys.stderr)
         return 2
@@ -93,14 +91,6 @@ def _load(args: argparse.Namespace) -> NodeSettings:
         listen=[listen] if isinstance(listen, str) else listen,
         data=None if data is None else Path(data),
     )
-
-
-def _points(args: argparse.Namespace) -> Points | None:
-    crash = getattr(args, "crash_point", None)
-    file = getattr(args, "points_file", None)
-    if crash is None and file is None:
-        return None
-    return Points(None if crash is None else parse_crash_point(crash), None if file is None else Path(file))
 
 
 def _run(settings: NodeSettings, points: Points | None) -> int:

@@ -328,7 +328,11 @@ class Children:
 
     async def node(self, name: str, *arguments: str | Path) -> tuple[Child, str]:
         """`holdfast node ARGUMENTS`, ready; the child and its HOST:PORT. Raises ChildFailed."""
-        child = await self.start(name, holdfast_command("node", *arguments))
+        return await self.started_node(name, holdfast_command("node", *arguments))
+
+    async def started_node(self, name: str, command: Sequence[str]) -> tuple[Child, str]:
+        """The node that `command` runs, ready; the child and its HOST:PORT. Raises ChildFailed."""
+        child = await self.start(name, command)
         fields = await child.ready()
         if "amqp" not in fields:
             raise child.failure(f"its ready line has no amqp=: {fields}")

@@ -4,7 +4,7 @@
 
 Rules of this file: all that a cycle does is drawn from (seed, cycle), so that one that failed is run again
 with `--seed S --first CYCLE --cycles 1` and the same `--ingest-every`. Nodes die at named moments of their own
-(`holdfast node --crash-point`), senders and the ingest at random ones. Stores live through the whole campaign;
+(`killed_node.py`), senders and the ingest at random ones. Stores live through the whole campaign;
 only the load of a cycle is its own. Its load comes from two origins (the site, and a producer at the hub itself)
 and is checked by identity, count and order once the cycle's faults are healed. Source of the moments:
 docs/CUSTODY.md, "no accepted answer before a stored copy".
@@ -39,6 +39,7 @@ from holdfast_lab.base.progress import Progress
 from holdfast_lab.judge.arrivals import Verdict, judge_all
 from holdfast_lab.judge.table import read_columns
 from holdfast_lab.real.configs import Neighbour, NodeFile
+from holdfast_lab.real.killed_node import killed_node_command
 
 HUB: Final = "hub"
 SITE: Final = "ewr"
@@ -164,10 +165,11 @@ class Campaign:
         )
         self._nodes[SITE], self._addresses[SITE] = await self.children.node(SITE, site.write(self.work))
 
-    async def _start_again(self, name: str, *more: str) -> None:
-        self._nodes[name], _ = await self.children.node(
-            name, self.work / f"{name}.toml", "--listen", self._addresses[name], *more
-        )
+    async def _start_again(self, name: str, point: str = "") -> None:
+        """`point`: NAME:COUNT, where it dies."""
+        arguments = (str(self.work / f"{name}.toml"), "--listen", self._addresses[name])
+        command = killed_node_command(point, *arguments) if point else holdfast_command("node", *arguments)
+        self._nodes[name], _ = await self.children.started_node(name, command)
 
     def _url(self, name: str) -> str:
         return f"amqp://{self._addresses[name]}"
@@ -251,7 +253,7 @@ class Campaign:
         cycle.planned.append(f"{cycle.victim}@{moment}:{count}")
         await self._stop(self._nodes[node])
         try:
-            await self._start_again(node, "--crash-point", f"{moment}:{count}")
+            await self._start_again(node, f"{moment}:{count}")
         except ChildDied as death:
             if death.code != -signal.SIGKILL:
                 raise
