@@ -2,12 +2,12 @@
 
     .venv/bin/python tools/stages.py [STAGE …]
 
-Without a name all stages run, in order; one that fails does not keep the later ones from running. Stages whose tests
-wait more than they compute run beside each other, and beside them those without a clock (ROUNDS); what such a stage
-prints appears when it has ended. A skip that nothing about this machine explains counts as a failure; so does, where
-all stages ran, a test that docs/GUARANTEES.md names and no stage had (tools/verdicts.py). The last line is
-`total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1 if anything
-failed or a stage ran no test. SIGTERM and Ctrl-C end the stages' processes first, then this one.
+Without a name all stages run; one that fails does not keep the others from running. Stages whose tests wait for much of
+their time run beside stages that compute (ROUNDS); what such a stage prints appears when it has ended. A skip that
+nothing about this machine explains counts as a failure; so does, where all stages ran, a test that docs/GUARANTEES.md
+names and no stage had (tools/verdicts.py). The last line is `total: N passed, N failed, N skipped`, over all tests (the
+static checks count one each). Exit code 1 if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stages'
+processes first, then this one.
 """
 
 import os
@@ -88,7 +88,7 @@ class Stage:
 UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and not slow"
 
 STAGES = (
-    Stage("static", 60, None),
+    Stage("static", 60, None, gives_way=True),
     Stage("unit", 240, UNMARKED, without=WITHOUT_CLOCK),
     Stage("core", 240, UNMARKED, folders=WITHOUT_CLOCK, gives_way=True),
     Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None, gives_way=True),
@@ -99,13 +99,10 @@ STAGES = (
 )
 
 # Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. The
-# last lane takes the time that the others leave, which wait for other processes for much of theirs. Spark gives each
-# Python process that it starts 10 s, which no setting changes: its stage, which keeps both cores busy, comes when the
-# second lane is about to end, so that beside it there is little but what gives way.
-ROUNDS = (
-    (("static",),),
-    (("unit", "spark"), ("crash", "interop"), ("core", "fuzz", "sim")),
-)
+# first lane's stages wait for other processes for much of their time, and cannot be shared out evenly, so they come
+# first; the second lane takes the time that they leave, and ends with the stage that fills both cores best. Spark gives
+# each Python process that it starts 10 s, which no setting changes: beside its stage only stages that give way run.
+ROUNDS = ((("spark", "crash", "interop"), ("static", "core", "fuzz", "sim", "unit")),)
 
 STATIC = (
     ("ruff", "check"),
@@ -221,11 +218,16 @@ def run(command: list[str], limit_s: float, output: IO[bytes] | None = None) -> 
         RUNNING.finish(process)
 
 
-def static(limit_s: float, output: IO[bytes] | None) -> Tally:
+def nicely(stage: Stage) -> list[str]:
+    """What stands before a command of this stage."""
+    return ["nice", "-n", str(GIVES_WAY)] if stage.gives_way else []
+
+
+def static(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     tally = Tally()
     for command in STATIC:
         print(f"$ {' '.join(command)}", flush=True)
-        if run([str(BIN / command[0]), *command[1:]], limit_s, output) == 0:
+        if run([*nicely(stage), str(BIN / command[0]), *command[1:]], limit_s, output) == 0:
             tally.passed += 1
         else:
             tally.failed += 1
@@ -236,8 +238,7 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     """The stage's tests. An exit code that the report does not explain (no test, a kill) is one failure."""
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
-    command = ["nice", "-n", str(GIVES_WAY)] if stage.gives_way else []
-    command += [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command = [*nicely(stage), sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
     command += stage.collected()
     if stage.shared_out is not None:
         command += [f"--numprocesses={stage.workers()}", f"--dist={stage.shared_out}"]
@@ -257,7 +258,7 @@ def run_stage(stage: Stage, *, alone: bool) -> tuple[Tally, float]:
     """What the stage counted, and its seconds. Beside others it prints all at once, at its end."""
     started_s = time.monotonic()
     limit_s = float(stage.budget_s * LIMIT_BY_BUDGET)
-    run_kind = static if stage.marks is None else partial(tests, stage)
+    run_kind = partial(static if stage.marks is None else tests, stage)
     if alone:
         print(f"\n== {stage.name} ==", flush=True)
         tally = run_kind(limit_s, None)

@@ -85,7 +85,7 @@ def check(stage: str, calls: list[int]) -> None:
 def test_a_failure_at_some_call_sites_costs_one_connection(stage: str, day: int) -> None:
     """Another sample each day; `test_a_failure_at_any_call_site_costs_one_connection` takes all."""
     measured = failing.measure(stage)
-    check(stage, failing.sample(measured.sites, Random(day), 5))
+    check(stage, failing.sample(measured.sites, Random(day), 3))
 
 
 @pytest.mark.slow
@@ -132,13 +132,13 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
     ],
 )
 def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: str, called: str, day: int) -> None:
-    """At the first call, and at three more that the day draws."""
+    """At the first call, and at another one that the day draws."""
     sites = failing.measure(stage).sites
     names = {site: (site[0].co_qualname, site[2].co_qualname) for site in sites}
     calls = [call for site, numbers in sites.items() if names[site] == (caller, called) for call in numbers]
     assert calls, f"{stage}: {caller} calls no {called}"
     first, *more = calls
-    check(stage, [first, *sorted(Random(day).sample(more, min(3, len(more))))])
+    check(stage, [first, *Random(day).sample(more, min(1, len(more)))])
 
 
 def test_calls_of_all_the_nodes_own_packages_are_counted() -> None:

@@ -67,7 +67,7 @@ def test_every_stage_is_in_one_round_and_named_ones_alone_are_run() -> None:
     in_rounds = [stage.name for lanes in stages.rounds(names) for lane in lanes for stage in lane]
     assert sorted(in_rounds) == sorted(names)
     picked = stages.rounds(["unit", "crash"])
-    assert [[[stage.name for stage in lane] for lane in lanes] for lanes in picked] == [[["unit"], ["crash"]]]
+    assert [[[stage.name for stage in lane] for lane in lanes] for lanes in picked] == [[["crash"], ["unit"]]]
 
 
 def test_a_stage_beside_others_prints_what_it_ran_when_it_has_ended(
