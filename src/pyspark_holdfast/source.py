@@ -267,8 +267,8 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
     def _same_queue(self, offset: Offset, place: Position) -> None:
         if offset.queue != place.queue_uuid:
             raise QueueMadeAnew(
-                f"queue {self.options.address!r} was made anew: checkpoint {self._checkpoint.path} has read "
-                "queue "
+                f"queue {self.options.address!r} was deleted and created again: "
+                f"checkpoint {self._checkpoint.path} has read queue "
                 f"{offset.queue}, found {place.queue_uuid}; accepted is a new checkpoint with a new output"
             )
 

@@ -103,7 +103,7 @@ async def test_a_wrong_password_is_final_and_not_shown() -> None:
         with pytest.raises(AuthenticationFailed) as caught:
             await asyncio.wait_for(connect(f"amqp://ann:0ther@{address}", retry_s=30), 5)
         assert "0ther" not in str(caught.value) and str(caught.value).endswith(f"{address}: wrong user or password")
-        with pytest.raises(AuthenticationFailed, match="wants a user and a password, as in amqp://user@host: "):
+        with pytest.raises(AuthenticationFailed, match="requires a user and a password, as in amqp://user@host: "):
             await asyncio.wait_for(connect(f"amqp://{address}", retry_s=30), 5)
 
 

@@ -240,8 +240,8 @@ async def test_a_full_queue_is_told_and_waited_for(node: NodeProcess) -> None:
     async with asyncio.timeout(30):
         line = await process.stderr.readline()
         assert line.decode() == (
-            "holdfast send: full: the node takes no more messages at the moment: the queue or the way to it is full, "
-            "or its disk fails (`holdfast status`); waiting\n"
+            "holdfast send: full: the node takes no more messages at the moment: the queue, or the transmission queue "
+            "to it, is full, or its disk fails (`holdfast status`); waiting\n"
         )
         taken = await run_holdfast("receive", "full", "--count", "30", "--url", node.url)
         told = (await process.communicate())[1].decode()
@@ -461,5 +461,5 @@ async def test_a_wrong_password_is_one_line(tmp_path: Path) -> None:
             lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
             assert ended.code == 1 and lines == [f"holdfast {words[0]}: {node.url}: wrong user or password"]
         ended = await run_holdfast("status", "--url", node.url)
-        wants = "this node wants a user and a password, as in amqp://user@host: a login without a user was refused"
+        wants = "this node requires a user and a password, as in amqp://user@host: a login without a user was refused"
         assert ended.code == 1 and ended.stderr == f"holdfast status: {node.url}: {wants}\n"

@@ -29,9 +29,9 @@ def test_one_noisy_address_hides_no_other() -> None:
 @pytest.mark.parametrize(
     ("header", "who"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and TLS is not spoken here"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and this node does not support TLS"),
         (b"GET / HT", "an HTTP client"),
-        (b"AMQP\x02\x01\x00\x00", "a client that wants AMQP over TLS, which is not spoken here"),
+        (b"AMQP\x02\x01\x00\x00", "a client that wants AMQP over TLS, which this node does not support"),
         (b"AMQP\x00\x00\x09\x01", "a client of AMQP 0-9-1, accepted is AMQP 1.0"),
     ],
 )

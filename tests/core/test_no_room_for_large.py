@@ -86,7 +86,9 @@ def test_it_waits_where_it_is_until_there_is_room() -> None:
     assert c.bodies("work") == ["before"] and a.queue("@c").messages == 2
     assert sum(sizes) < MIB, "it came again and again"
     (told,) = [line for line in warnings(rig, b) if "neighbour a" in line]
-    assert re.search("a message of 31457.. bytes or more for 'c' waits there, with all behind it, for room", told)
+    assert re.search(
+        "a message of 31457.. bytes or more for 'c' waits there for room, and so do all messages behind it", told
+    )
     (told,) = [line for line in warnings(rig, a) if "neighbour b" in line]
     assert "it has no place for number 2 of a for 'c'" in told
     where = rig.client(a).manage("WHERE", "node", message_id=LARGE[:8])[1]

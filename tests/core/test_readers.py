@@ -114,7 +114,7 @@ def test_recreated_queue() -> None:
     again = open_subscription(client)
     assert again["queue_uuid"] != body["queue_uuid"]
     status, _, text = client.manage("ADVANCE", "subscription", "sub", sequence=2, **held(body))
-    assert status == 412 and "made anew" in text
+    assert status == 412 and "deleted and created again" in text
     filters = {"s": Described(Symbol("holdfast:subscription:list"), ["sub", body["queue_uuid"], Ulong(1)])}
     refused = client.reader("work", 1, 2, filters=filters)
     rig.settle()

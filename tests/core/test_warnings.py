@@ -86,7 +86,7 @@ def test_a_neighbour_that_dials_and_has_not_come_is_said_where_it_is_awaited() -
     rig.run(warnings_module.AWAY_S - 1)
     assert status(rig, hub)["warnings"] == []
     rig.run(30)
-    wanted = "neighbour jfk: it has not connected since this node started; it is to dial this node: see whether it runs"
+    wanted = "neighbour jfk: it has not connected since this node started; it should connect to this node: check"
     (line,) = status(rig, hub)["warnings"]
     assert line.startswith(wanted) and warned(hub, wanted) == 1
     rig.run(600)
@@ -100,7 +100,7 @@ def test_a_neighbour_that_dials_and_has_not_come_is_said_where_it_is_awaited() -
     assert status(rig, hub)["warnings"] == []
     rig.run(30)
     (line,) = status(rig, hub)["warnings"]
-    assert line.startswith("neighbour jfk: away since 20") and "(cut); it is to dial this node" in line
+    assert line.startswith("neighbour jfk: away since 20") and "(cut); it should connect to this node" in line
     assert warned(hub, "neighbour jfk: away since") == 1
     jfk.start()
     rig.run(20)

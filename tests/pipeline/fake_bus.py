@@ -104,7 +104,7 @@ class FakeBus:
     def _check(self, lease: Lease) -> None:
         place = self._position()
         if lease.queue_uuid != place.queue_uuid:
-            raise QueueMadeAnew("queue was made anew")
+            raise QueueMadeAnew("queue was deleted and created again")
         if lease.lease_epoch != place.lease_epoch:
             raise ReaderFenced(f"subscription {lease.subscription!r} was taken over")
 

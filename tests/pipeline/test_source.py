@@ -125,7 +125,7 @@ def test_a_queue_made_anew_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
     query.run()
     queue.make()
     queue.put(9)
-    with pytest.raises(ConfigError, match="made anew"):
+    with pytest.raises(ConfigError, match="deleted and created again"):
         query.run()
 
 

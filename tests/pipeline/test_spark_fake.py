@@ -117,7 +117,7 @@ def test_a_queue_made_anew_ends_the_query_in_one_line(spark: "SparkSession", tmp
     queue.put(10)
     with pytest.raises(ConfigError) as caught:
         run(spark, job(tmp_path, queue, 1_000))
-    assert "made anew" in str(caught.value) and "\n" not in str(caught.value)
+    assert "deleted and created again" in str(caught.value) and "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

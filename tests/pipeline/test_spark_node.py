@@ -270,7 +270,7 @@ async def test_a_queue_made_anew_is_refused(spark: "SparkSession", tmp_path: Pat
         await connection.manage("DELETE", "holdfast:subscription", "s", {"queue": QUEUE})
         await connection.manage("DELETE", "holdfast:queue", QUEUE)
     await send(node.url, 1, 100)
-    with pytest.raises(ConfigError, match="made anew"):
+    with pytest.raises(ConfigError, match="deleted and created again"):
         await run(spark, ingest)
 
 

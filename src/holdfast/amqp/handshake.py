@@ -18,13 +18,13 @@ from holdfast.amqp.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
 _KNOWN: Final = {
-    b"\x16\x03": "a TLS client, and TLS is not spoken here",
+    b"\x16\x03": "a TLS client, and this node does not support TLS",
     b"GET ": "an HTTP client",
     b"POST ": "an HTTP client",
     b"HEAD ": "an HTTP client",
     b"OPTIONS ": "an HTTP client",
     b"SSH-": "an SSH client",
-    b"AMQP\x02": "a client that wants AMQP over TLS, which is not spoken here",
+    b"AMQP\x02": "a client that wants AMQP over TLS, which this node does not support",
     b"AMQP\x00\x00\x09": "a client of AMQP 0-9-1, accepted is AMQP 1.0",
     b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10, accepted is AMQP 1.0",
 }

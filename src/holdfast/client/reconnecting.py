@@ -341,7 +341,7 @@ class Reconnecting:
             self._reason = ""
             await self._connect_once()
             if self._final:
-                wants = "" if self.url.user else "this node wants a user and a password, as in amqp://user@host: "
+                wants = "" if self.url.user else "this node requires a user and a password, as in amqp://user@host: "
                 self._fail(AuthenticationFailed(f"{self.url}: {wants}{self._reason}"))
                 return
             if self._is_over():

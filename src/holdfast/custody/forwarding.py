@@ -359,7 +359,7 @@ class Forwarding:
             held.due = now + RETURN_S[1]
             if now - held.sent_again_at > RETURN_S[1]:
                 held.attempts = 0
-            text = f"messages for {destination!r} come back by {neighbour!r}, whose route leads over this node"
+            text = f"messages for {destination!r} come back from {neighbour!r}, whose route leads over this node"
             self._log.write(
                 "WARNING", f"{text}: held until a route changes; compare the routes of both in their status"
             )

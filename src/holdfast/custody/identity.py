@@ -319,7 +319,7 @@ class Identities:
         if number < self._first.get(destination, 1) or number <= self.sent.get(destination, 0):
             return True
         if self.renewed or self._catalog.renewals:  # what it gave since then nobody else can know: who says so is wrong
-            text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: passed over"
+            text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: ignored"
             self._log.write("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
             return False
         self.renew(destination, number)

@@ -64,7 +64,8 @@ class NeighbourStores:
         catalog.drop_replaced(store)
         self._destination.lives(store)
         if old is not None:
-            text = f"neighbour {neighbour} has a new store {store}, was {old}: it was made anew or put back"
+            why = "it was created again, or an older copy was put back"
+            text = f"neighbour {neighbour} has a new store {store}, was {old}: {why}"
             self._log.write("WARNING", f"{text}, or two nodes use its name", about=neighbour)
             catalog.put_replaced(old)
             self._destination.replaced(old)

@@ -178,7 +178,9 @@ def _check_lease(queue: Queue, held: list[Any]) -> None:
     if cursor is None:
         raise Refusal(conditions.NOT_FOUND, f"no subscription {str(name)!r} on queue {queue.name!r}")
     if str(uuid) != str(queue.uuid):
-        raise Refusal(conditions.ILLEGAL_STATE, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
+        raise Refusal(
+            conditions.ILLEGAL_STATE, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now"
+        )
     if epoch != cursor.lease_epoch:
         raise Refusal(
             conditions.STOLEN, f"subscription {str(name)!r} has a newer holder: lease epoch {cursor.lease_epoch}"

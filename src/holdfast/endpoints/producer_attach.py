@@ -106,7 +106,7 @@ class ProducerAttach:
         producer = self._catalog.producer(str(name), address)
         older = producer.holder
         if isinstance(older, ProducerLink):
-            older.detach_with(f"producer {name!r} speaks from a newer link", conditions.STOLEN)
+            older.detach_with(f"producer {name!r} has a newer link", conditions.STOLEN)
         producer.epoch += 1
         if unknown is None:
             named = ProducerLink(self._parts, peer, link, queue, destination=destination, to=to, producer=producer)

@@ -64,7 +64,7 @@ class LinkSubscriptions:
         ]
         found.sort(key=lambda cursor: cursor.queue.name)
         if not found:
-            raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} that a link made")
+            raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} that was created by a link")
         for cursor in found:
             permit(self._authoriser, peer, RECEIVE, cursor.queue.name)
             if cursor.takers:

@@ -34,7 +34,7 @@ def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool)
         kept = f", {body['tombstones']} tombstones stay" if body["tombstones"] else ""
         return f"queue {name!r} deleted: {body['dead_lettered']} messages dead-lettered{kept}"
     if operation in ("DELETE", "PURGE"):
-        held = f", {body['held']} stay in somebody's hands" if body.get("held") else ""
+        held = f", {body['held']} stay because a consumer or the next node holds them" if body.get("held") else ""
         return f"queue {name!r} {operation.lower()}d: {body['purged']} messages dropped{held}"
     if operation == "SKIP" and body["lost"]:
         numbers = sum(gap["last"] - gap["first"] + 1 for gap in body["lost"])

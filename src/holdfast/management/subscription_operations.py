@@ -108,7 +108,7 @@ class SubscriptionOperations:
         """The subscription, if the caller still holds its lease and speaks of this very queue."""
         queue, cursor = self._subscription(name, arguments)
         if text_of(arguments, "queue_uuid") != str(queue.uuid):
-            raise Refused(412, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
+            raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
         if number_of(arguments, "lease_epoch") != cursor.lease_epoch:
             raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
         return queue, cursor

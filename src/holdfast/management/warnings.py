@@ -137,7 +137,8 @@ class Warnings:
         for neighbour in self._neighbours.values():
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
         for name, destination, size in self._incidents.without_room():
-            text = f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
+            what = f"a message of {size} bytes or more for {destination!r}"
+            text = f"{what} waits there for room, and so do all messages behind it"
             advice = f"consume messages, give the store more space ({self._disk.bounded_by()}), or raise streams_max"
             yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
         if self._incidents.large_was_refused:
@@ -178,7 +179,8 @@ class Warnings:
                 text = "its session is up, but this node's topology file has no link to it: no routes go over it"
                 yield f"link {name}", f"neighbour {name}: {text}"
             elif routing.states.has_no_link(name, self._node):
-                text = "its topology file has no link to this node: nothing comes back over it; give both the same file"
+                what = "its topology file has no link to this node: no messages come back over it"
+                text = f"{what}; give both nodes the same file"
                 yield f"link {name}", f"neighbour {name}: {text}"
         if away > AWAY_MAX:
             yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
@@ -191,8 +193,8 @@ class Warnings:
         else:
             what = "it has not connected since this node started"
             what += f" ({neighbour.reason})" if neighbour.reason else ""
-        advice = f"see whether it runs, and what its log and status say of {self._node!r}"
-        return f"neighbour {neighbour.name}: {what}; it is to dial this node: {advice}"
+        advice = f"check whether it runs, and what its log and status say about {self._node!r}"
+        return f"neighbour {neighbour.name}: {what}; it should connect to this node: {advice}"
 
     def _blocked(self, neighbour: Neighbour) -> Iterator[Condition]:
         """What a neighbour has had no place for for a while."""
@@ -202,7 +204,7 @@ class Warnings:
                     continue
                 who = self._stores.name_of(origin)
                 what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
-                text = f"{what}, nor for what is behind it: see what its log and status say of room and of full queues"
+                text = f"{what}, nor for later ones: look in its log and status for full queues or a full disk"
                 yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
 
     def _full(self) -> Iterator[Condition]:

@@ -342,7 +342,7 @@ class Routes:
             if states.lose(name, self.name):
                 seconds = self.supers.called_lost(name)
                 text = f"routing: node {name} is lost: no heartbeat for {seconds:g} s, so no route leads over it"
-                self._log.write("WARNING", f"{text}; look whether it runs, and at its links")
+                self._log.write("WARNING", f"{text}; check whether it runs, and its links")
         if states.changed:
             self._compute()
             self._expect(now)
@@ -551,7 +551,7 @@ class Routes:
         now = self.clock.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
-            told = f"neighbour {neighbour}: what it says of routes is not understood and dropped: {text}"
+            told = f"neighbour {neighbour}: a message about routes was not understood, and dropped: {text}"
             self._log.write("WARNING", f"{told}; look at its version", about=neighbour)
 
     @property

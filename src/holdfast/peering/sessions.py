@@ -350,10 +350,10 @@ class Neighbour:
                 self._refuse(peer, properties.get(STORE))
                 return
             old, self.peer = self.peer, None
-            self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
+            self._move(Happened.ACCEPTED, "the neighbour opened a new connection" if old is not None else "")
             if old is not None:
                 self._let_go(old)
-                self._parts.connections.drop(old, "the neighbour came on a new connection")
+                self._parts.connections.drop(old, "the neighbour opened a new connection")
             self._hold(peer, dial)
         theirs = properties.get(HOLD_TIME)
         self.liveness.hold_time_s = self.config.hold_time_s

@@ -310,7 +310,7 @@ def warnings(topology: Topology) -> list[str]:
     told = []
     supers = topology.supers()
     if not supers:
-        told.append('roles: there is no node with the role "super"; nobody watches the nodes')
+        told.append('roles: there is no node with the role "super"; so no node can be declared lost')
     centre = (supers or topology.nodes)[0].name
     there = topology.edges()
     back: Edges = {name: {} for name in there}

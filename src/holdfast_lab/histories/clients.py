@@ -155,7 +155,7 @@ async def recreated_queue(stage: Stage) -> None:
         stage.start("hub")
     await spark.open()
     stage.happened(spark.opened["queue_uuid"] != old["queue_uuid"], "it is another queue")
-    line = f"queue 'work' was made anew: it is {spark.opened['queue_uuid']} now"
+    line = f"queue 'work' was deleted and created again: it is {spark.opened['queue_uuid']} now"
     told = {"queue_uuid": old["queue_uuid"], "lease_epoch": spark.opened["lease_epoch"]}
     for operation, arguments in (("ADVANCE", {"sequence": stop}), ("PEEK", {"start": stop})):
         try:

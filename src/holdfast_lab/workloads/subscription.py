@@ -42,7 +42,7 @@ class _Reader:
 
 
 class Fenced(Exception):
-    """Another reader has the lease, or the queue was made anew."""
+    """Another reader has the lease, or the queue was deleted and created again."""
 
 
 @dataclass(kw_only=True)

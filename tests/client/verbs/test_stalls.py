@@ -102,7 +102,7 @@ async def test_a_window_that_stays_shut_within_a_file(broker: FakeBroker, tmp_pa
     broker.after_attach = stops_reading
     broker.incoming_window = 4
     (tmp_path / "file").write_bytes(bytes(1_000_000))
-    await given_up(broker, "--file", str(tmp_path / "file"), reason="the node's window for what comes is shut")
+    await given_up(broker, "--file", str(tmp_path / "file"), reason="the node has closed the session's incoming window")
 
 
 @pytest.mark.parametrize("idle_time_out_s", [None, 0.4])

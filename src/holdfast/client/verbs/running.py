@@ -37,9 +37,9 @@ STALLED_S: Final = 3.0
 """How long a node that is there may take nothing before a person is told."""
 STALLS: Final[dict[Waits, str]] = {
     "attach": "the node has not answered the attach of the link: it is busy, or its disk fails (`holdfast status`)",
-    "credit": "the node takes no more messages at the moment: the queue or the way to it is full, or its disk fails "
-    "(`holdfast status`)",
-    "window": "the node's window for what comes is shut: it has no room for more of it, or its disk fails "
+    "credit": "the node takes no more messages at the moment: the queue, or the transmission queue to it, is full, or "
+    "its disk fails (`holdfast status`)",
+    "window": "the node has closed the session's incoming window: it has no room, or its disk fails "
     "(`holdfast status`)",
     "socket": "the node reads nothing more at the moment: it is busy, or its disk fails (`holdfast status`)",
     "answers": "the node has not yet stored what was sent",
