@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.schema import is_whole_within
 
 

@@ -14,8 +14,8 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
-from holdfast.amqp.performatives import Flow
+from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.wire.performatives import Flow
 from holdfast_lab.hostile import ACTS, HostileClient, Places
 
 OWN = ("h0", "h1", "h2")

@@ -18,7 +18,7 @@ from _peers import Holdfast, require_real_disk
 from _process import written_bytes
 from _report import emit, frame, progress
 
-from holdfast.amqp.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted
 from holdfast_lab.real.large_client import Highest, LargeClient, sum_of
 
 MB = 1_000_000

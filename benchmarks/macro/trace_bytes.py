@@ -18,7 +18,7 @@ from uuid import UUID
 from _report import emit, frame
 
 from holdfast.amqp.connection import Settings
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events

@@ -5,10 +5,11 @@ Rules of this file: no sockets; time stands still unless a test moves it.
 
 from typing import Any
 
-from holdfast.amqp import codec
 from holdfast.amqp.connection import Connection, ConnEvent, LinkAttached, Receiver, Sender, Session, Settings
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import Source, Target, decode_composite
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import Source, Target
 
 NOW = 100.0
 
@@ -122,7 +123,7 @@ def wire(*values: Any, channel: int = 0) -> bytes:
     out = b""
     for value in values:
         performative, payload = value if isinstance(value, tuple) else (value, b"")
-        out += frame(channel, codec.encode(performative) + payload)
+        out += frame(channel, encoding.encode(performative) + payload)
     return out
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp.body import HEAD_BYTES_MAX, BodyReader
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import Symbol, Uint
+from holdfast.amqp.message.body import HEAD_BYTES_MAX, BodyReader
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.errors import RemoteProtocolError
 
 BODIES = st.one_of(

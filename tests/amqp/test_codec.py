@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp import codec
-from holdfast.amqp.types import (
+from holdfast.amqp.wire import decoding, encoding, forms
+from holdfast.amqp.wire.types import (
     Array,
     Byte,
     Char,
@@ -114,15 +114,15 @@ def array(count: int, rest: bytes, *, wide: bool) -> bytes:
 @pytest.mark.parametrize(("count", "constructor", "elements", "value"), ARRAYS)
 def test_every_array_is_read_with_its_type(count: int, constructor: str, elements: str, value: Any, wide: bool) -> None:
     data = array(count, bytes.fromhex(constructor + elements), wide=wide)
-    read, end = codec.decode(data)
+    read, end = decoding.decode(data)
     assert end == len(data) and same(read, value)
-    again, _ = codec.decode(codec.encode(read))
+    again, _ = decoding.decode(encoding.encode(read))
     assert same(again, value)
 
 
 def test_the_tables_hold_every_format_code() -> None:
     """§1.6 names these, and no others."""
-    named = {code for code, reader in enumerate(codec.READERS) if reader is not None}
+    named = {code for code, reader in enumerate(decoding.READERS) if reader is not None}
     assert named == {
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72,
         0x73, 0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0,
@@ -148,9 +148,9 @@ DESCRIBED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("raw", "value"), DESCRIBED)
 def test_any_value_may_describe_any_other(raw: str, value: Any) -> None:
     data = bytes.fromhex(raw)
-    read, end = codec.decode(data)
+    read, end = decoding.decode(data)
     assert end == len(data) and same(read, value)
-    assert same(codec.decode(codec.encode(read))[0], value)
+    assert same(decoding.decode(encoding.encode(read))[0], value)
 
 
 MAPS: list[tuple[int, str, Any]] = [
@@ -174,25 +174,25 @@ def test_any_value_may_be_a_key(count: int, elements: str, value: Any, wide: boo
     body = bytes.fromhex(elements)
     head = b"\xd1" + struct.pack(">II", len(body) + 4, count) if wide else bytes((0xC1, len(body) + 1, count))
     data = head + body
-    read, end = codec.decode(data)
+    read, end = decoding.decode(data)
     assert end == len(data) and same(read, value)
-    assert same(codec.decode(codec.encode(read))[0], value)
+    assert same(decoding.decode(encoding.encode(read))[0], value)
 
 
 @pytest.mark.parametrize("elements", ["43 40 43 41", "45 40 45 40", "a10161 40 a10161 40", "5201 40 7000000001 40"])
 def test_a_key_that_comes_twice_is_a_mistake(elements: str) -> None:
     body = bytes.fromhex(elements)
     with pytest.raises(RemoteProtocolError, match="twice"):
-        codec.decode(bytes((0xC1, len(body) + 1, 4)) + body)
+        decoding.decode(bytes((0xC1, len(body) + 1, 4)) + body)
 
 
 @pytest.mark.parametrize(("raw", "value"), ENCODINGS, ids=[raw[:12] for raw, _ in ENCODINGS])
 def test_every_encoding_is_read_with_its_type(raw: str, value: Any) -> None:
     data = bytes.fromhex(raw)
-    read, end = codec.decode(b"xx" + data + b"yy", 2)
+    read, end = decoding.decode(b"xx" + data + b"yy", 2)
     assert end == 2 + len(data)
     assert same(read, value)
-    again, _ = codec.decode(codec.encode(read))
+    again, _ = decoding.decode(encoding.encode(read))
     assert same(again, value)
 
 
@@ -244,7 +244,7 @@ def arrays(draw: st.DrawFn) -> Array:
 
 def mapped(pairs: list[tuple[Any, Any]]) -> Any:
     """What a map of those pairs is read as; of keys with one encoding the first counts."""
-    kept = list({codec.encode(key): (key, item) for key, item in reversed(pairs)}.values())
+    kept = list({encoding.encode(key): (key, item) for key, item in reversed(pairs)}.values())
     try:
         plain = dict(kept)
     except TypeError:
@@ -272,8 +272,8 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_encoded_is_read_back_with_its_types(value: Any) -> None:
-    raw = codec.encode(value)
-    read, end = codec.decode(raw)
+    raw = encoding.encode(value)
+    read, end = decoding.decode(raw)
     assert end == len(raw)
     assert same(read, value)
 
@@ -283,27 +283,27 @@ def test_what_is_encoded_is_read_back_with_its_types(value: Any) -> None:
     [(None, type(None)), (True, bool), (5, Long), (5.0, float), ("a", str), (b"a", bytes), (ID, UUID), ({}, dict)],
 )
 def test_plain_python_values_have_their_types(plain: Any, kind: type) -> None:
-    assert type(codec.decode(codec.encode(plain))[0]) is kind
+    assert type(decoding.decode(encoding.encode(plain))[0]) is kind
 
 
 @given(VALUES, st.data())
 def test_a_value_cut_short_is_an_error(value: Any, data: st.DataObject) -> None:
-    raw = codec.encode(value)
+    raw = encoding.encode(value)
     at = data.draw(st.integers(0, len(raw) - 1))
     with pytest.raises(RemoteProtocolError) as caught:
-        codec.decode(raw[:at])
+        decoding.decode(raw[:at])
     assert caught.value.condition == "amqp:decode-error"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_a_decode_error(raw: bytes) -> None:
     try:
-        value, end = codec.decode(raw)
+        value, end = decoding.decode(raw)
     except RemoteProtocolError as error:
         assert error.condition == "amqp:decode-error"
     else:
         assert 0 < end <= len(raw)
-        codec.encode(value)
+        encoding.encode(value)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_any_bytes_give_a_value_or_a_decode_error(raw: bytes) -> None:
 )  # fmt: skip
 def test_malformed_values(raw: str) -> None:
     with pytest.raises(RemoteProtocolError):
-        codec.decode(bytes.fromhex(raw))
+        decoding.decode(bytes.fromhex(raw))
 
 
 def nested(depth: int) -> bytes:
@@ -326,25 +326,25 @@ def nested(depth: int) -> bytes:
 
 
 def test_the_bound_on_depth() -> None:
-    codec.decode(nested(codec.DEPTH_MAX))
+    decoding.decode(nested(forms.DEPTH_MAX))
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.decode(nested(codec.DEPTH_MAX + 1))
+        decoding.decode(nested(forms.DEPTH_MAX + 1))
 
 
 def test_deep_descriptors_are_bounded_too() -> None:
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.decode(b"\x00" * 5000 + b"\x40")
+        decoding.decode(b"\x00" * 5000 + b"\x40")
 
 
 @pytest.mark.parametrize("code", ["40", "41", "42", "43", "44", "45", "00a3016140"])
 @pytest.mark.parametrize(
     ("count", "nested", "fine"),
     [
-        (codec.EMPTY_ELEMENTS_MAX, False, True),
-        (codec.EMPTY_ELEMENTS_MAX + 1, False, False),
+        (decoding.EMPTY_ELEMENTS_MAX, False, True),
+        (decoding.EMPTY_ELEMENTS_MAX + 1, False, False),
         (2**32 - 1, False, False),
-        (codec.NESTED_EMPTY_ELEMENTS_MAX, True, True),
-        (codec.NESTED_EMPTY_ELEMENTS_MAX + 1, True, False),
+        (decoding.NESTED_EMPTY_ELEMENTS_MAX, True, True),
+        (decoding.NESTED_EMPTY_ELEMENTS_MAX + 1, True, False),
     ],
 )
 def test_the_bound_on_elements_without_bytes(code: str, count: int, nested: bool, fine: bool) -> None:
@@ -352,21 +352,21 @@ def test_the_bound_on_elements_without_bytes(code: str, count: int, nested: bool
     if nested:
         raw = bytes((0xC0, len(raw) + 1, 1)) + raw
     if fine:
-        read = codec.decode(raw)[0]
+        read = decoding.decode(raw)[0]
         assert len((read[0] if nested else read).values) == count
     else:
         with pytest.raises(RemoteProtocolError):
-            codec.decode(raw)
+            decoding.decode(raw)
 
 
 def test_many_arrays_without_bytes_take_little_memory() -> None:
     """What a frame of 64 kB can make of itself at most."""
-    inner = array(codec.NESTED_EMPTY_ELEMENTS_MAX, b"\x40", wide=False)
+    inner = array(decoding.NESTED_EMPTY_ELEMENTS_MAX, b"\x40", wide=False)
     count = 65_000 // len(inner)
     raw = b"\xd0" + struct.pack(">II", 4 + count * len(inner), count) + inner * count
     tracemalloc.start()
     try:
-        codec.decode(raw)
+        decoding.decode(raw)
         assert tracemalloc.get_traced_memory()[1] < 64 * MIB
     finally:
         tracemalloc.stop()
@@ -374,27 +374,27 @@ def test_many_arrays_without_bytes_take_little_memory() -> None:
 
 def test_unusual_maps_in_maps_are_read_once() -> None:
     raw = b"\x40"
-    for _ in range(codec.DEPTH_MAX):
+    for _ in range(forms.DEPTH_MAX):
         body = b"\x45" + raw
         raw = b"\xd1" + struct.pack(">II", 4 + len(body), 2) + body
-    assert codec.decode(raw)[1] == len(raw)  # in a moment, not in 2**32 steps
+    assert decoding.decode(raw)[1] == len(raw)  # in a moment, not in 2**32 steps
 
 
 def test_descriptors_of_an_array_are_bounded() -> None:
-    fine = array(0, b"\x00\x43" * codec.DEPTH_MAX + b"\x40", wide=True)
-    assert len(codec.decode(fine)[0].descriptor) == codec.DEPTH_MAX
+    fine = array(0, b"\x00\x43" * forms.DEPTH_MAX + b"\x40", wide=True)
+    assert len(decoding.decode(fine)[0].descriptor) == forms.DEPTH_MAX
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.decode(array(0, b"\x00\x43" * (codec.DEPTH_MAX + 1) + b"\x40", wide=True))
+        decoding.decode(array(0, b"\x00\x43" * (forms.DEPTH_MAX + 1) + b"\x40", wide=True))
 
 
-@pytest.mark.parametrize(("count", "fine"), [(codec.ELEMENTS_MAX, True), (codec.ELEMENTS_MAX + 1, False)])
+@pytest.mark.parametrize(("count", "fine"), [(decoding.ELEMENTS_MAX, True), (decoding.ELEMENTS_MAX + 1, False)])
 def test_the_bound_on_elements(count: int, fine: bool) -> None:
     raw = b"\xd0" + struct.pack(">II", 4 + count, count) + b"\x40" * count
     if fine:
-        assert len(codec.decode(raw)[0]) == count
+        assert len(decoding.decode(raw)[0]) == count
     else:
         with pytest.raises(RemoteProtocolError, match="limit"):
-            codec.decode(raw)
+            decoding.decode(raw)
 
 
 @pytest.mark.parametrize(
@@ -402,4 +402,4 @@ def test_the_bound_on_elements(count: int, fine: bool) -> None:
 )
 def test_what_has_no_encoding(value: Any) -> None:
     with pytest.raises(LocalProtocolError):
-        codec.encode(value)
+        encoding.encode(value)

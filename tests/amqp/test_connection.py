@@ -19,8 +19,8 @@ from holdfast.amqp.connection import (
     State,
     Step,
 )
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Close, End, Error, Open, Source, Target
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, End, Error, Open, Source, Target
 from holdfast.errors import ConfigError, LocalProtocolError
 
 OPEN = Open("peer")

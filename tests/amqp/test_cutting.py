@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from amqp.joined import Pair, of
 from holdfast.amqp.connection import Delivery
-from holdfast.amqp.pending import Pending
-from holdfast.amqp.performatives import Flow
-from holdfast.amqp.sender import Sender
+from holdfast.amqp.links.pending import Pending
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.wire.performatives import Flow
 
 
 def linked(frame: int, window: int, **changes: Any) -> tuple[Pair, Sender]:

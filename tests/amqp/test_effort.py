@@ -15,8 +15,9 @@ from holdfast.amqp.connection import (
     SessionBegun,
 )
 from holdfast.amqp.effort import ATTACH, EMPTY, EMPTY_BYTES, FLOW, MISS, PART, STEPS_FOR_ONE, TURN, Effort
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame
-from holdfast.amqp.performatives import (
+from holdfast.amqp.session.wide import OPEN_MAX
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -30,7 +31,6 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.wide import OPEN_MAX
 
 ECHO = Flow(0, 100, 0, 100, echo=True)
 

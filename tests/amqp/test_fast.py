@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.joined import long_form
-from holdfast.amqp import codec, fast
-from holdfast.amqp.performatives import (
+from holdfast.amqp.links.transfer_form import TransferForm
+from holdfast.amqp.wire import encoding, fast
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Disposition,
     Error,
@@ -17,10 +19,8 @@ from holdfast.amqp.performatives import (
     Rejected,
     Released,
     Transfer,
-    decode_composite,
 )
-from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
-from holdfast.amqp.transfer_form import TransferForm
+from holdfast.amqp.wire.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.errors import RemoteProtocolError
 
 UINT = st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 1))
@@ -39,7 +39,7 @@ FLOWS = st.builds(Flow, MAYBE, UINT, UINT, UINT, MAYBE, MAYBE, MAYBE, MAYBE, st.
 
 def wide(value: object) -> bytes:
     """The same composite in its long form, where it has one."""
-    raw = codec.encode(value)
+    raw = encoding.encode(value)
     return long_form(raw) if raw[3] == 0xC0 else raw
 
 
@@ -52,7 +52,7 @@ def outcome(parse: Any, *arguments: Any) -> Any:
 
 @given(TRANSFERS, st.binary(max_size=20), st.binary(max_size=5), st.booleans())
 def test_transfers(transfer: Transfer, payload: bytes, before: bytes, long: bool) -> None:
-    raw = before + (wide(transfer) if long else codec.encode(transfer)) + payload
+    raw = before + (wide(transfer) if long else encoding.encode(transfer)) + payload
     at, end = len(before), len(raw)
     plain = plain_transfer(raw + b"next", at, end)
     quick = fast.parse_transfer(raw + b"next", at + 3, end)
@@ -64,7 +64,7 @@ def test_transfers(transfer: Transfer, payload: bytes, before: bytes, long: bool
 
 @given(DISPOSITIONS, st.booleans())
 def test_dispositions(disposition: Disposition, long: bool) -> None:
-    raw = wide(disposition) if long else codec.encode(disposition)
+    raw = wide(disposition) if long else encoding.encode(disposition)
     quick = fast.parse_disposition(raw + b"next", 3, len(raw))
     assert quick is None or quick == plain_disposition(raw)
     if disposition.state in (None, Accepted(), Released()):
@@ -73,14 +73,14 @@ def test_dispositions(disposition: Disposition, long: bool) -> None:
 
 @given(FLOWS, st.booleans())
 def test_flows(flow: Flow, long: bool) -> None:
-    raw = wide(flow) if long else codec.encode(flow)
+    raw = wide(flow) if long else encoding.encode(flow)
     assert fast.parse_flow(raw + b"next", 3, len(raw)) == plain_flow(raw)
 
 
 @st.composite
 def spoilt(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> bytes:
     """A performative with a few bytes changed, or cut, or with bytes behind it."""
-    raw = bytearray(codec.encode(draw(values)))
+    raw = bytearray(encoding.encode(draw(values)))
     for _ in range(draw(st.integers(1, 3))):
         raw[draw(st.integers(3, len(raw) - 1))] = draw(st.integers(0, 255))
     cut = draw(st.integers(4, len(raw)))

@@ -11,8 +11,9 @@ import pytest
 
 from amqp.joined import NOW, client, hear, of, performatives, pump, server, wire
 from holdfast.amqp.connection import TRANSITIONS, Connection, ConnectionClosed, ProtocolFailed, State, Step
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME
-from holdfast.amqp.performatives import (
+from holdfast.amqp.states import MAY_SPEAK
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME
+from holdfast.amqp.wire.performatives import (
     Attach,
     Begin,
     Close,
@@ -25,7 +26,6 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.states import MAY_SPEAK
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 FORBIDDEN = [

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.amqp.test_message import MESSAGES
 
-from holdfast.amqp.framing import Framing, check, data_starts
-from holdfast.amqp.message import SECTIONS_MAX, Message
-from holdfast.amqp.types import Array, Described, Symbol, Uint, Ulong
+from holdfast.amqp.message.framing import Framing, check, data_starts
+from holdfast.amqp.message.message import SECTIONS_MAX, Message
+from holdfast.amqp.wire.types import Array, Described, Symbol, Uint, Ulong
 from holdfast.errors import RemoteProtocolError
 
 DATA = "005375a00161"

@@ -20,8 +20,8 @@ from holdfast.amqp.connection import (
     SessionEnded,
     Settings,
 )
-from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,

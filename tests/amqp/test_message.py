@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp import codec
-from holdfast.amqp.message import SECTIONS_MAX, Message, Sections, split
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import MISSING, Byte, Described, Symbol, Ubyte, Uint, Ulong
+from holdfast.amqp.message.message import SECTIONS_MAX, Message, Sections, split
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import MISSING, Byte, Described, Symbol, Ubyte, Uint, Ulong
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 BARE = bytes.fromhex("005375a00161")
@@ -45,7 +45,7 @@ def test_split_finds_the_parts(message: Message) -> None:
     if message.message_annotations is None:
         assert (start, end) == (0, 0)
     else:
-        assert payload[start:end] == b"\x00\x53\x72" + codec.encode(message.message_annotations)
+        assert payload[start:end] == b"\x00\x53\x72" + encoding.encode(message.message_annotations)
     message.header = message.delivery_annotations = message.message_annotations = None
     assert payload[parts.bare :] == message.encode()
 
@@ -62,7 +62,7 @@ def test_split_finds_the_parts(message: Message) -> None:
          Sections(Header(True, 5, 60, False, 1), None, (0, 0), 17)),
         (bytes.fromhex("005370d0000000050000000141") + BARE, Sections(Header(True), None, (0, 0), 13)),
         (bytes.fromhex("00800000000000000070") + b"\x45" + BARE, Sections(Header(), None, (0, 0), 11)),
-        (b"\x00" + codec.encode(Symbol("amqp:header:list")) + b"\x45" + BARE, Sections(Header(), None, (0, 0), 20)),
+        (b"\x00" + encoding.encode(Symbol("amqp:header:list")) + b"\x45" + BARE, Sections(Header(), None, (0, 0), 20)),
         (bytes.fromhex("005372c10100") + BARE, Sections(None, None, (0, 6), 6)),
         (bytes.fromhex("00537045005372c10100") + BARE, Sections(Header(), None, (4, 10), 10)),
         (bytes.fromhex("00537045005371c10100005372d10000000400000000") + BARE, Sections(Header(), {}, (10, 22), 22)),

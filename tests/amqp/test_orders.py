@@ -22,8 +22,8 @@ from holdfast.amqp.connection import (
     SessionBegun,
     SessionEnded,
 )
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Open, Source, Target
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, Detach, End, Error, Open, Source, Target
 from holdfast.errors import LocalProtocolError
 from support import today
 

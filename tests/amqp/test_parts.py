@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from amqp.joined import Pair, of
 from holdfast.amqp.connection import Connection, CreditChanged, Delivery, DeliveryAborted, DeliveryPart, Outcomes
 from holdfast.amqp.effort import PART
-from holdfast.amqp.events import DeliveryBegun
-from holdfast.amqp.performatives import Accepted, Released
-from holdfast.amqp.transfers import PART_BYTES
+from holdfast.amqp.session.events import DeliveryBegun
+from holdfast.amqp.session.transfers import PART_BYTES
+from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB
 

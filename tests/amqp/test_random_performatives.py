@@ -15,8 +15,8 @@ from holdfast.amqp.connection import (
     ProtocolFailed,
     Receiver,
 )
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Flow, Open, Source, Target
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Flow, Open, Source, Target
 from support import today
 from support.hostile_values import frames, spoilt
 

@@ -22,9 +22,9 @@ from holdfast.amqp.connection import (
     Receiver,
     Sender,
 )
-from holdfast.amqp.events import ResumeAborted
-from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.amqp.resuming import Act, Step, compare, content
+from holdfast.amqp.links.resuming import Act, Step, compare, content
+from holdfast.amqp.session.events import ResumeAborted
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 
 BODY = b"\x00\x53\x75\xa0\x01"
 

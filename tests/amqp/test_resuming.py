@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.joined import Pair, of, wire
-from holdfast.amqp import codec
 from holdfast.amqp.connection import Delivery, LinkAttached, LinkDetached, Receiver, Sender
-from holdfast.amqp.events import ResumeAborted
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import (
+from holdfast.amqp.links.resuming import START, Act, Step, compare, content, fit
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import ResumeAborted
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Modified,
@@ -24,9 +26,7 @@ from holdfast.amqp.performatives import (
     Target,
     TransactionalState,
     Transfer,
-    decode_composite,
 )
-from holdfast.amqp.resuming import START, Act, Step, compare, content, fit
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 
@@ -103,14 +103,14 @@ def attach(unsettled: dict[bytes, Any] | None) -> Attach:
 
 @given(MAPS)
 def test_a_map_comes_back_as_it_went(unsettled: dict[bytes, Any]) -> None:
-    assert decode_composite(codec.encode(attach(unsettled)))[0].unsettled == unsettled
+    assert decode_composite(encoding.encode(attach(unsettled)))[0].unsettled == unsettled
 
 
 @given(MAPS, st.integers(100, 2_000))
 def test_a_map_is_cut_to_the_frame_and_says_so(unsettled: dict[bytes, Any], limit: int) -> None:
     cut = attach(dict(unsettled))
     fit(cut, limit)
-    assert len(codec.encode(cut)) <= limit
+    assert len(encoding.encode(cut)) <= limit
     assert cut.unsettled is not None
     assert list(cut.unsettled.items()) == list(unsettled.items())[: len(cut.unsettled)]
     assert cut.incomplete_unsettled == (len(cut.unsettled) < len(unsettled))
@@ -118,7 +118,7 @@ def test_a_map_is_cut_to_the_frame_and_says_so(unsettled: dict[bytes, Any], limi
 
 def test_a_map_at_the_bound_is_whole_and_one_byte_less_cuts_it() -> None:
     whole = attach({bytes((number,)) * 4: None for number in range(40)})
-    size = len(codec.encode(whole))
+    size = len(encoding.encode(whole))
     fit(whole, size)
     assert whole.unsettled is not None and len(whole.unsettled) == 40 and not whole.incomplete_unsettled
     fit(whole, size - 1)
@@ -134,7 +134,7 @@ def test_no_map_stays_none() -> None:
 @pytest.mark.parametrize("key", [None, "text", b"x" * 33])
 def test_a_map_with_a_key_that_is_no_tag_is_refused(key: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="unsettled of attach"):
-        decode_composite(codec.encode(attach({key: None})))
+        decode_composite(encoding.encode(attach({key: None})))
 
 
 # ---------------------------------------------------------------------------------------------------- content

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp.joined import NOW, hear, long_form, of, server, wire
-from holdfast.amqp import codec, runs
 from holdfast.amqp.connection import (
     Connection,
     Deliveries,
@@ -18,8 +17,10 @@ from holdfast.amqp.connection import (
     Receiver,
     SessionEnded,
 )
-from holdfast.amqp.frames import AMQP_HEADER, frame, frame_with_payload
-from holdfast.amqp.performatives import Accepted, Attach, Begin, Detach, Open, Released, Source, Target, Transfer
+from holdfast.amqp.session import runs
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.frames import AMQP_HEADER, frame, frame_with_payload
+from holdfast.amqp.wire.performatives import Accepted, Attach, Begin, Detach, Open, Released, Source, Target, Transfer
 
 IDS = st.sampled_from([0, 250, 255, 256, 70_000, 2**32 - 3])
 TAGS = st.sampled_from([b"", b"1", b"22", b"\0\0\0\7", b"x" * 32, b"y" * 33])
@@ -94,7 +95,7 @@ def following(draw: st.DrawFn, transfer: Transfer, frames: int) -> list[bytes]:
             said.delivery_tag = b"other"
         if odd == 6:
             said.state = Accepted()
-        found.append(frame_with_payload(0, codec.encode(said), draw(PAYLOADS)))
+        found.append(frame_with_payload(0, encoding.encode(said), draw(PAYLOADS)))
         if odd == 7:
             found.append(frame(0, b""))
     return found
@@ -126,7 +127,7 @@ def streams(draw: st.DrawFn) -> bytes:
             if odd == 9:  # a list of the same length, the tag a byte longer or shorter
                 transfer.message_format = 0 if message_format else 5
                 transfer.delivery_tag = tag + b"+" if message_format else tag[:-1]
-            body = codec.encode(transfer)
+            body = encoding.encode(transfer)
             found.append(frame_with_payload(0, long_form(body) if wide else body, draw(PAYLOADS)))
             found += following(draw, Transfer(handle, number, tag) if named else Transfer(handle), frames)
             if odd == 5:
@@ -156,7 +157,7 @@ def test_runs_change_nothing(stream: bytes, cut: int, changes: dict[str, Any]) -
 
 def transfers(first: int, count: int, handle: int = 0, tag: bytes = b"tag") -> bytes:
     frames = [
-        frame_with_payload(0, codec.encode(Transfer(handle, number, tag, 0, False)), b"body")
+        frame_with_payload(0, encoding.encode(Transfer(handle, number, tag, 0, False)), b"body")
         for number in range(first, first + count)
     ]
     return b"".join(frames)
@@ -191,7 +192,7 @@ def test_a_sender_that_never_repeats_itself_is_no_longer_learnt() -> None:
 def test_a_tag_of_another_length_is_no_likeness_whatever_its_bytes() -> None:
     """A format of 0x43 behind an empty tag reads like format 0 behind a tag of one byte, but for the tag's length."""
     side, _ = two_links(True)
-    odd = frame_with_payload(0, codec.encode(Transfer(0, 1_002, b"", 0x43, False)), b"body")
+    odd = frame_with_payload(0, encoding.encode(Transfer(0, 1_002, b"", 0x43, False)), b"body")
     events = hear(side, transfers(1_000, 2, tag=b"t") + odd, NOW)
     assert one_by_one(events) == [("l0", number, 0, False, b"body") for number in (1_000, 1_001)] + [
         ("l0", 1_002, 0x43, False, b"body")
@@ -207,7 +208,7 @@ def cut(first: int, count: int, *, named: bool, parts: tuple[bytes, ...] = (b"a"
             said = Transfer(0, number, b"tag", 0, False, more) if not index else Transfer(0, more=more)
             if named and index:
                 said.delivery_id, said.delivery_tag = number, b"tag"
-            found.append(frame_with_payload(0, codec.encode(said), part))
+            found.append(frame_with_payload(0, encoding.encode(said), part))
     return b"".join(found)
 
 

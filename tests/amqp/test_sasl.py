@@ -3,11 +3,12 @@
 import pytest
 
 from amqp.joined import NOW, client, hear, of, performatives, pump, server
-from holdfast.amqp import codec, conditions
 from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
-from holdfast.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
-from holdfast.amqp.mechanisms import MECHANISMS, Authenticate, LoginNotChecked, LoginWaits, Mechanism, Proof
-from holdfast.amqp.performatives import (
+from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginNotChecked, LoginWaits, Mechanism, Proof
+from holdfast.amqp.settings import Settings
+from holdfast.amqp.wire import conditions, encoding
+from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
+from holdfast.amqp.wire.performatives import (
     Error,
     Open,
     SaslChallenge,
@@ -16,8 +17,7 @@ from holdfast.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from holdfast.amqp.settings import Settings
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import ConfigError
 
 
@@ -32,7 +32,7 @@ def nobody(mechanism: str, user: str | None, proof: Proof | None) -> bool:
 
 
 def sasl(*values: object) -> bytes:
-    return b"".join(frame(0, codec.encode(value), SASL_FRAME) for value in values)
+    return b"".join(frame(0, encoding.encode(value), SASL_FRAME) for value in values)
 
 
 def answers(side: Connection) -> list[object]:
@@ -45,7 +45,10 @@ def test_every_form_of_the_anonymous_response(response: bytes | None) -> None:
     side = server(sasl_required=True)
     events = hear(
         side,
-        SASL_HEADER + sasl(SaslInit("ANONYMOUS", response, "host")) + AMQP_HEADER + frame(0, codec.encode(Open("c"))),
+        SASL_HEADER
+        + sasl(SaslInit("ANONYMOUS", response, "host"))
+        + AMQP_HEADER
+        + frame(0, encoding.encode(Open("c"))),
         NOW,
     )
     assert of(Opened, events)

@@ -18,8 +18,8 @@ from holdfast.amqp.connection import (
     Sender,
     SessionEnded,
 )
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,

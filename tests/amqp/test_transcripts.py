@@ -25,7 +25,7 @@ from holdfast.amqp.connection import (
     Sender,
     Settings,
 )
-from holdfast.amqp.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted
 
 
 class Habits:

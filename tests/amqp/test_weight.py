@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import codec
-from holdfast.amqp.performatives import Attach, Source, Target, decode_composite
-from holdfast.amqp.types import Described, Symbol, Uint
 from holdfast.amqp.weight import weight
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.performatives import Attach, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Uint
 
 
 @pytest.mark.parametrize("value", [
@@ -22,7 +23,7 @@ from holdfast.amqp.weight import weight
     [Described(Symbol("x"), [1, 2])] * 2_000,
 ])  # fmt: skip
 def test_it_is_no_less_than_half_of_what_is_held(value: Any) -> None:
-    raw = codec.encode(Attach("l", 0, False, source=Source(), target=Target("q"), properties={Symbol("x"): value}))
+    raw = encoding.encode(Attach("l", 0, False, source=Source(), target=Target("q"), properties={Symbol("x"): value}))
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

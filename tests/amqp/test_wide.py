@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.wide import OPEN_MAX, step
+from holdfast.amqp.session.wide import OPEN_MAX, step
 
 SERIALS = 2**32
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp import codec
-from holdfast.amqp.types import Described
+from holdfast.amqp.wire import decoding
+from holdfast.amqp.wire.types import Described
 
 SIZE = 64
 
@@ -29,13 +29,13 @@ def test_patched_transfers_are_read_by_the_product(first: int) -> None:
     bodies = frames_of(bytes(batch.patch(first, 1_000_000_000_000, 3)))
     assert len(bodies) == 3
     for index, body in enumerate(bodies):
-        value, end = codec.decode(body)
+        value, end = decoding.decode(body)
         identity = (first + index) & 0xFFFFFFFF
         assert isinstance(value, Described) and value.descriptor == wire.TRANSFER
         assert value.value == [0, identity, struct.pack(">I", identity), 0, False]
-        header, end = codec.decode(body, end)
+        header, end = decoding.decode(body, end)
         assert isinstance(header, Described) and header.descriptor == 0x70 and header.value == [True]
-        data, end = codec.decode(body, end)
+        data, end = decoding.decode(body, end)
         assert isinstance(data, Described) and data.descriptor == 0x75 and isinstance(data.value, bytes)
         assert len(data.value) == SIZE and int.from_bytes(data.value[:8], "big") == 1_000_000_000_000 + index
         assert end == len(body)
@@ -75,7 +75,7 @@ def test_sizes_past_the_bounds_are_refused(size: int) -> None:
 )  # fmt: skip
 def test_control_frames_mean_the_same_to_both_codecs(frame: bytes) -> None:
     assert struct.unpack_from(">I", frame)[0] == len(frame)
-    value, end = codec.decode(frame[8:])
+    value, end = decoding.decode(frame[8:])
     own = wire.performative(frame[8:])
     assert isinstance(value, Described) and isinstance(value.value, list) and end == len(frame) - 8
     assert own.code == value.descriptor

@@ -13,7 +13,11 @@ from typing import Any, Self, cast
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.connection import Settings
-from holdfast.amqp.events import (
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.login.mechanisms import LoginNotChecked, Proof
+from holdfast.amqp.message.message import Message, split
+from holdfast.amqp.session.events import (
     ConnectionClosed,
     CreditChanged,
     Delivery,
@@ -24,13 +28,9 @@ from holdfast.amqp.events import (
     ProtocolFailed,
     ResumeAborted,
 )
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.mechanisms import LoginNotChecked, Proof
-from holdfast.amqp.message import Message, split
-from holdfast.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Released
-from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sender import Sender
-from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.performatives import Accepted, Error, Header, Modified, Rejected, Released
+from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
 from holdfast.broker.ranges import RangeSet
 from holdfast.units import MIB
 

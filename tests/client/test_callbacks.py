@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from client.fake_broker import FakeBroker
-from holdfast.amqp.performatives import Rejected
+from holdfast.amqp.wire.performatives import Rejected
 from holdfast.client import Accepted, Connection, connect
 
 

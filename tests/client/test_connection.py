@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker, Peer, closed_port
-from holdfast.amqp.events import Delivery
-from holdfast.amqp.performatives import Accepted as AcceptedState
-from holdfast.amqp.performatives import Error, Released
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.session.events import Delivery
+from holdfast.amqp.wire.performatives import Accepted as AcceptedState
+from holdfast.amqp.wire.performatives import Error, Released
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import (
     Accepted,
     AuthenticationFailed,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from client.fake_broker import FakeBroker, Peer, closed_port
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import Accepted, Connection, ConnectionFailed, LinkError, connect
 from holdfast.client.network.backoff import LOG_CAUSES_MAX, LOG_INTERVAL_S, STOOD_S, LogThrottle, Outage
 

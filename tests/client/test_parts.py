@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
+from holdfast.amqp.wire.types import Symbol
 from holdfast.cli import parser
 from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Sender, Spool, connect
 from holdfast.client.messages.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
@@ -429,7 +429,7 @@ async def test_memory_stays_flat(node: NodeProcess) -> None:
 
 
 async def test_given_back_by_the_node_is_an_outcome(broker: FakeBroker, connection: Connection) -> None:
-    from holdfast.amqp import performatives
+    from holdfast.amqp.wire import performatives
 
     broker.decide = lambda _: performatives.Released()
     sender = await connection.sender("q")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import MISSING, Int, Long, Symbol, Timestamp, Uint, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import MISSING, Int, Long, Symbol, Timestamp, Uint, Ulong
 from holdfast.client.messages.payload import cut, cut_payload, placed
 from holdfast.client.messages.reading import read_message
 from holdfast.errors import RemoteProtocolError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.fake_broker import FakeBroker
-from holdfast.amqp.sender import Sender
+from holdfast.amqp.links.sender import Sender
 from holdfast.client import Accepted, Connection, ConnectionEnded, Delivery, LinkError, Receiver, connect, link
 from holdfast.client.receive import receiver
 from holdfast.client.receive.parts_delivery import DeliveryInParts

@@ -10,8 +10,8 @@ from amqp.joined import Pair, of
 from client import fake_broker
 from client.fake_broker import FakeBroker
 from holdfast.amqp.connection import LinkAttached, Receiver
-from holdfast.amqp.performatives import Accepted, Received, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Received, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import Connection
 from holdfast.client import Rejected as RejectedOutcome
 from holdfast.client.resume import ReceivingState, SendingState, timeout_s

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.performatives import Rejected as RejectedState
-from holdfast.amqp.performatives import Released as ReleasedState
-from holdfast.amqp.types import Long, Symbol, Ulong
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.performatives import Rejected as RejectedState
+from holdfast.amqp.wire.performatives import Released as ReleasedState
+from holdfast.amqp.wire.types import Long, Symbol, Ulong
 from holdfast.client import (
     Accepted,
     ClientFull,

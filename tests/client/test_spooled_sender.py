@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
-from holdfast.amqp.extensions import TRY_LATER
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.performatives import Rejected as RejectedState
-from holdfast.amqp.performatives import Released as ReleasedState
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import TRY_LATER
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.performatives import Rejected as RejectedState
+from holdfast.amqp.wire.performatives import Released as ReleasedState
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import (
     Accepted,
     ClientFull,

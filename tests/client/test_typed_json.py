@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.types import (
-    Array,
-    Char,
-    Decimal32,
-    Described,
-    Float,
-    Pairs,
-    Symbol,
-    Timestamp,
-    Ubyte,
-    Ulong,
-)
+from holdfast.amqp.wire.types import Array, Char, Decimal32, Described, Float, Pairs, Symbol, Timestamp, Ubyte, Ulong
 from holdfast.client.messages.typed_json import json_text, typed_json
 
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")

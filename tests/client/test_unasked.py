@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from client.fake_broker import FakeBroker, Peer
-from holdfast.amqp import codec
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import Attach, Flow, Source, Target
-from holdfast.amqp.session import Session
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import Attach, Flow, Source, Target
 from holdfast.client import Accepted, Connection, LinkStolen, Sender
 
 LIMIT_S = 5.0
@@ -82,7 +82,7 @@ async def test_one_under_the_name_of_ours_costs_ours_alone(broker: FakeBroker, c
     peer = broker.connections[0]
     attach = Attach("ours", 9, True, source=Source(address="a"), target=Target(address="b"))
     flow = Flow(0, 5000, 0, 5000, 9, 0, 10)
-    peer.transport.write(frame(0, codec.encode(attach)) + frame(0, codec.encode(flow)))
+    peer.transport.write(frame(0, encoding.encode(attach)) + frame(0, encoding.encode(flow)))
     with pytest.raises(LinkStolen):
         await asyncio.wait_for(stolen.send(b"1"), LIMIT_S)
     assert await asyncio.wait_for(other.send(b"2"), LIMIT_S) == Accepted()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
-from holdfast.amqp.types import Timestamp
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
+from holdfast.amqp.wire.types import Timestamp
 from holdfast.client import UndecodableMessage, connect
 from holdfast.client.blocking import BlockingConnection
 from holdfast.client.messages import payload as cutting

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from holdfast.amqp.connection import LinkAttached, Sender, Settings
-from holdfast.amqp.performatives import Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.custody import carried
 from holdfast.errors import RemoteProtocolError

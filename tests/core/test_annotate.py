@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.message import split
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.message.message import split
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import annotate
 
 BODY = b"\x00\x53\x75\xa0\x01x"

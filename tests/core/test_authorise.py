@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.peers.authorise import Everyone
 from support.rig import Client, Node, Rig
 

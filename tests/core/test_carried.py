@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.message import Message
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.custody import carried, carried_form
 from holdfast.errors import RemoteProtocolError

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.types import Ulong
 from holdfast.peering import clocks
 from holdfast.peering.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
 from support.hops import send

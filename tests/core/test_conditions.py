@@ -8,10 +8,10 @@ import pytest
 
 from amqp.joined import performatives, wire
 from amqp.node_player import Player
-from holdfast.amqp import conditions
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import (
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import (
     Attach,
     Begin,
     Close,

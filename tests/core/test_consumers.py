@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.settings import Limits, QueueConfig
 from holdfast.state.catalog import DEAD_LETTERS
 from support.hops import names

@@ -6,9 +6,9 @@ import pytest
 
 from amqp.joined import hear, performatives, wire
 from holdfast.amqp.connection import Connection, Settings
-from holdfast.amqp.frames import AMQP_HEADER, FRAME_SIZE_MIN
-from holdfast.amqp.performatives import Attach, Begin, Close, Error, Open, Source
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.frames import AMQP_HEADER, FRAME_SIZE_MIN
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, Error, Open, Source
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.settings import NeighbourConfig, QueueConfig
 from support.rig import Client, Node, Rig

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected, Released
+from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
 from holdfast.custody.endings import Endings
 from holdfast.endpoints import producer

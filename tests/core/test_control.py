@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Source, Target
-from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop.sender import BESIDE_BYTES
 from holdfast.peering import control
 from holdfast.peers.session_port import CONTROL_RESERVE

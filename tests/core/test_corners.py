@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Header, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Header, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop.links import hop_key
 from holdfast.settings import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from support import today
 from support.hops import toggle
 from support.rig import Client, Node, Rig

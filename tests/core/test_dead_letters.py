@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import undo
 from holdfast.endpoints.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import conditions
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.performatives import Accepted, Modified, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import records
 from holdfast.core import undo
 from holdfast.settings import Limits

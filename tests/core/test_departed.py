@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.broker import deletion
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions

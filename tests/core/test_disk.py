@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.broker import purge
 from holdfast.core import turn_end
 from holdfast.engine import events

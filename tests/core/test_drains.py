@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Received, Rejected, Released
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import cursor, exclusions, halting, purge
 from holdfast.core import offering
 from holdfast.endpoints import settlements

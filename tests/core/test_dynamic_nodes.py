@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.endpoints import dynamic_nodes, settlements
 from holdfast.endpoints.dynamic_nodes import ORPHANS_MAX

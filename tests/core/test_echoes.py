@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.frames import bounded
-from holdfast.amqp.performatives import Accepted, Disposition, Error, Modified, Rejected, Released, Transfer
-from holdfast.amqp.sender import Sender
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.wire.frames import bounded
+from holdfast.amqp.wire.performatives import Accepted, Disposition, Error, Modified, Rejected, Released, Transfer
+from holdfast.amqp.wire.types import Symbol
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp.extensions import PRODUCER
+from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.records import Renewal
 from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.identity import OfferRenumbered, TellIdentity

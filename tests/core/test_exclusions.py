@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.performatives import Modified, Released
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Modified, Released
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate, cursor, exclusions, halting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Header, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Header, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import records
 from holdfast.custody import expiry
 from holdfast.settings import Limits, QueueConfig

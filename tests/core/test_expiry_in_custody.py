@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Header
+from holdfast.amqp.wire.performatives import Header
 from holdfast.broker import entry, records
 from holdfast.core import undo
 from holdfast.settings import QueueConfig

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Released, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import halting
 from holdfast.engine import events
 from support.hops import names

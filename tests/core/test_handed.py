@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.peers.memory import HANDED_BYTES, HANDED_BYTES_MIN
 from holdfast.settings import Limits, QueueConfig

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Modified, Rejected, Released
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
 from holdfast.broker.queue import Queue
 from holdfast.management.answers import Later
 from holdfast.management.requests import RequestLink

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Modified
+from holdfast.amqp.wire.performatives import Modified
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import WAIT_TURNS

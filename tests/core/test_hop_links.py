@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from amqp.joined import wire
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Detach, Open, Properties
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Detach, Open, Properties
+from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine import events

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.custody import Origin
 from holdfast.broker.ranges import RangeSet
 from holdfast.management.answers import NODE, QUEUE, SUBSCRIPTION

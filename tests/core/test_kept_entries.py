@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted
 from holdfast.broker.queue import Queue
 from support.hops import names, send
 from support.rig import Rig

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties, Released, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties, Released, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.links import large_sends as sending_out
 from holdfast.peers.peer import Peer

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from amqp.joined import wire
-from holdfast.amqp.codec import encode
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME
-from holdfast.amqp.performatives import (
+from holdfast.amqp.weight import weight
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME
+from holdfast.amqp.wire.performatives import (
     Attach,
     Begin,
     Close,
@@ -25,8 +26,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.types import Symbol, Ulong
-from holdfast.amqp.weight import weight
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.engine import events
 from holdfast.settings import Limits
@@ -399,7 +399,7 @@ def test_annotation_bytes_max(section: bytes, before: bytes, size: int, outcome:
 
 
 def test_annotations_that_are_added_have_the_same_bound() -> None:
-    from holdfast.amqp.performatives import Modified
+    from holdfast.amqp.wire.performatives import Modified
 
     rig, node = world(annotation_bytes_max=1_024)
     client = rig.client(node)

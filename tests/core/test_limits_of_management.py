@@ -8,21 +8,12 @@ from uuid import UUID
 import pytest
 
 from core.test_memory import status_request
-from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import (
-    Accepted,
-    Attach,
-    Disposition,
-    Flow,
-    Properties,
-    Rejected,
-    Source,
-    Target,
-)
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import Accepted, Attach, Disposition, Flow, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Ulong
 from holdfast.endpoints.attach import QUEUE_EFFORT
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.answers import Answer

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.performatives import Properties
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Properties
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.producer import ProducerLink

@@ -7,8 +7,8 @@ import pytest
 
 from amqp.joined import performatives, wire
 from amqp.node_player import Player
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -22,7 +22,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from support.rig import Client, Node, Rig
 
 BODY = b"\x00\x53\x75\xa0\x01x"

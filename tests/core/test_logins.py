@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.frames import SASL_FRAME, SASL_HEADER, frame
-from holdfast.amqp.performatives import SaslInit
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
+from holdfast.amqp.wire.performatives import SaslInit
+from holdfast.amqp.wire.types import Symbol
 from holdfast.peers import logins
 from holdfast.settings import Limits, UserConfig
 from holdfast.units import iso8601

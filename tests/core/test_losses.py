@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from core.test_dead_letters import make_dead_letters
-from holdfast.amqp.performatives import Rejected
+from holdfast.amqp.wire.performatives import Rejected
 from holdfast.settings import DeadLettersConfig
 from holdfast.state.losses import LISTED_MAX
 from holdfast.storage.upkeep.check import check

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from amqp.joined import wire
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.halting import FINISHED_MIN
 from holdfast.core.node import NodeCore

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Header, Properties, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
 from holdfast.endpoints import producer
 from holdfast.links import incoming
 from holdfast.settings import QueueConfig

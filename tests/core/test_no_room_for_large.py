@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected
 from holdfast.core.node import NodeCore
 from holdfast.settings import Limits
 from holdfast.storage.lmdb import LmdbStore

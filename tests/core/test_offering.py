@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
 from holdfast.core import offering
 from holdfast.custody.hop.receiver import CustodyReceiver

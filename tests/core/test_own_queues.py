@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.settings import Limits, QueueConfig
 from holdfast.state.catalog import DEAD_LETTERS, WAITING
 from support.limits import RESOURCE, world

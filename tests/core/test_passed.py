@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.test_offering import attach
-from holdfast.amqp.performatives import Header
+from holdfast.amqp.wire.performatives import Header
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.core import offering

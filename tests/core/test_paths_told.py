@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from holdfast.amqp.extensions import TELLS_PATH
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import TELLS_PATH
+from holdfast.amqp.wire.performatives import Properties
+from holdfast.amqp.wire.types import Symbol
 from support.hops import STRICT, apart, send
 from support.rig import Client, Node, Rig
 from support.routing import network

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Begin, Close, Open
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Begin, Close, Open
+from holdfast.amqp.wire.types import Symbol
 from holdfast.peering.sessions import CAPABILITY
 from holdfast.peers.containers import SOLE
 from holdfast.settings import Limits, NeighbourConfig, UserConfig

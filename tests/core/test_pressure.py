@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected, Released
+from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
 from holdfast.links import large_receives as streams
 from holdfast.peers.memory import PARKED_BYTES
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig

@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from amqp.joined import wire
-from holdfast.amqp.frames import EMPTY_FRAME
-from holdfast.amqp.performatives import Accepted, Begin, Close, Detach, Disposition, End, Modified, Rejected, Released
+from holdfast.amqp.wire.frames import EMPTY_FRAME
+from holdfast.amqp.wire.performatives import (
+    Accepted,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Modified,
+    Rejected,
+    Released,
+)
 from holdfast.engine import events
 from holdfast.peers.refusals import REFUSALS_MAX
 from holdfast.settings import Limits

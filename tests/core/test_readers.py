@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Header
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Header
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker import cursor, exclusions, halting
 from holdfast.broker.queue import Queue
 from holdfast.endpoints import browser as browsers

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Close, Open
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Close, Open
 from holdfast.peers.refusals import REFUSAL_S, REFUSALS_MAX
 from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.limits import RESOURCE

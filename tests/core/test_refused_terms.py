@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from amqp.joined import wire
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Coordinator,
@@ -19,7 +19,7 @@ from holdfast.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.settings import Limits
 from holdfast.units import KIB
 from support.raw import DATA, Raw, credit, opened, receives, sends, transfer

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.extensions import LAST_NUMBER, PRODUCER
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Modified, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import LAST_NUMBER, PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.core import undo
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.management.queue_operations import NOT_SKIPPED

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints.relay import ROUTES_MAX
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from support.rig import Client, Rig

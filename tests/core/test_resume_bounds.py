@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.settings import Limits, QueueConfig, UserConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts

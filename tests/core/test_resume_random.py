@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Delivery, Receiver, Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Released
-from holdfast.amqp.resuming import Act, compare
+from holdfast.amqp.links.resuming import Act, compare
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.client.resume import ReceivingState
 from holdfast.settings import QueueConfig
 from support import today

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Modified, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.settings import Limits

@@ -11,8 +11,8 @@ from core.test_handed import put
 from core.test_resumed_share import TIMED, applied, filled, numbers, stored, suspended, with_error_or_annotation
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.performatives import Accepted, Modified
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Modified
+from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints import resumable
 from holdfast.peers import memory
 from holdfast.settings import Limits, QueueConfig

@@ -7,8 +7,8 @@ import pytest
 
 from core.test_handed import put, written
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Accepted, Error, Modified, Received, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Error, Modified, Received, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.endpoints import resumable
 from holdfast.engine import events

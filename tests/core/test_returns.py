@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted
 from holdfast.broker.cursor import Cursor
 from holdfast.custody import returns
 from holdfast.endpoints.consumer import ConsumerLink

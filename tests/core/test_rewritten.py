@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.accounts import Account
-from holdfast.amqp.codec import encode
-from holdfast.amqp.performatives import Accepted, Modified
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import Accepted, Modified
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import annotate as annotations
 from holdfast.broker import entry, rewriting
 from holdfast.core import undo

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate, custody, entry, halting, records
 from holdfast.broker.custody import Origin, Verdict
 from holdfast.broker.gaps import CLOCKS_MAX, GapClocks

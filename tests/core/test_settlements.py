@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.performatives import Error, Modified, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Error, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import Settlements
 from holdfast.settings import Limits, UserConfig

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.effort import ADDRESSED, HEAD_BYTES_FREE, LOOKED_UP, MADE, MESSAGE, OUTCOME, OUTCOME_ALIKE, TAKEN
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.engine import events
 from holdfast.links.disk import LOOK_S
 from support.hops import STRICT, names, send

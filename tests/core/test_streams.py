@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.settings import Limits, QueueConfig
 from holdfast.state import blobs
@@ -68,8 +68,8 @@ def test_small_and_large_ones_of_a_link_keep_their_order(rig: Rig) -> None:
 
 
 def test_header_and_annotations_are_told_and_the_bare_message_is_untouched(rig: Rig) -> None:
-    from holdfast.amqp.performatives import Header
-    from holdfast.amqp.types import Symbol
+    from holdfast.amqp.wire.performatives import Header
+    from holdfast.amqp.wire.types import Symbol
 
     node = start(rig)
     _, link = sending(rig, node)
@@ -251,7 +251,7 @@ def test_rejected_by_one_subscription_it_stays_for_the_other(rig: Rig) -> None:
 
 @pytest.mark.parametrize("way", ["purge", "delete", "expire"])
 def test_it_goes_with_its_entry(rig: Rig, way: str) -> None:
-    from holdfast.amqp.performatives import Header
+    from holdfast.amqp.wire.performatives import Header
 
     node = start(rig)
     client, link = sending(rig, node)
@@ -440,7 +440,7 @@ def test_a_cut_between_nodes_begins_it_anew(rig: Rig) -> None:
 
 
 def test_expired_on_its_way_it_leaves_a_tombstone(rig: Rig) -> None:
-    from holdfast.amqp.performatives import Header
+    from holdfast.amqp.wire.performatives import Header
 
     limits = {"limits": LIMITS}
     jfk, hub = rig.pair(jfk=limits, **limits)

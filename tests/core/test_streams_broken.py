@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support import today

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.types import Symbol
 from support.rig import Client, Node, Rig
 
 LASTING: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol("never")}
@@ -49,7 +49,7 @@ def test_nothing_else_deletes_it(end: str) -> None:
     elif end == "stolen":
         client.amqp.begin().attach_receiver("sub", Source("work", **LASTING), Target())
     elif end == "error":
-        from holdfast.amqp.performatives import Error
+        from holdfast.amqp.wire.performatives import Error
 
         link.detach(closed=True, error=Error(Symbol("amqp:internal-error"), "the program crashed"))
     else:

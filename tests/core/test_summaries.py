@@ -1,6 +1,6 @@
 """Summaries and answers between neighbours that compute routes: in order, within bounds. docs/routing.md."""
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.peering.routes import ANSWERS, ASK_S, EARLY_MAX, EARLY_ROWS_MAX
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX
 from support.rig import Rig

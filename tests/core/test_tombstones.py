@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
 from holdfast.settings import QueueConfig
 from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, send

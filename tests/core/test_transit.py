@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.performatives import Header
+from holdfast.amqp.wire.performatives import Header
 from holdfast.broker import entry
 from holdfast.custody.forwarding import RETURN_S
 from holdfast.errors import ConfigError

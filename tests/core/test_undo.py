@@ -4,7 +4,7 @@ from cProfile import Profile
 from pstats import Stats
 from typing import Any
 
-from holdfast.amqp.performatives import Rejected
+from holdfast.amqp.wire.performatives import Rejected
 from holdfast.core import undo
 from support.one_node import fill, world
 

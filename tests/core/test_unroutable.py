@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import ConfigError
 from holdfast.settings import Limits, NodeConfig
 from support.hops import reroute

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.departed import Departures
 from holdfast.routing.paths import shortest_paths
 from holdfast.routing.records import VERSION_END, Known, Record

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Released, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Properties, Released, Source, Target
 from holdfast.peers.use import Use
 from holdfast.settings import Limits, UserConfig
 from holdfast.units import KIB

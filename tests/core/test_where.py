@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.custody.forwarding import PASSED_BYTES
 from holdfast.engine import events

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
 from holdfast_lab.real.large_client import Highest, LargeClient, sum_of

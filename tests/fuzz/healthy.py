@@ -16,9 +16,10 @@ import struct
 import sys
 import time
 
-from holdfast.amqp import codec
-from holdfast.amqp.frames import AMQP_HEADER, frame
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.frames import AMQP_HEADER, frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -28,7 +29,6 @@ from holdfast.amqp.performatives import (
     Source,
     Target,
     Transfer,
-    decode_composite,
 )
 
 CREDIT = 1_000
@@ -67,7 +67,7 @@ class Healthy:
             self._take()
 
     def _frames(self, *values: object) -> bytes:
-        return b"".join(frame(0, codec.encode(value)) for value in values)
+        return b"".join(frame(0, encoding.encode(value)) for value in values)
 
     def _read(self, size: int) -> bytes:
         while len(self.unread) < size:
@@ -99,7 +99,7 @@ class Healthy:
         started = time.monotonic()
         number = self.sent
         self.sent += 1
-        transfer = codec.encode(Transfer(0, number, struct.pack(">I", number)))
+        transfer = encoding.encode(Transfer(0, number, struct.pack(">I", number)))
         self.socket.sendall(frame(0, transfer + b"\x00\x53\x75\xa0\x07healthy"))
         while self.accepted < number or self.received <= number:
             self._take()

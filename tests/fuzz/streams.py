@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from amqp.joined import wire
-from holdfast.amqp import codec
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
-from holdfast.amqp.performatives import (
-    _BY_CLASS,
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import _BY_CLASS
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -44,7 +44,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.types import Described, Symbol
+from holdfast.amqp.wire.types import Described, Symbol
 from support.raw import DATA, HELLO, credit, receives, sends, transfer
 
 DECODE = "close amqp:decode-error"
@@ -78,7 +78,7 @@ def body(raw: bytes, *, channel: int = 0, kind: int = 0) -> bytes:
 
 def performative(code: int, *values: Any) -> bytes:
     """The body of a performative with these fields, whatever they are; bytes of type Raw go as they are."""
-    rows = [value.raw if isinstance(value, Raw) else codec.encode(value) for value in values]
+    rows = [value.raw if isinstance(value, Raw) else encoding.encode(value) for value in values]
     inside = b"".join(rows)
     return b"\x00\x53" + bytes((code,)) + b"\xd0" + struct.pack(">II", len(inside) + 4, len(rows)) + inside
 
@@ -122,7 +122,7 @@ def logins() -> Iterator[Stream]:
     """The SASL layer."""
 
     def sasl(value: Any) -> bytes:
-        return body(value if isinstance(value, bytes) else codec.encode(value), kind=SASL_FRAME)
+        return body(value if isinstance(value, bytes) else encoding.encode(value), kind=SASL_FRAME)
 
     good = sasl(SaslInit("ANONYMOUS", b""))
     for name, answer, said in (
@@ -142,7 +142,7 @@ def logins() -> Iterator[Stream]:
         ("an empty frame", "dropped", sasl(b"")),
         ("nothing decodable", "dropped", sasl(b"\x00\x53\x41\xff")),
         ("init without mechanism", "dropped", sasl(performative(0x41, None))),
-        ("a frame of type amqp", "dropped", body(codec.encode(SaslInit("ANONYMOUS")))),
+        ("a frame of type amqp", "dropped", body(encoding.encode(SaslInit("ANONYMOUS")))),
         ("a frame of 8,193 bytes", "dropped", struct.pack(">IBBH", 8_193, 2, 1, 0)),
         ("a frame of 1 gb", "dropped", struct.pack(">IBBH", 1 << 30, 2, 1, 0)),
         ("a frame of 4 gb", "dropped", struct.pack(">IBBH", 2**32 - 1, 2, 1, 0)),
@@ -224,7 +224,7 @@ def bodies() -> Iterator[Stream]:
         ("an unknown symbol", b"\x00\xa3\x05hello\x45"),
         ("a performative that is a map", b"\x00\x53\x12\xc1\x01\x00"),
         ("a performative that is null", b"\x00\x53\x12\x40"),
-        ("an outcome", codec.encode(Accepted())),
+        ("an outcome", encoding.encode(Accepted())),
         ("a list that announces 1 gb", b"\x00\x53\x12\xd0" + struct.pack(">II", 1 << 30, 3)),
         ("a list of 4 billion elements", b"\x00\x53\x12\xd0" + struct.pack(">II", 4, 2**32 - 1)),
         ("a list shorter than its elements", b"\x00\x53\x12\xc0\x02\x01\x70\x00\x00\x00\x00"),
@@ -411,10 +411,10 @@ def transfers() -> Iterator[Stream]:
             0, b"\x00\x53\x71\xd1" + struct.pack(">II", 1 << 30, 2) + DATA
         )),
         ("of annotations of a list", "rejected amqp:decode-error", transfer(0, b"\x00\x53\x72\x45" + DATA)),
-        ("of 1,001 annotations", "rejected amqp:decode-error", transfer(0, b"\x00\x53\x72" + codec.encode(
+        ("of 1,001 annotations", "rejected amqp:decode-error", transfer(0, b"\x00\x53\x72" + encoding.encode(
             {Symbol(f"{number}"): None for number in range(1_001)}
         ) + DATA)),
-        ("of a producer's number from nobody", "lives", transfer(0, b"\x00\x53\x72" + codec.encode(
+        ("of a producer's number from nobody", "lives", transfer(0, b"\x00\x53\x72" + encoding.encode(
             {Symbol("x-opt-holdfast-number"): "x"}
         ) + DATA)),
     ):  # fmt: skip
@@ -433,7 +433,7 @@ def management() -> Iterator[Stream]:
         ("no message", "rejected amqp:decode-error", b"\xff\xff"),
         ("a body cut short", "rejected amqp:decode-error", b"\x00\x53\x77\xd1\x00\x00\x10\x00"),
         ("lists nested 5,000 deep", "rejected amqp:decode-error", b"\x00\x53\x77" + _lists(5_000)),
-        ("a reply to nobody", "lives", codec.encode(named) + b"\x00\x53\x77\x40"),
+        ("a reply to nobody", "lives", encoding.encode(named) + b"\x00\x53\x77\x40"),
         ("60 kb of empty lists", "lives", b"\x00\x53\x77\xd0" + struct.pack(">II", 60_004, 60_000) + b"\x45" * 60_000),
     ):
         yield Stream(f"management: {name}", (HELLO + wire(sends("$management")), transfer(0, payload)), answer)

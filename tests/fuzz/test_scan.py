@@ -21,9 +21,9 @@ import pytest
 from amqp.joined import wire
 from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Stream
 from fuzz.test_streams import judge
-from holdfast.amqp import codec
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Begin,
     Detach,
@@ -34,7 +34,7 @@ from holdfast.amqp.performatives import (
     Properties,
     Transfer,
 )
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from support.process import NodeProcess
 from support.raw import HELLO, credit, receives, sends, transfer
 
@@ -300,7 +300,7 @@ FLOODS = {
         b"".join(transfer(n, TINY, handle=n % 20, settled=True) for n in range(2_000)),
     ),
     "requests": (wire(sends("$management"), receives("$management", handle=1)), b"".join(
-        transfer(n, codec.encode(Properties(reply_to="here")) + TINY, settled=True) for n in range(100)
+        transfer(n, encoding.encode(Properties(reply_to="here")) + TINY, settled=True) for n in range(100)
     )),
     "a reader of all": (wire(receives("q", handle=0), credit(2**31)), EMPTY_FRAME * 1_000),
 }  # fmt: skip

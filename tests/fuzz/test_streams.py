@@ -4,8 +4,8 @@ import pytest
 
 from amqp.joined import performatives, wire
 from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Stream
-from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Close, Detach, Disposition, End, SaslOutcome
+from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, Detach, Disposition, End, SaslOutcome
 from holdfast.engine import events
 from holdfast.settings import Limits
 from support.raw import Raw

@@ -17,9 +17,10 @@ from uuid import UUID
 
 from fuzz.findings import Finding, Report
 from fuzz.limits import draw_limits, draw_queues
-from holdfast.amqp import codec
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -29,7 +30,6 @@ from holdfast.amqp.performatives import (
     Source,
     Target,
     Transfer,
-    decode_composite,
 )
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
@@ -92,7 +92,7 @@ class Honest:
     def send(self) -> bytes:
         number = self.sent
         self.sent += 1
-        body = codec.encode(Transfer(0, number, struct.pack(">I", number))) + b"\x00\x53\x75\xa0\x06" + self.body
+        body = encoding.encode(Transfer(0, number, struct.pack(">I", number))) + b"\x00\x53\x75\xa0\x06" + self.body
         return frame(0, body)
 
     @property
@@ -123,7 +123,7 @@ class Honest:
 
     @staticmethod
     def _frames(*values: Any) -> bytes:
-        return b"".join(frame(0, codec.encode(value)) for value in values)
+        return b"".join(frame(0, encoding.encode(value)) for value in values)
 
 
 class World:

@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp import conditions
-from holdfast.amqp.codec import encode
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Close,
@@ -19,7 +19,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry, records
 from holdfast.engine.port import Batch
 from holdfast.storage.memory import MemoryStore

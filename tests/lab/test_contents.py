@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import Header, Message, Properties
 from holdfast_lab.base.client_history import key_in, make_key
 from holdfast_lab.base.contents import ALIKE, NOTE, body_of, content_of, difference, message_of

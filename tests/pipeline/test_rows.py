@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import Message, Properties
 from holdfast.errors import HoldfastError
 from pipeline.fake_bus import FakeMessage, FakeProperties

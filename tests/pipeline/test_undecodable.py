@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.client import connect
 from holdfast.client.messages import payload as cutting
 from holdfast.client.messages.payload import Cut

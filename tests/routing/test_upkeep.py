@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.records import BITS_KNOWN, VERSION_END, VERSION_HIGH, Known, Record
 from holdfast.routing.rows import FIELDS_MAX, Malformed, read_row, write_row

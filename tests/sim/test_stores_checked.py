@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.custody import identity
 from holdfast.endpoints.resume import UNSETTLED_STATE
 from holdfast.engine import events

@@ -8,7 +8,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery

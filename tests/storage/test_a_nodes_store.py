@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from holdfast.storage.layout.schema import SCHEMA
 from holdfast.storage.lmdb import LmdbStore

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.extensions import PRODUCER
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import LocalProtocolError
 from holdfast.settings import Limits, QueueConfig, RoutingConfig
 from holdfast.units import KIB

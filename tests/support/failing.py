@@ -12,16 +12,8 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Any
 
-from holdfast.amqp.performatives import (
-    Coordinator,
-    Modified,
-    Properties,
-    Rejected,
-    Released,
-    Source,
-    Target,
-)
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Coordinator, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.core import turn_end
 from holdfast.core.node import NodeCore
 from holdfast.engine import events

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.engine import events
 from holdfast.settings import QueueConfig
 from holdfast.storage.memory import MemoryStore

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.amqp import codec
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import (
-    _BY_CLASS,
+from holdfast.amqp.wire import encoding
+from holdfast.amqp.wire.composites import _BY_CLASS
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -32,7 +32,7 @@ from holdfast.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 
 EDGES = [0, 1, 2, 3, 5, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1]
 ADDRESSES = ["work", "other", "work@hub", "a@nowhere", "$management", "$holdfast/custody", "", "@hub", "q" * 201, "\n"]
@@ -127,7 +127,7 @@ channels = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 255, 256, 65_535])
 def frames(draw: st.DrawFn, kinds: tuple[type, ...] = PERFORMATIVES) -> bytes:
     """One well-formed frame."""
     value = draw(st.sampled_from(kinds).flatmap(some))
-    raw = codec.encode(value)
+    raw = encoding.encode(value)
     if isinstance(value, Transfer):
         raw += draw(payloads)
     return frame(draw(channels), raw)

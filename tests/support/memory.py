@@ -6,7 +6,7 @@ Rules of this file: sums what is held, not what was counted. Who adds a holder a
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.amqp.pending import Pending
+from holdfast.amqp.links.pending import Pending
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
 from holdfast.core.node import NodeCore

@@ -6,8 +6,8 @@ Rules of this file: nothing is checked on this side; what the node answers is ke
 from typing import Any
 
 from amqp.joined import performatives, wire
-from holdfast.amqp.frames import AMQP_HEADER
-from holdfast.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
+from holdfast.amqp.wire.frames import AMQP_HEADER
+from holdfast.amqp.wire.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
 from support.rig import Node, Rig
 
 HELLO = AMQP_HEADER + wire(Open("raw"), Begin(None, 0, 5_000, 5_000))

@@ -24,9 +24,9 @@ from holdfast.amqp.connection import (
     Sender,
     Settings,
 )
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Source, Target
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Accepted, Properties, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events

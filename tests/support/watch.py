@@ -7,15 +7,10 @@ ends the test (docs/ARCHITECTURE.md, "How a core is driven").
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.message import split
-from holdfast.amqp.performatives import (
-    Accepted,
-    Attach,
-    Disposition,
-    Transfer,
-    decode_composite,
-)
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import split
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.performatives import Accepted, Attach, Disposition, Transfer
+from holdfast.amqp.wire.types import Symbol
 
 if TYPE_CHECKING:
     from support.rig import Node

@@ -6,9 +6,16 @@ seconds, an argument) and holds no socket; `receive` raises for nothing that a p
 
 from typing import Any, Final
 
-from holdfast.amqp import conditions, fast, runs
 from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, EMPTY, EMPTY_BYTES, FLOW, Enough
-from holdfast.amqp.events import (
+from holdfast.amqp.lifecycle import Lifecycle
+from holdfast.amqp.links.faults import Fault
+from holdfast.amqp.links.link import Link
+from holdfast.amqp.links.outgoing import Outgoing
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.login.mechanisms import Authenticate
+from holdfast.amqp.session import runs
+from holdfast.amqp.session.events import (
     ConnectionClosed,
     ConnEvent,
     CreditChanged,
@@ -26,8 +33,12 @@ from holdfast.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from holdfast.amqp.faults import Fault
-from holdfast.amqp.frames import (
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.settings import Partials, Settings
+from holdfast.amqp.states import CLOSING, TRANSITIONS, State, Step
+from holdfast.amqp.wire import conditions, fast
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
     EMPTY_RUN,
@@ -36,28 +47,9 @@ from holdfast.amqp.frames import (
     bad_frame,
     sasl_frame_bytes,
 )
-from holdfast.amqp.lifecycle import Lifecycle
-from holdfast.amqp.link import Link
-from holdfast.amqp.mechanisms import Authenticate
-from holdfast.amqp.outgoing import Outgoing
-from holdfast.amqp.performatives import (
-    Attach,
-    Begin,
-    Detach,
-    Disposition,
-    End,
-    Error,
-    Flow,
-    Transfer,
-    decode_composite,
-)
-from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
-from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sender import Sender
-from holdfast.amqp.session import Session
-from holdfast.amqp.settings import Partials, Settings
-from holdfast.amqp.states import CLOSING, TRANSITIONS, State, Step
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Attach, Begin, Detach, Disposition, End, Error, Flow, Transfer
+from holdfast.amqp.wire.plain import plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
 __all__ = [

@@ -7,14 +7,14 @@ SASL frame belong to the next layer.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from holdfast.amqp import conditions
-from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
-from holdfast.amqp.mechanisms import ANONYMOUS, MECHANISMS, Authenticate
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.sasl import ClientSasl, ServerSasl
+from holdfast.amqp.login.mechanisms import ANONYMOUS, MECHANISMS, Authenticate
+from holdfast.amqp.login.sasl import ClientSasl, ServerSasl
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.states import Step
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
 _KNOWN: Final = {

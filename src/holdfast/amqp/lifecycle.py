@@ -7,19 +7,19 @@ states.py.
 
 from typing import Any, Final
 
-from holdfast.amqp import codec, conditions
-from holdfast.amqp.bounds import Bounds
-from holdfast.amqp.events import ConnectionClosed, ConnEvent, Opened, ProtocolFailed, SessionBegun
-from holdfast.amqp.faults import Fault
-from holdfast.amqp.frames import FRAME_SIZE_MIN, bounded, frame
 from holdfast.amqp.handshake import Handshake, Progress
-from holdfast.amqp.mechanisms import Authenticate
-from holdfast.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Open
-from holdfast.amqp.session import OUTGOING_WINDOW, Session
-from holdfast.amqp.session_endpoint import SessionEndpoint
+from holdfast.amqp.links.faults import Fault
+from holdfast.amqp.login.mechanisms import Authenticate
+from holdfast.amqp.session.bounds import Bounds
+from holdfast.amqp.session.events import ConnectionClosed, ConnEvent, Opened, ProtocolFailed, SessionBegun
+from holdfast.amqp.session.session import OUTGOING_WINDOW, Session
+from holdfast.amqp.session.session_endpoint import SessionEndpoint
 from holdfast.amqp.settings import Partials, Settings
 from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.weight import weight
+from holdfast.amqp.wire import conditions, encoding
+from holdfast.amqp.wire.frames import FRAME_SIZE_MIN, bounded, frame
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, Detach, End, Error, Open
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 
@@ -231,7 +231,7 @@ class Lifecycle(Bounds):
         self._step(Step.S_OPEN)
         mine = self.settings.open()
         refused = None if self.remote_open is None else self.settings.answer_open(self.remote_open, mine)
-        self.output.append(frame(0, codec.encode(mine)))
+        self.output.append(frame(0, encoding.encode(mine)))
         self.usable = True
         if refused is not None:
             self._send_close(refused)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.amqp.codec import DEPTH_MAX
 from holdfast.amqp.effort import TURN
-from holdfast.amqp.mechanisms import MECHANISMS
-from holdfast.amqp.performatives import Error, Open
+from holdfast.amqp.login.mechanisms import MECHANISMS
+from holdfast.amqp.wire.forms import DEPTH_MAX
+from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 

@@ -11,11 +11,12 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from holdfast.amqp import conditions
-from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.extensions import LATE, NUMBER, OWN_PREFIX, PATH
-from holdfast.amqp.message import Sections
-from holdfast.amqp.types import Described
+from holdfast.amqp.message.message import Sections
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import LATE, NUMBER, OWN_PREFIX, PATH
+from holdfast.amqp.wire.types import Described
 from holdfast.broker import entry
 from holdfast.errors import RemoteProtocolError
 

@@ -11,8 +11,9 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.gaps import GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing

@@ -6,8 +6,8 @@ event loop.
 Rules of this package: asyncio, on `holdfast.amqp` alone.
 """
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.client.connection import Connection
 from holdfast.client.errors import (
     AuthenticationFailed,

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
 from holdfast.client.network.url import Url, parse_url

@@ -9,11 +9,18 @@ import asyncio
 from random import Random
 from typing import Final, Protocol
 
-from holdfast.amqp import conditions
-from holdfast.amqp.events import Delivery, DeliveryAborted, DeliveryPart, LinkDetached, Outcomes, ResumeAborted
-from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.session import Session
+from holdfast.amqp.links.link import Link as EngineLink
+from holdfast.amqp.session.events import (
+    Delivery,
+    DeliveryAborted,
+    DeliveryPart,
+    LinkDetached,
+    Outcomes,
+    ResumeAborted,
+)
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
 from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
 from holdfast.client.network.backoff import Outage
 from holdfast.client.network.url import Url

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
-from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Properties, Source, Target
-from holdfast.amqp.receiver import Receiver as EngineReceiver
-from holdfast.amqp.sender import Sender as EngineSender
-from holdfast.amqp.session import Session
+from holdfast.amqp.links.link import Link as EngineLink
+from holdfast.amqp.links.receiver import Receiver as EngineReceiver
+from holdfast.amqp.links.sender import Sender as EngineSender
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import Delivery, LinkDetached, Outcomes
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire.performatives import Accepted, Properties, Source, Target
 from holdfast.client.errors import ConnectionFailed, ManagementError
 from holdfast.client.link import IGNORE, ClientLink, LinkHost
 from holdfast.client.outcomes import Accepted as AcceptedOutcome

@@ -6,8 +6,8 @@ Rules of this file: frozen values; `from_state` is the one place that reads the 
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.amqp import conditions, performatives
-from holdfast.amqp.extensions import TRY_LATER
+from holdfast.amqp.wire import conditions, performatives
+from holdfast.amqp.wire.extensions import TRY_LATER
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection as Engine
-from holdfast.amqp.events import (
+from holdfast.amqp.login.mechanisms import mechanism_for
+from holdfast.amqp.session.events import (
     ConnectionClosed,
     ConnEvent,
     CreditChanged,
@@ -31,11 +31,11 @@ from holdfast.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from holdfast.amqp.mechanisms import mechanism_for
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.session import Session
+from holdfast.amqp.session.session import Session
 from holdfast.amqp.settings import Settings
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
 from holdfast.client.network.backoff import LogThrottle, Outage

@@ -9,11 +9,12 @@ from collections.abc import Callable, Container
 from math import ceil
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from holdfast.amqp.message import count_sections
-from holdfast.amqp.performatives import UINT_MAX, Received
-from holdfast.amqp.receiver import Receiver as EngineReceiver
-from holdfast.amqp.resuming import Act, Step, compare, content
-from holdfast.amqp.sender import Sender as EngineSender
+from holdfast.amqp.links.receiver import Receiver as EngineReceiver
+from holdfast.amqp.links.resuming import Act, Step, compare, content
+from holdfast.amqp.links.sender import Sender as EngineSender
+from holdfast.amqp.message.message import count_sections
+from holdfast.amqp.wire.composites import UINT_MAX
+from holdfast.amqp.wire.performatives import Received
 from holdfast.errors import RemoteProtocolError
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from holdfast.accounts import Account
-from holdfast.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.peers.connections import Connections
 from holdfast.peers.link_tables import LinkTables

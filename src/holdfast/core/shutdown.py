@@ -5,8 +5,8 @@ Rules of this file: what can fail is tried once more, for the node ends whatever
 
 from collections.abc import Callable, Mapping
 
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.identity import Identities
 from holdfast.endpoints.resume import Resumption
 from holdfast.engine.outbox import Outbox

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from heapq import heappush
 from typing import Final
 
-from holdfast.amqp.performatives import Released
+from holdfast.amqp.wire.performatives import Released
 from holdfast.broker import entry, rewriting
 from holdfast.broker.blob import PIECE_OVERHEAD
 from holdfast.broker.kinds import QueueKind

@@ -8,10 +8,10 @@ checked here: sizes, ranges, types.
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp import conditions
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
-from holdfast.amqp.types import Array
+from holdfast.amqp.message.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Array
 from holdfast.broker import annotate, entry
 from holdfast.broker.annotate import DURABLE_HEADER
 from holdfast.custody.carried_form import (

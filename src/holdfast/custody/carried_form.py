@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.names import NAME_BYTES_MAX
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.amqp.message import BARE_STARTS
+from holdfast.amqp.message.message import BARE_STARTS
 from holdfast.broker import entry
 from holdfast.broker.annotate import DURABLE_HEADER
 from holdfast.custody.carried_form import (

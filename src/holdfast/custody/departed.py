@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.amqp import framing
+from holdfast.amqp.message import framing
 from holdfast.broker import entry
 from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.message_records import record_message

@@ -6,7 +6,7 @@ another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3
 
 from typing import Final, NamedTuple
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate, entry, rewriting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.kinds import QueueKind

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.peers.peer import Peer

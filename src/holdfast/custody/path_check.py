@@ -6,7 +6,7 @@ way, rightly. A trace is looked at once for each version of the table; for all o
 
 from typing import Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.custody.directory import Directory
 from holdfast.peers.trace_aliases import stores_of

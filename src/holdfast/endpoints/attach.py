@@ -8,10 +8,10 @@ a detach that says what is accepted. It knows of no kind of link: who serves an 
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.performatives import RCV_SETTLE_MODE_MAX, SND_SETTLE_MODE_MAX, Attach, Source, Target
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import RCV_SETTLE_MODE_MAX, SND_SETTLE_MODE_MAX, Attach, Source, Target
 from holdfast.endpoints.link_refusal import Refusal, permit, plain_address
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError

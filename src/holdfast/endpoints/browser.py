@@ -5,9 +5,9 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Accepted, TransactionalState
+from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
+from holdfast.amqp.wire.performatives import Accepted, TransactionalState
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.queue import Queue

@@ -9,9 +9,9 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
+from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.message_records import record_message
@@ -252,7 +252,7 @@ class ConsumerLink(Offered):
                 return
             state = self.link.default_outcome
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
-            return  # no outcome: the delivery stays open (amqp/session.py)
+            return  # no outcome: the delivery stays open (amqp/session/session.py)
         self.held -= len(contexts)
         if self.large is not None and self.large.context in contexts:
             self.large.stop()  # it has heard enough

@@ -7,11 +7,11 @@ that takes messages away is refused for any other, because it would be given wha
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
-from holdfast.amqp.performatives import Source
-from holdfast.amqp.types import Described, Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
+from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from holdfast.amqp import conditions
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker import deletion
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue

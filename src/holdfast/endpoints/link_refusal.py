@@ -6,7 +6,7 @@ told to the peer.
 
 from typing import Any
 
-from holdfast.amqp import conditions
+from holdfast.amqp.wire import conditions
 from holdfast.broker.address import without_alias
 from holdfast.errors import ConfigError
 from holdfast.peers.authorise import Authoriser

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.wire import conditions
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.receiver import CustodyReceiver, ReceiverParts
 from holdfast.endpoints.attach import AttachTable

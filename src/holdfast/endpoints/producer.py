@@ -6,14 +6,14 @@ Rules of this file: at a full queue `block` parks what was already under way and
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.framing import data_starts, fault
-from holdfast.amqp.message import BARE_STARTS, split
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.framing import data_starts, fault
+from holdfast.amqp.message.message import BARE_STARTS, split
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate, entry
 from holdfast.broker.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message

@@ -7,11 +7,11 @@ its older link had brought is on disk or refused.
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER, PRODUCER_EPOCH
-from holdfast.amqp.performatives import Coordinator, Target
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER, PRODUCER_EPOCH
+from holdfast.amqp.wire.performatives import Coordinator, Target
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX, Producer
 from holdfast.endpoints.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.link_refusal import Refusal

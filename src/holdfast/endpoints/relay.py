@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
-from holdfast.amqp.message import to_of
+from holdfast.amqp.message.message import to_of
+from holdfast.amqp.wire import conditions
 from holdfast.endpoints.attach import QUEUE_EFFORT
 from holdfast.endpoints.link_refusal import Refusal, permit, plain_address
 from holdfast.endpoints.producer import ProducerLink, ProducerParts

@@ -7,8 +7,8 @@ asked before anything is made for it.
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.address import Address, parse
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding

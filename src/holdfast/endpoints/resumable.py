@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.performatives import Error, Modified, Rejected
-from holdfast.amqp.resuming import Act, Step, content
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.links.resuming import Act, Step, content
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue

@@ -12,11 +12,12 @@ from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.extensions import TAG_OFFSET
-from holdfast.amqp.performatives import UINT_MAX, Source, Target
-from holdfast.amqp.resuming import Act, compare
+from holdfast.amqp.links.resuming import Act, compare
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.composites import UINT_MAX
+from holdfast.amqp.wire.extensions import TAG_OFFSET
+from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_link, unpack_link

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 from holdfast.accounts import Account
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Error, Modified, Rejected
-from holdfast.amqp.types import Symbol
 from holdfast.amqp.weight import weight
+from holdfast.amqp.wire.performatives import Error, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue

@@ -7,10 +7,10 @@ outlives links and connections however they end; a link without a source asks fo
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Source
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursor import Cursor
 from holdfast.endpoints.link_refusal import Refusal, permit
 from holdfast.endpoints.resume import Resumption

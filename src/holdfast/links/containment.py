@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import described, effect_of

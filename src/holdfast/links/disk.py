@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
-from holdfast.amqp.extensions import TRY_LATER
-from holdfast.amqp.performatives import Error, Rejected
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import TRY_LATER
+from holdfast.amqp.wire.performatives import Error, Rejected
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
 from holdfast.columns import size
 from holdfast.engine.clock import Clock

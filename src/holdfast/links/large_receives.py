@@ -8,10 +8,10 @@ then answered; a neighbour's is given back as soon as that is known (custody/hop
 from collections import deque
 from typing import Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
-from holdfast.amqp.framing import Framing
-from holdfast.amqp.message import split
+from holdfast.amqp.message.framing import Framing
+from holdfast.amqp.message.message import split
+from holdfast.amqp.wire import conditions
 from holdfast.broker import entry
 from holdfast.broker.blob import PIECE_OVERHEAD, Blob
 from holdfast.broker.queue import Queue

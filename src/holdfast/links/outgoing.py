@@ -6,10 +6,10 @@ Rules of this file: sends only what is on disk.
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.amqp.conditions import UNKNOWN_TRANSACTION
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Error, TransactionalState
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.conditions import UNKNOWN_TRANSACTION
+from holdfast.amqp.wire.performatives import Error, TransactionalState
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.read_ahead import READ_BYTES

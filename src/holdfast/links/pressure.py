@@ -55,7 +55,7 @@ class Pressure:
         self.put_off_bytes = 0
         """Read by the driver and not handed in yet."""
         self.partials = Partials(self._limits.unfinished_bytes_max)
-        """Of deliveries that have not come whole (amqp/receiver.py)."""
+        """Of deliveries that have not come whole (amqp/links/receiver.py)."""
 
     def heard(self, peer: Peer, size: int) -> None:
         """So many bytes came from `peer` in this turn."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.performatives import Target
+from holdfast.amqp.wire.performatives import Target
 from holdfast.endpoints.attach import AttachTable
 from holdfast.endpoints.resolver import MANAGEMENT
 from holdfast.management.requests import Requests

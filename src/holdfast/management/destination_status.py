@@ -6,7 +6,7 @@ Rules of this file: reads, never changes; names of fields are a contract (docs/m
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.peering.routes import Routes

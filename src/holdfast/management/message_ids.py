@@ -7,8 +7,8 @@ first field of the properties, the first section of a bare message.
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Symbol, Ulong
 
 MessageId = str | int | UUID | bytes
 

@@ -7,7 +7,7 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.peering.routes import Routes
 from holdfast.state.catalog import Catalog
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.custody import Origin
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue

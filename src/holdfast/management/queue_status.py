@@ -6,7 +6,7 @@ Rules of this file: reads, never changes; names of fields are a contract (docs/m
 from heapq import nsmallest
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
 from holdfast.state.catalog import Catalog

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Error, Properties
-from holdfast.amqp.types import Int, Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Properties
+from holdfast.amqp.wire.types import Int, Symbol
 from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection

@@ -6,7 +6,7 @@ Rules of this file: reads, never changes; names of fields are a contract (docs/m
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
 from holdfast.links.disk import Disk
 from holdfast.peering.clocks import Clocks

@@ -6,7 +6,7 @@ on disk. Who holds a subscription's lease is told from its former holders by the
 
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.resume import Resumption

@@ -6,7 +6,7 @@ else is served, so a long one delays everybody: the goal is none above LONG_S bu
 
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.outbox import Outbox
 
 FIRST_S: Final = 0.0001

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.custody.identity import Identities
 from holdfast.engine.clock import Clock

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
 from holdfast.peers.session_port import ControlKinds, Session
 from holdfast.schema import is_whole_within

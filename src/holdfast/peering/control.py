@@ -7,10 +7,10 @@ make of them; any other form of them is read as every control message is. An ech
 from struct import Struct
 from typing import Any, Final, Protocol
 
-from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Delivery, Receiver, Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.log import Log
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Ingress

@@ -14,10 +14,10 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.extensions import ANONYMOUS_RELAY
-from holdfast.amqp.mechanisms import Authenticate, LoginWaits, Proof, mechanism_for
-from holdfast.amqp.performatives import Error, Open
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.login.mechanisms import Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY
+from holdfast.amqp.wire.performatives import Error, Open
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX

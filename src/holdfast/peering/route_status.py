@@ -5,7 +5,7 @@ Rules of this file: reads, and changes nothing.
 
 from typing import Any
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.peering.routes import Routes
 from holdfast.routing.records import Known
 from holdfast.routing.topology import MICRO

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, Protocol
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.errors import ConfigError

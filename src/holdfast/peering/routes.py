@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entry import TRACE_MAX
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities

@@ -11,11 +11,11 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp import conditions
-from holdfast.amqp.codec import encode
-from holdfast.amqp.frames import EMPTY_FRAME
-from holdfast.amqp.performatives import Error, Source, Target
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import EMPTY_FRAME
+from holdfast.amqp.wire.performatives import Error, Source, Target
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop

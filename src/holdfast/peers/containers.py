@@ -8,9 +8,9 @@ its session's connection, whoever else says it.
 from collections.abc import Container, Mapping
 from typing import Final
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error, Open
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Open
+from holdfast.amqp.wire.types import Symbol
 from holdfast.peers.peer import Peer
 
 SOLE: Final = Symbol("sole-connection-for-container")

@@ -11,8 +11,8 @@ Source: docs/adr/0031-failed-logins.md.
 from itertools import islice
 from typing import Any, Final
 
-from holdfast.amqp.mechanisms import LoginNotChecked
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.login.mechanisms import LoginNotChecked
+from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
 from holdfast.peers.users import Users
 from holdfast.settings import Limits

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from holdfast.accounts import Account
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Withheld
 from holdfast.broker.producers import Producer

@@ -10,9 +10,9 @@ from math import inf
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection, Link
-from holdfast.amqp.performatives import Error
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
 from holdfast.broker.blob import Blob
 from holdfast.engine.events import OutputMeasured
 from holdfast.peers.trace_aliases import Count

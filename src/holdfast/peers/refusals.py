@@ -8,9 +8,9 @@ told first goes. Source: AMQP 1.0 §2.4.3, a close that the peer answers before 
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer

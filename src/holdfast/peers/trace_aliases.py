@@ -8,7 +8,7 @@ connection, and who would pass a bound writes the trace in full. What is read is
 
 from typing import Final
 
-from holdfast.amqp import conditions
+from holdfast.amqp.wire import conditions
 from holdfast.errors import RemoteProtocolError
 
 LINK_ALIASES_MAX: Final = 250

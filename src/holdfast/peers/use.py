@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.settings import Limits, UserConfig
 

@@ -7,7 +7,7 @@ esb-dynamic-routing §4.2; docs/adr/0015-routing.md.
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing.records import (

@@ -6,7 +6,7 @@ oldest leave the disk. What a taker holds stays, and counts. A turn drops a boun
 
 from typing import Any, Final
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.broker.read_ahead import READ_BYTES

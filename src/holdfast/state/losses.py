@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import records
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import LossRecord, LossTotals

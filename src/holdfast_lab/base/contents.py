@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client import Header, Message, Properties
 
 ALIKE: Final = 8

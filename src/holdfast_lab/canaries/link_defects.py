@@ -56,7 +56,7 @@ LINK_CANARIES: Final = (
         name="settled-overtakes",
         sentence="A settled message that waits for room is stored before those that have waited longer.",
         target="links.incoming:Intake.park",
-        signature="(self, delivery: holdfast.amqp.events.Delivery) -> None",
+        signature="(self, delivery: holdfast.amqp.session.events.Delivery) -> None",
         broken=_settled_overtakes,
         expected="which was sent after it",
     ),

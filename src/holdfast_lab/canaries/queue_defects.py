@@ -6,7 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.amqp.resuming import Act
+from holdfast.amqp.links.resuming import Act
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast_lab.canaries.hop_defects import MANY
 from holdfast_lab.canaries.planting import Canary

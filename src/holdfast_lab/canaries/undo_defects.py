@@ -151,7 +151,7 @@ UNDO_CANARIES = (
     Canary(
         name="number-not-wrapped",
         sentence="A session's delivery-ids go on beyond 32 bits.",
-        target="amqp.sender:Sender._number",
+        target="amqp.links.unsettled:UnsettledDeliveries._number",
         signature="(self, context: Any, settled: bool) -> int",
         broken=_number_not_wrapped,
         expected="format requires",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.amqp.extensions import PATH
+from holdfast.amqp.wire.extensions import PATH
 
 NO_PATH: Final = "(not known)"
 GAP_S: Final = 3.0

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from holdfast.amqp.extensions import LATE
+from holdfast.amqp.wire.extensions import LATE
 from holdfast.client import Accepted, Connection, Delivery, Header, Message, Outcome, Sender
 from holdfast.client.errors import ClientError
 from holdfast.errors import HoldfastError

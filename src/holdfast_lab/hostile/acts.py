@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Error,
     Header,
@@ -22,7 +22,7 @@ from holdfast.amqp.performatives import (
     Released,
     TransactionalState,
 )
-from holdfast.amqp.types import Described, Symbol
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast_lab.hostile.client import UINT_MAX, HostileClient, Link
 
 CREDITS: Final = (0, 1, 2, 100, 5_000, 2**31, UINT_MAX)

@@ -10,21 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame, frame_with_payload
-from holdfast.amqp.performatives import (
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    End,
-    Flow,
-    Open,
-    Source,
-    Target,
-    Transfer,
-    decode_composite,
-)
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, frame, frame_with_payload
+from holdfast.amqp.wire.performatives import Attach, Begin, Close, Detach, End, Flow, Open, Source, Target, Transfer
 from holdfast.errors import RemoteProtocolError
 
 UINT_MAX: Final = 2**32 - 1

@@ -5,7 +5,7 @@ Rules of this file: those of `acts.py`.
 
 from collections import deque
 
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.performatives import (
     Disposition,
     Error,
     Modified,
@@ -15,7 +15,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast_lab.hostile.acts import (
     DATA,
     LARGE_BYTES,

@@ -3,17 +3,8 @@
 Rules of this file: those of `acts.py`.
 """
 
-from holdfast.amqp.performatives import (
-    Begin,
-    Detach,
-    Disposition,
-    End,
-    Flow,
-    Source,
-    Target,
-    Transfer,
-)
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Begin, Detach, Disposition, End, Flow, Source, Target, Transfer
+from holdfast.amqp.wire.types import Symbol
 from holdfast_lab.hostile.acts import (
     CREDITS,
     NUMBERS,

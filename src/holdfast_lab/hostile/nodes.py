@@ -6,9 +6,9 @@ Rules of this file: those of `acts.py`.
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.codec import encode
-from holdfast.amqp.extensions import END_SEQUENCE, PRODUCER, START_SEQUENCE, SUBSCRIPTION, TAG_OFFSET
-from holdfast.amqp.performatives import (
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import END_SEQUENCE, PRODUCER, START_SEQUENCE, SUBSCRIPTION, TAG_OFFSET
+from holdfast.amqp.wire.performatives import (
     Accepted,
     Coordinator,
     Declare,
@@ -19,7 +19,7 @@ from holdfast.amqp.performatives import (
     Target,
     TransactionalState,
 )
-from holdfast.amqp.types import Described, Symbol, Ubyte, Uint, Ulong
+from holdfast.amqp.wire.types import Described, Symbol, Ubyte, Uint, Ulong
 from holdfast_lab.hostile.acts import (
     FLOOD,
     NUMBERS,

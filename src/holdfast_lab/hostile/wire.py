@@ -3,17 +3,9 @@
 Rules of this file: those of `acts.py`.
 """
 
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import (
-    Attach,
-    Close,
-    Disposition,
-    Error,
-    Open,
-    Source,
-    Target,
-)
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import Attach, Close, Disposition, Error, Open, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast_lab.hostile.acts import (
     act,
 )

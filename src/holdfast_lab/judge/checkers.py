@@ -7,8 +7,8 @@ raises Violation in the moment in which a promise breaks. Nothing here changes w
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
-from holdfast.amqp import conditions, fast
-from holdfast.amqp.performatives import Accepted, Attach, Close, Detach, End
+from holdfast.amqp.wire import conditions, fast
+from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker import entry, records
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams

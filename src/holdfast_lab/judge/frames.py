@@ -6,13 +6,15 @@ Rules of this file: reads what the simulator's own nodes and clients wrote; it i
 from collections.abc import Container
 from typing import Any, Final
 
-from holdfast.amqp import fast
-from holdfast.amqp.performatives import Disposition, Flow, Transfer, decode_composite
+from holdfast.amqp.wire import fast
+from holdfast.amqp.wire.composites import decode_composite
+from holdfast.amqp.wire.performatives import Disposition, Flow, Transfer
 
 FRAME_HEADER_BYTES: Final = 8
 
 Seen = tuple[int, bytes, Any, bytes]
-"""Channel, code as amqp/fast.py names the hot three or empty, fields (their tuple, else the performative), payload."""
+"""Channel, code as amqp/wire/fast.py names the hot three or empty, fields (their tuple, else the performative),
+payload."""
 
 
 class FrameReader:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from holdfast.errors import ConfigError
 
 KNOBS: Final[dict[str, tuple[int, ...]]] = {
-    "amqp.partial:APART_BYTES": (1, 300),
-    "amqp.transfers:PART_BYTES": (200, 3_000),
+    "amqp.links.partial:APART_BYTES": (1, 300),
+    "amqp.session.transfers:PART_BYTES": (200, 3_000),
     "amqp.settings:FIRST_DELIVERY_COUNT": (2**32 - 1, 2**32 - 30, 2**31 - 10),
     "amqp.settings:FIRST_TRANSFER_ID": (2**32 - 2, 2**32 - 30, 2**32 - 200, 2**31 - 10),
     "broker.cursor:MARK_AHEAD": (1, 8),

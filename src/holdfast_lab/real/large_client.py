@@ -23,7 +23,7 @@ from holdfast.amqp.connection import (
     Sender,
     Settings,
 )
-from holdfast.amqp.performatives import Accepted, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Source, Target
 
 LIMIT_S = 60.0
 BLOCK = 256 * 1024

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp import fast
-from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.frames import frame
-from holdfast.amqp.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire import fast
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.frames import frame
+from holdfast.amqp.wire.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.custody import carried_form

@@ -12,8 +12,8 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Accepted, Properties, Rejected, Released, Target
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Released, Target
 from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected

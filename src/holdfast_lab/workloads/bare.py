@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.amqp.connection import Connection as Engine
-from holdfast.amqp.events import ConnEvent, Delivery, Opened, Outcomes
-from holdfast.amqp.link import Link
-from holdfast.amqp.performatives import Source, Target
-from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sender import Sender
-from holdfast.amqp.session import Session
+from holdfast.amqp.links.link import Link
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.session.events import ConnEvent, Delivery, Opened, Outcomes
+from holdfast.amqp.session.session import Session
 from holdfast.amqp.settings import Settings
+from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.client.network.wire import Wire
 from holdfast_lab.workloads.bed import Bed
 

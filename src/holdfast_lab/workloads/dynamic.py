@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Final
 
-from holdfast.amqp import conditions
-from holdfast.amqp.events import Delivery
-from holdfast.amqp.link import Link
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Released, Source, Target
-from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sender import Sender
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.links.link import Link
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import Delivery
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.state.turns import runs
 from holdfast_lab.base.client_history import Violation, key_in, make_key
 from holdfast_lab.base.contents import content_of, difference, message_of

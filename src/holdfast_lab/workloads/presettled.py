@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar, Final
 
-from holdfast.amqp.performatives import Target
-from holdfast.amqp.sender import Sender
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.wire.performatives import Target
 from holdfast_lab.base.client_history import make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import SETTLED, Bare, Broken, Refused, connected

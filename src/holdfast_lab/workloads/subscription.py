@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Final
 
-from holdfast.amqp.extensions import PATH
+from holdfast.amqp.wire.extensions import PATH
 from holdfast.client import Connection, Delivery, Lease, LinkError, ManagementError
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed

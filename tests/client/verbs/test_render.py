@@ -8,10 +8,10 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.amqp.events import Delivery as Came
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import Delivery as Came
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
 from holdfast.client.messages.payload import placed
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.render import as_json, body_bytes, plain

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from client.fake_broker import FakeBroker, Peer
-from holdfast.amqp.performatives import Released
+from holdfast.amqp.wire.performatives import Released
 from holdfast.client import Accepted, Connection
 from holdfast.client.verbs.running import Progress, telling_stalls
 from holdfast.errors import ConfigError

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.client.verbs.where import ids_of, lines_of
 from holdfast.errors import ConfigError
 from support.process import NodeProcess, run_holdfast

@@ -8,11 +8,11 @@ of a delivery, `x-opt-holdfast-number` (ulong) of a named producer's message (AM
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from holdfast.amqp import conditions
-from holdfast.amqp.codec import decode
-from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.message import Message, split
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.message.message import Message, split
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
 
 SEQUENCE: Final = Symbol("x-opt-sequence-number")

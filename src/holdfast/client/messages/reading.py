@@ -8,9 +8,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
-from holdfast.amqp.types import Int, Long, Symbol, Timestamp, Uint, Ulong
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import Int, Long, Symbol, Timestamp, Uint, Ulong
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 
 HEADERS_MAX: Final = 256

@@ -10,8 +10,8 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.types import (
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.types import (
     MISSING,
     Array,
     Char,

@@ -11,8 +11,8 @@ import sys
 from typing import Final, Protocol, cast
 
 from holdfast.amqp.connection import Connection as Engine
-from holdfast.amqp.events import ConnEvent
-from holdfast.amqp.frames import EMPTY_FRAME
+from holdfast.amqp.session.events import ConnEvent
+from holdfast.amqp.wire.frames import EMPTY_FRAME
 
 WRITE_HIGH_BYTES: Final = 1024 * 1024
 """Above this much unwritten output nothing more is encoded; the rest waits as messages, not as bytes."""

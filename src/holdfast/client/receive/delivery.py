@@ -6,10 +6,11 @@ Rules of this file: no loop. A delivery knows its receiver only as a `Settles`, 
 from collections.abc import Awaitable, Generator
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import codec, events, performatives
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session import events
+from holdfast.amqp.wire import encoding, performatives
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.messages.reading import read_message
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
@@ -134,7 +135,7 @@ class Delivery:
 
 def _encodable(outcome: Outcome) -> Outcome:
     try:
-        codec.encode(outcome)
+        encoding.encode(outcome)
     except LocalProtocolError as error:
         raise ConfigError(f"outcome: {error}, accepted is what AMQP has an encoding for") from None
     return outcome

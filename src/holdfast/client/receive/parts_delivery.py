@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from holdfast.amqp import conditions, events
-from holdfast.amqp.body import BodyReader
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.body import BodyReader
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session import events
+from holdfast.amqp.wire import conditions
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.receive.delivery import Delivery, Settles
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError

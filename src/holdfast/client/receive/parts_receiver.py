@@ -7,9 +7,9 @@ once its last part has arrived; an outcome that the program gives earlier is kep
 
 from typing import Any, Final
 
-from holdfast.amqp import events
-from holdfast.amqp.receiver import Receiver as EngineReceiver
-from holdfast.amqp.session import Session
+from holdfast.amqp.links.receiver import Receiver as EngineReceiver
+from holdfast.amqp.session import events
+from holdfast.amqp.session.session import Session
 from holdfast.client.errors import DeliveryBroken
 from holdfast.client.link import ENDED_HERE, LinkHost
 from holdfast.client.messages.payload import placed

@@ -11,12 +11,13 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from holdfast.amqp import conditions, events
-from holdfast.amqp.extensions import TELLS_PATH
-from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.performatives import Target
-from holdfast.amqp.receiver import Receiver as EngineReceiver
-from holdfast.amqp.session import Session
+from holdfast.amqp.links.link import Link as EngineLink
+from holdfast.amqp.links.receiver import Receiver as EngineReceiver
+from holdfast.amqp.session import events
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import TELLS_PATH
+from holdfast.amqp.wire.performatives import Target
 from holdfast.client.errors import LinkError
 from holdfast.client.link import ClientLink, LinkHost, shown
 from holdfast.client.messages.payload import placed

@@ -5,7 +5,7 @@ Rules of this file: it knows delivery ids and outcomes, no messages. Hot path: `
 
 from typing import Any
 
-from holdfast.amqp.receiver import Receiver as EngineReceiver
+from holdfast.amqp.links.receiver import Receiver as EngineReceiver
 from holdfast.errors import LocalProtocolError
 
 

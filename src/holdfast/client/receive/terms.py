@@ -6,10 +6,10 @@ Rules of this file: pure; terms that contradict each other are a ConfigError. So
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION
-from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.performatives import Source
-from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.amqp.links.link import Link as EngineLink
+from holdfast.amqp.wire.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.client.resume import timeout_s
 from holdfast.errors import ConfigError
 

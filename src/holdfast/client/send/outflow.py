@@ -8,7 +8,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Final, Literal, Protocol
 
-from holdfast.amqp.outgoing import Outgoing
+from holdfast.amqp.links.outgoing import Outgoing
 from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome, too_large
 from holdfast.client.send.pending import PendingMessage

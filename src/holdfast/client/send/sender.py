@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from holdfast.amqp import performatives
-from holdfast.amqp.events import LinkDetached, Outcomes
-from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header
-from holdfast.amqp.session import Session
-from holdfast.amqp.types import MISSING as NO_VALUE
+from holdfast.amqp.links.link import Link as EngineLink
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import LinkDetached, Outcomes
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire import performatives
+from holdfast.amqp.wire.performatives import Header
+from holdfast.amqp.wire.types import MISSING as NO_VALUE
 from holdfast.broker.ranges import RangeSet
 from holdfast.client.errors import ClientFull
 from holdfast.client.link import ClientLink, LinkHost, shown

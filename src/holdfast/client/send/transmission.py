@@ -7,11 +7,11 @@ only as a `TransmissionOwner`, which gets each outcome. Hot path: `pump`. Source
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from holdfast.amqp.extensions import PRODUCER, TAG_OFFSET
-from holdfast.amqp.performatives import Source, Target
-from holdfast.amqp.sender import Sender as EngineSender
-from holdfast.amqp.session import Session
-from holdfast.amqp.types import Uint
+from holdfast.amqp.links.sender import Sender as EngineSender
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire.extensions import PRODUCER, TAG_OFFSET
+from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.types import Uint
 from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome, from_state, too_large
 from holdfast.client.resume import SendingState, timeout_s

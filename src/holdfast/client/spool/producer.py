@@ -7,7 +7,7 @@ Rules of this file: no loop, no link; what the node says is checked before it is
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER_EPOCH
+from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER_EPOCH
 from holdfast.broker.ranges import RangeSet
 from holdfast.client.errors import LinkError, ProducerConflict
 from holdfast.client.spool.spool import SpoolFile

@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
 from holdfast.client.connection import Connection
 from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.types import MISSING, Described, Timestamp
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.types import MISSING, Described, Timestamp
 from holdfast.client.receive.delivery import Delivery
 from holdfast.lines import json_line
 from holdfast.units import iso8601

@@ -14,8 +14,8 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.client.outcomes import Outcome, Rejected
 from holdfast.client.send.sender import Sender
 from holdfast.client.verbs.rows import Generated, Row, Source

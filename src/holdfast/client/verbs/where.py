@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
 from holdfast.client.verbs.render import plain

@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender, Session
-from holdfast.amqp.performatives import Error
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
 from holdfast.broker.queue import Queue
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.custody.hop.state import HopState

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
-from holdfast.amqp.events import Deliveries, DeliveryBegun
-from holdfast.amqp.performatives import Error, Released
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.session.events import Deliveries, DeliveryBegun
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Released
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
 from holdfast.custody import carried, carried_runs
 from holdfast.custody.destination import Destination

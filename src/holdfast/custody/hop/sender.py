@@ -12,8 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.connection import Sender, Session
-from holdfast.amqp.performatives import Accepted, Source, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.message_records import record_message

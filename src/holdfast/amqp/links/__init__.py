@@ -1,0 +1,1 @@
+"""Links: what both ends share, sender and receiver, deliveries under way, and what is resumed."""

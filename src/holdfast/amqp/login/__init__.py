@@ -1,0 +1,1 @@
+"""Logging in: SASL's frames, and its mechanisms."""

@@ -1,0 +1,1 @@
+"""Messages: their sections, and bodies that are made and read."""

@@ -1,0 +1,249 @@
+"""The framing of a message's sections, and nothing within them: what is cut short or out of order. AMQP 1.0 §3.2.
+
+Rules of this file: work and memory by the number of sections, whatever they hold; `check` of a whole payload and
+`Framing` of one that comes in parts say the same of the same bytes, however they are cut.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from holdfast.amqp.message.message import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SECTION_SYMBOLS,
+    SECTIONS_MAX,
+    SEQUENCE,
+    VALUE,
+    malformed,
+)
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.decoding import READERS
+from holdfast.amqp.wire.forms import DEPTH_MAX
+from holdfast.errors import RemoteProtocolError
+
+HEAD_BYTES_MAX: Final = 256
+"""From where a section begins to its value's constructor: descriptors, of the section and of its value."""
+
+STARTS_MAX: Final = 1_024
+"""Sizes of payloads of which it is remembered how they begin."""
+
+NAMES: Final = {
+    HEADER: "header", DELIVERY_ANNOTATIONS: "delivery-annotations", MESSAGE_ANNOTATIONS: "message-annotations",
+    PROPERTIES: "properties", APPLICATION_PROPERTIES: "application-properties", DATA: "data",
+    SEQUENCE: "amqp-sequence", VALUE: "amqp-value", FOOTER: "footer",
+}  # fmt: skip
+
+_BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
+_START: Final = 0
+"""Stands for the section before the first."""
+
+
+def _after(code: int) -> frozenset[int]:
+    """The sections that may follow one of that code."""
+    found = {later for later in NAMES if later > code}
+    if code in _BODIES:
+        found -= _BODIES
+    if code in (DATA, SEQUENCE):
+        found.add(code)
+    return frozenset(found)
+
+
+_EARLY: Final = 0x100
+"""Set in what stands for the section before, where the footer came before the body (CLIENTS 41)."""
+_NEXT: Final = {code: _after(code) for code in (_START, *NAMES)} | {
+    FOOTER | _EARLY: _BODIES, DATA | _EARLY: frozenset((DATA,)), SEQUENCE | _EARLY: frozenset((SEQUENCE,)),
+    VALUE | _EARLY: frozenset(),
+}  # fmt: skip
+_LIST: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
+_MAP: Final = {0xC1: (1, 1), 0xD1: (4, 4)}
+_BINARY: Final = {0xA0: (1, 0), 0xB0: (4, 0)}
+_FORMS: Final = {
+    HEADER: ("list", _LIST), DELIVERY_ANNOTATIONS: ("map", _MAP), MESSAGE_ANNOTATIONS: ("map", _MAP),
+    PROPERTIES: ("list", _LIST), APPLICATION_PROPERTIES: ("map", _MAP), DATA: ("binary", _BINARY),
+    SEQUENCE: ("list", _LIST), FOOTER: ("map", _MAP),
+}  # fmt: skip
+"""What a section holds, and by constructor the bytes of its size, and how much it must be at least: of a list or map it
+counts their number of elements too."""
+_USUAL: Final = {
+    code << 8 | form: sizes for code, (_, forms) in _FORMS.items() for form, sizes in forms.items() if sizes[0]
+} | {VALUE << 8 | 0xA1: (1, 0), VALUE << 8 | 0xB1: (4, 0)}  # fmt: skip
+"""The same of what comes in its thousands, by section code and constructor."""
+_WIDTHS: Final = (None, None, None, None, 0, 1, 2, 4, 8, 16)
+"""By the first half of a constructor: bytes of a value of a fixed width (§1.6); of all others the size comes first."""
+
+
+def check(payload: bytes | memoryview, at: int = 0) -> None:
+    """Whether the sections from `at` on may make a message, by their framing; RemoteProtocolError (decode-error) with
+    what is wrong and at which byte, (resource-limit-exceeded) beyond SECTIONS_MAX."""
+    end = _walk(payload, at, 0, _START, 0)[0]
+    if end != len(payload):
+        raise _unfinished(end, len(payload), 0)
+
+
+def fault(payload: bytes | memoryview, at: int = 0) -> str | None:
+    """As `check`: what is wrong with it, None where nothing is."""
+    try:
+        end = _walk(payload, at, 0, _START, 0)[0]
+    except RemoteProtocolError as error:
+        return error.description
+    return None if end == len(payload) else _unfinished(end, len(payload), 0).description
+
+
+def _unfinished(end: int, size: int, base: int) -> RemoteProtocolError:
+    """Of a message of `size` bytes behind `base`, in which sections were found up to `end`."""
+    if end < size:
+        return malformed(f"byte {base + end}: the message ends in the head of a section")
+    return malformed(f"byte {base + size}: the message ends, and its last section has {end - size} bytes more")
+
+
+@lru_cache(STARTS_MAX)
+def data_starts(head: bytes, size: int) -> tuple[bytes, ...]:
+    """How a payload of `size` bytes begins that is `head` and one data section, which ends where it does."""
+    left = size - len(head)
+    starts = []
+    if 5 <= left < 5 + 256:
+        starts.append(head + bytes((0x00, 0x53, DATA, 0xA0, left - 5)))
+    if 8 <= left < 8 + (1 << 32):
+        starts.append(head + bytes((0x00, 0x53, DATA, 0xB0)) + (left - 8).to_bytes(4, "big"))
+    return tuple(starts)
+
+
+class Framing:
+    """As `check`, of a message that comes in parts: `feed` what comes, `end` after the last."""
+
+    __slots__ = ("_at", "_before", "_left", "_pending", "_sections")
+
+    def __init__(self) -> None:
+        self._at = 0
+        """Bytes of the message before `_pending`."""
+        self._left = 0
+        """Of the section that is under way."""
+        self._pending = b""
+        """The beginning of the next one, too short to say how long it is."""
+        self._before = _START
+        self._sections = 0
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes; errors as `check` has them."""
+        if len(data) > self._left:
+            if self._pending:
+                data = self._pending + data
+            end, self._before, self._sections = _walk(data, self._left, self._at, self._before, self._sections)
+            self._pending = data[end:]
+            self._at += min(end, len(data))
+            self._left = max(0, end - len(data))
+        else:
+            self._left -= len(data)
+            self._at += len(data)
+
+    def end(self) -> None:
+        """That was all."""
+        if self._left or self._pending:
+            raise _unfinished(self._left, len(self._pending), self._at)
+
+
+def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: int) -> tuple[int, int, int]:
+    """Goes on from `at`, where a section begins that comes after one of the code `before`, the `sections`-th. Returns
+    where the last one ends, its code and their count; an end before that of `data` is where the next one begins, of
+    which too little is here. `base`: the place of `data` in the message."""
+    size = len(data)
+    accepted = _NEXT[before]
+    try:
+        while at < size:
+            if data[at] == 0 and data[at + 1] == 0x53:
+                code = data[at + 2]
+                value_at = at + 3
+            else:
+                code, value_at = _descriptor(data, at, base)
+            form = data[value_at]
+            if code not in accepted:
+                raise malformed(_out_of_order(base + at, code, before))
+            sizes = _USUAL.get(code << 8 | form)
+            if sizes is None:
+                end = _end_of_value(data, value_at, base + at, code)
+            else:
+                width, least = sizes
+                if width == 1:
+                    length = data[value_at + 1]
+                elif value_at + 5 > size:
+                    break
+                else:
+                    length = int.from_bytes(data[value_at + 1 : value_at + 5], "big")
+                if length < least:
+                    raise malformed(f"byte {base + at}: the {NAMES[code]} section has no place for its count")
+                end = value_at + 1 + width + length
+            sections += 1
+            if sections > SECTIONS_MAX:
+                text = f"byte {base + at}: accepted are {SECTIONS_MAX} sections"
+                raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+            at = end
+            before = code | _EARLY if before & _EARLY or (code == FOOTER and before not in _BODIES) else code
+            accepted = _NEXT[before]
+    except IndexError:
+        pass  # too little of that section is here
+    return at, before, sections
+
+
+def _out_of_order(place: int, code: int, before: int) -> str:
+    if code not in NAMES:
+        return f"byte {place}: 0x{code:02x} is no section of a message"
+    return f"byte {place}: found a section {NAMES[code]} behind {NAMES[before & ~_EARLY]}"
+
+
+def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
+    """(section code, offset of its value) in an encoding that few use. IndexError where too little is here."""
+    if data[at] != 0:
+        raise malformed(f"byte {base + at}: 0x{data[at]:02x} begins no section")
+    form = data[at + 1]
+    start, end = at + 2, at + 10
+    if form in (0xA3, 0xB3):
+        start += 1 if form == 0xA3 else 4
+        data[start - 1]
+        end = start + int.from_bytes(data[at + 2 : start], "big")
+    elif form != 0x80:
+        raise malformed(f"byte {base + at}: found no descriptor of a section")
+    if end - at > HEAD_BYTES_MAX:
+        raise malformed(f"byte {base + at}: found no descriptor of a section")
+    data[end - 1]
+    found = bytes(data[start:end])
+    code = int.from_bytes(found, "big") if form == 0x80 else SECTION_SYMBOLS.get(found.decode("ascii", "replace"))
+    if code not in NAMES:
+        raise malformed(f"byte {base + at}: found no descriptor of a section")
+    return code, end
+
+
+def _end_of_value(data: bytes | memoryview, at: int, place: int, code: int) -> int:
+    """Where the value ends that a section holds. IndexError where too little is here."""
+    known = _FORMS.get(code)
+    if known is None:
+        return _end_of_any(data, at, at + HEAD_BYTES_MAX, place, 0)
+    name, forms = known
+    if data[at] not in forms:
+        raise malformed(f"byte {place}: the {NAMES[code]} section holds 0x{data[at]:02x}, accepted is a {name}")
+    return at + 1  # the empty list: all others are usual
+
+
+def _end_of_any(data: bytes | memoryview, at: int, limit: int, place: int, depth: int) -> int:
+    form = data[at]
+    if form == 0:
+        at = _end_of_any(data, at + 1, limit, place, depth + 1) if depth < DEPTH_MAX else limit + 1
+        if at > limit:
+            raise malformed(f"byte {place}: the descriptor of the value is too long or too deep")
+        return _end_of_any(data, at, limit, place, depth + 1)
+    if READERS[form] is None:
+        raise malformed(f"byte {place}: the {NAMES[VALUE]} section holds 0x{form:02x}, which is no constructor")
+    kind = form >> 4
+    if kind < len(_WIDTHS):
+        return at + 1 + (_WIDTHS[kind] or 0)
+    width = 4 if kind & 1 else 1
+    start = at + 1 + width
+    data[start - 1]
+    length = int.from_bytes(data[at + 1 : start], "big")
+    if kind >= 0xC and length < width:
+        raise malformed(f"byte {place}: the {NAMES[VALUE]} section has no place for its count")
+    return start + length

@@ -1,0 +1,183 @@
+"""What a connection counts of its peer: words kept, deliveries begun, work asked for.
+
+Rules of this file: counts and refusals alone; the bounds are in Settings. Messages are not counted here: credit and
+windows bound them.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.amqp.effort import TAKEN, Effort, Enough
+from holdfast.amqp.session.events import ConnEvent
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.session.session_endpoint import SessionEndpoint
+from holdfast.amqp.settings import PARTIALS_BYTES_MAX, Partials, Settings
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Open
+from holdfast.errors import RemoteProtocolError
+
+SESSION_BYTES: Final = 2 * 1024
+SENT_BYTES: Final = 256
+RECEIVED_BYTES: Final = 128
+"""What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
+
+EVENTS_MAX: Final = 32
+"""What may be understood of a peer whose work is counted, before what it makes us do counts (`Bounds.tell`)."""
+ALONE_BYTES: Final = 512
+"""A frame, or a run of them, of so many bytes is told before anything behind it is understood."""
+
+
+class Bounds:
+    """`terms_bytes`: what is kept of the peer's open and attaches, as amqp/weight.py reckons. `partial_bytes`: payload
+    of deliveries of which the last frame is still to come, all links together. `remote_open`: what the peer said of
+    itself, its limits among it."""
+
+    def __init__(self, settings: Settings, *, server: bool, now: float, partials: Partials | None) -> None:
+        self.settings = settings
+        self.closed = False
+        """Closed, or failed: write the output, then the transport may go."""
+        self.remote_open: Open | None = None
+        self.terms_bytes = 0
+        self.partial_bytes = 0
+        self.partials = partials or Partials(PARTIALS_BYTES_MAX)
+        self.links = 0
+        """How many are attached, of all sessions."""
+        self._rest = bytearray()
+        """What came of a frame that is not whole, or waits unread."""
+        self._sessions: dict[int, SessionEndpoint] = {}
+        self.resumes_at: float | None = None
+        """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
+        counted = server and settings.effort_per_s > 0
+        self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
+        self.tell: Callable[[list[ConnEvent]], None] | None = None
+        """Given the events before the last of a call, so that what they cost counts before more is understood; what it
+        raises goes to the caller."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held of the peer's words and deliveries, and for it, in bytes, about; but for its output."""
+        held = len(self._rest) + self.terms_bytes + self.partial_bytes
+        for session in self._sessions.values():
+            held += len(session.unsettled_out) * SENT_BYTES + len(session.unsettled_in) * RECEIVED_BYTES
+            held += SESSION_BYTES + session.backlog_bytes
+        return held
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that are not over, by channel."""
+        return [self._sessions[channel] for channel in sorted(self._sessions)]
+
+    @property
+    def session_count(self) -> int:
+        """How many sessions there are, those that end included."""
+        return len(self._sessions)
+
+    @property
+    def channels(self) -> int:
+        """How many there are, as both sides' channel-max say; before the peer's open, as ours does."""
+        remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
+        return min(self.settings.channel_max, remote_max) + 1
+
+    def charge(self, units: int) -> None:
+        """Count work that the peer makes for us (amqp/effort.py)."""
+        if self._effort is not None:
+            self._effort.charge(units)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether work is counted, so that what is beyond a turn's share waits."""
+        return self._effort is not None
+
+    def spend(self, units: int, again: bytes = b"") -> None:
+        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Enough. `again`: a
+        frame with what is left of this one; it used up the turn's share."""
+        effort = self._effort
+        if effort is not None:
+            effort.charge(units)
+            if again:
+                effort.turn_left = min(0, effort.turn_left)
+            if effort.exhausted:
+                raise Enough(again)
+
+    def burden(self, units: int, now: float) -> None:
+        """As `charge`, for what came of the peer's words only behind its frames: what it says next may have to wait."""
+        effort = self._effort
+        if effort is not None:
+            effort.charge(units)
+            if effort.exhausted:
+                self.resumes_at = effort.resumes_at(now)
+
+    @property
+    def told_after(self) -> tuple[int, int]:
+        """Behind a frame, or a run, of so many bytes, and behind so many events, `tell_some` is due."""
+        return (ALONE_BYTES, EVENTS_MAX) if self.tell is not None and self.is_counted else (sys.maxsize, sys.maxsize)
+
+    def tell_some(self, events: list[ConnEvent]) -> bool:
+        """Tells what was understood so far; raises Enough where that used up what there was. True: it ended the
+        connection."""
+        assert self.tell is not None
+        some = events[:]
+        events.clear()
+        self.tell(some)
+        if not self.closed:
+            self.spend(0)
+        return self.closed
+
+    def took(self, units: int) -> None:
+        """Count what a message or its outcome took of the turn; beyond that credit bounds them."""
+        if self._effort is not None:
+            self._effort.taken_left -= units
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether messages took what the peer has of the turn: more of them wait for the next."""
+        return self._effort is not None and self._effort.taken_left <= 0
+
+    def renew(self, now: float) -> None:
+        """A turn begins, in which something of the peer's goes on before what lies unread."""
+        if self._effort is not None:
+            self._effort.renew(now)
+
+    def wait(self, now: float) -> None:
+        """What comes next waits for the next turn."""
+        if self._effort is not None and self.resumes_at is None:
+            self.resumes_at = self._effort.resumes_at(now)
+
+    @property
+    def effort_used(self) -> int:
+        """What the peer made us do in this turn."""
+        return 0 if self._effort is None else self._effort.used + TAKEN - self._effort.taken_left
+
+    def keep(self, held_bytes: int) -> None:
+        """Count what is kept of the peer's words; RemoteProtocolError past the bound. Negative: it is kept no more."""
+        self.terms_bytes += held_bytes
+        if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
+            raise RemoteProtocolError(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",
+            )
+
+    def count_links(self, change: int) -> None:
+        """So many more are attached, or fewer."""
+        self.links += change
+
+    def hold_part(self, payload_bytes: int, held_bytes: int, bounded: bool) -> bool:
+        """Count a frame of an unfinished delivery, `held_bytes` with what its state holds; False where it is `bounded`
+        and past the connection's bound: nothing is counted."""
+        if bounded and self.partial_bytes + held_bytes > self.settings.partial_bytes_max:
+            return False
+        self.partial_bytes += held_bytes
+        self.partials.held += payload_bytes
+        return True
+
+    def release_parts(self, payload_bytes: int, held_bytes: int) -> None:
+        """The opposite of `hold_part`, for what is handed on or given up."""
+        self.partial_bytes -= held_bytes
+        self.partials.held -= payload_bytes
+
+    def check_name(self, what: str, name: str) -> None:
+        """RemoteProtocolError for a name that is too long."""
+        limit = self.settings.name_bytes_max
+        if len(name) > limit or len(name.encode()) > limit:
+            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what}: accepted are {limit} bytes at most")

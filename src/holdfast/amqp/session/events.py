@@ -1,0 +1,192 @@
+"""What a connection tells its user.
+
+Rules of this file: events are past tense and complete at birth, and come in the order of the wire. Those of the
+hot path (Delivery, Outcomes) are named tuples, because one is made for each delivery; the rest are frozen.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.amqp.links.link import Link
+from holdfast.amqp.links.receiver import Receiver
+from holdfast.amqp.links.sender import Sender
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire.performatives import Error, Open
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer's open came; ours is on its way."""
+
+    open: Open
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    """Both begins are done. `remote_initiated`: the peer's was the first."""
+
+    session: Session
+    remote_initiated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The session is over; each of its links got its LinkDetached before."""
+
+    session: Session
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAttached:
+    """The peer's attach came. `remote_initiated`: accept() or refuse() it; else it answers ours (`refused`?)."""
+
+    link: Link
+    remote_initiated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDetached:
+    """The link is over, once for each link. `error` is the peer's, or ours if we detached it for a fault.
+
+    `unsettled`: contexts of our deliveries without an outcome, in the order in which they were sent.
+    """
+
+    link: Link
+    closed: bool
+    error: Error | None
+    unsettled: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChanged:
+    """Our sending end may send more, or less, or shall drain."""
+
+    link: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The peer has used up or given back the credit that we asked it to drain."""
+
+    link: Receiver
+
+
+class Delivery(NamedTuple):
+    """A complete delivery; `payload` is all its frames', joined. Settle it unless `settled`.
+
+    `resume`: it goes on with what `tag` named on this link before (§2.6.13); `state` says where `payload` begins,
+    or, where it is empty, what became of it.
+    """
+
+    link: Receiver
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    settled: bool
+    payload: bytes
+    state: Any
+    rcv_settle_mode: int | None
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAborted:
+    """The peer cannot resume the delivery `tag` of an earlier session: it is settled, and did not happen."""
+
+    link: Receiver
+    tag: bytes
+
+
+class Deliveries(NamedTuple):
+    """Complete deliveries with consecutive ids from `first_id` on, one for each of `payloads`, in place of as many
+    Delivery events; only where Settings.runs asks for it. Tags and states are not told.
+    """
+
+    link: Receiver
+    first_id: int
+    payloads: list[bytes]
+    message_format: int
+    settled: bool
+
+
+class DeliveryBegun(NamedTuple):
+    """The first frame of a delivery came, with `payload`, and more were to come: on links with `tells_begin`, before
+    anything else of it. Whoever does not want it has `Receiver.settle_unfinished`."""
+
+    link: Receiver
+    delivery_id: int
+    payload: bytes
+
+
+class DeliveryPart(NamedTuple):
+    """A part of a delivery that grew past its link's `stream_bytes`; parts of one link come in order, uninterrupted.
+
+    `first` and `last` tell its ends; `settled` holds with the last. Settle it, unless `settled`, after the last.
+    """
+
+    link: Receiver
+    delivery_id: int
+    message_format: int
+    settled: bool
+    payload: bytes
+    first: bool
+    last: bool
+    tag: bytes = b""
+    resume: bool = False
+    """As of a Delivery."""
+    state: Any = None
+    """As of a Delivery; told with the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryAborted:
+    """The peer gave up a delivery of which it had sent something, also where nothing of it was handed on; it is
+    settled, and never was, but for the credit that it took (§2.6.14)."""
+
+    link: Receiver
+    delivery_id: int
+
+
+class Outcomes(NamedTuple):
+    """The peer's state for deliveries of ours, `contexts` in order; no other link's id lies in first..last.
+
+    `settled` False: the peer waits for `link.settle(first, last, state)` (rcv-settle-mode second).
+    """
+
+    link: Sender
+    contexts: list[Any]
+    state: Any
+    settled: bool
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettled:
+    """The peer settled deliveries that it had sent us."""
+
+    link: Receiver
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Closed from both sides, or lost; every session got its SessionEnded before."""
+
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolFailed:
+    """We closed because of what the peer did; every session got its SessionEnded before."""
+
+    error: Error
+
+
+ConnEvent = (
+    Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Deliveries
+    | DeliveryBegun | DeliveryPart | DeliveryAborted | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed
+    | ProtocolFailed
+)  # fmt: skip

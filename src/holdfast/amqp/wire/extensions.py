@@ -1,0 +1,44 @@
+"""What a node and its clients say to each other beyond the standard, by name. AMQP 1.0 §2.6.13, §3.2; docs/amqp.md.
+
+Rules of this file: constants only, and those alone that both ends need; what neighbours say to each other stands with
+the cores that say it (custody/hop/sender.py, custody/carried.py, peering/sessions.py).
+"""
+
+from typing import Final
+
+from holdfast.amqp.wire.types import Symbol
+
+PRODUCER: Final = Symbol("holdfast:producer")
+"""Attach property of a producer that has a name; the answer has PRODUCER_EPOCH, LAST_NUMBER and MISSING."""
+PRODUCER_EPOCH: Final = Symbol("holdfast:producer-epoch")
+LAST_NUMBER: Final = Symbol("holdfast:last-number")
+MISSING: Final = Symbol("holdfast:missing")
+
+TAG_OFFSET: Final = Symbol("holdfast:tag-offset")
+"""A property of a sender's attach, a uint: the tag of each new delivery is its delivery-id plus this (mod 2^32), in 4
+bytes, and no tag is used twice on links of this name.
+
+A node that has settled a delivery does not learn whether its sender heard of it. With this promise it may answer for
+the tag all the same; without it a tag used again would be taken for the delivery before.
+"""
+
+TRY_LATER: Final = Symbol("holdfast:try-later")
+"""In the info of a rejection's error: true if the node has no room now and may take the same message later. A client
+that does not know it treats the rejection as final, which is safe."""
+
+START_SEQUENCE: Final = Symbol("holdfast:start-sequence:ulong")
+END_SEQUENCE: Final = Symbol("holdfast:end-sequence:ulong")
+SUBSCRIPTION: Final = Symbol("holdfast:subscription:list")
+"""Filters of a source."""
+
+TELLS_PATH: Final = Symbol("holdfast:path")
+"""Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""
+
+OWN_PREFIX: Final = "x-opt-holdfast-"
+"""Annotations that nodes say, and no client."""
+NUMBER: Final = Symbol("x-opt-holdfast-number")
+PATH: Final = Symbol("x-opt-holdfast-path")
+LATE: Final = Symbol("x-opt-holdfast-late")
+
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+"""The capability of a node that takes links without an address (Anonymous Terminus for Message Routing §2.1)."""
