@@ -1,6 +1,6 @@
-"""Fixtures that tests of several rooms share.
+"""Fixtures that tests of several packages share.
 
-Layout: `tests/ROOM/test_MODULE.py` mirrors `src/holdfast/ROOM/MODULE.py`; folders have no `__init__.py`, and
+Layout: `tests/PACKAGE/test_MODULE.py` mirrors `src/holdfast/PACKAGE/MODULE.py`; folders have no `__init__.py`, and
 helpers live in `tests/support`, imported as `support.MODULE`. Ports are always asked of the system.
 """
 

@@ -131,14 +131,14 @@ REPORT = """\
 """
 
 GUARANTEED = """\
-`tests/room/test_z.py::test_outside_a_table`
+`tests/package/test_z.py::test_outside_a_table`
 | promise | up to | held by |
 |---|---|---|
-| first | kill -9 | `tests/room/test_a.py::test_one`, `tests/room/test_b.py::test_two` |
-| second | | `tests/room/test_c.py::test_three` |
-| third | | `tests/room/test_c.py::test_four`, `tests/room/test_b.py::test_two` |
-| fourth | | `tests/room/test_b.py::test_two`, `tests/room/test_d.py::test_gone` |
-| fifth | | `{campaign}`, `tests/room/test_b.py::test_two` |
+| first | kill -9 | `tests/package/test_a.py::test_one`, `tests/package/test_b.py::test_two` |
+| second | | `tests/package/test_c.py::test_three` |
+| third | | `tests/package/test_c.py::test_four`, `tests/package/test_b.py::test_two` |
+| fourth | | `tests/package/test_b.py::test_two`, `tests/package/test_d.py::test_gone` |
+| fifth | | `{campaign}`, `tests/package/test_b.py::test_two` |
 """
 
 
@@ -152,9 +152,9 @@ def test_a_promise_is_held_where_all_its_tests_ran_and_passed(tmp_path: Path) ->
     text = GUARANTEED.format(campaign=next(iter(verdicts.CAMPAIGNS)))
     found = verdicts.promises(text, ran_of(tmp_path))
     assert (found.count, found.held) == (5, 2)
-    assert found.failed == ["tests/room/test_c.py::test_four (third)"]
-    assert found.skipped == ["tests/room/test_c.py::test_three (second)"]
-    assert found.not_run == ["tests/room/test_d.py::test_gone (fourth)"]
+    assert found.failed == ["tests/package/test_c.py::test_four (third)"]
+    assert found.skipped == ["tests/package/test_c.py::test_three (second)"]
+    assert found.not_run == ["tests/package/test_d.py::test_gone (fourth)"]
     for second in ('<failure message="no"/>', '<error message="no"/>', '<skipped message="no"/>'):
         assert verdicts.promises(text, ran_of(tmp_path, second)).held == 1, "one case of several did not pass"
 
@@ -182,7 +182,7 @@ def test_unexpected_skips_and_promises_that_nothing_held_fail_the_run(
         assert total == stages.Tally(passed=3, failed=failed, skipped=0)
         said = capsys.readouterr().out
         assert "skipped for no reason of this machine: tests.room.test_c::test_three: no reason" in said
-        assert ("promise not held, not run: tests/room/test_d.py::test_gone (fourth)" in said) is whole
+        assert ("promise not held, not run: tests/package/test_d.py::test_gone (fourth)" in said) is whole
         assert ("promises: 2 of 5 held in this run" in said) is whole
 
 
@@ -203,5 +203,5 @@ def test_a_module_that_skips_whole_says_why_and_its_promises_are_skipped(tmp_pat
     )
     ran = verdicts.Ran.of([report])
     assert "could not import 'pyspark'" in ran.skips[0][1]
-    found = verdicts.promises("| one | | `tests/room/test_c.py::test_three` |", ran)
-    assert (found.skipped, found.not_run) == (["tests/room/test_c.py::test_three (one)"], [])
+    found = verdicts.promises("| one | | `tests/package/test_c.py::test_three` |", ran)
+    assert (found.skipped, found.not_run) == (["tests/package/test_c.py::test_three (one)"], [])

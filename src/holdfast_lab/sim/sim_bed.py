@@ -1,6 +1,6 @@
 """The simulated bed: a topology's nodes, their links and disks, clients and checkers, in one world from one seed.
 
-Rules of this file: joins what the other files of this room make, and says how a run ends. What a workload may ask is
+Rules of this file: joins what the other modules of this package make, and says how a run ends. What a workload may ask is
 `holdfast_lab/workloads/bed.py`.
 """
 
