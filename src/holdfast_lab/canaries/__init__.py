@@ -1,7 +1,7 @@
 """Defects that are planted to see whether they are found: each passes the ordinary tests, the swarm finds it.
 
-Rules of this package: a canary replaces one function from outside, in one process, for as long as it is planted; the code
-has neither the defects nor a switch for them.
+Rules of this package: a canary replaces one function from outside, in one process, for as long as it is planted; the
+code has neither the defects nor a switch for them.
 """
 
 from contextlib import AbstractContextManager

@@ -1,7 +1,7 @@
 """Named histories: what custody must survive, each played on the simulator (docs/CUSTODY.md, "Histories").
 
-Rules of this package: a history is a choreography in virtual time, whose timings, sizes and cuts the seed draws; it must
-end well for every seed, and must be able to fail: it sees for itself that what it is about came about.
+Rules of this package: a history is a choreography in virtual time, whose timings, sizes and cuts the seed draws; it
+must end well for every seed, and must be able to fail: it sees for itself that what it is about came about.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """The simulated bed: a topology's nodes, their links and disks, clients and checkers, in one world from one seed.
 
-Rules of this file: joins what the other modules of this package make, and says how a run ends. What a workload may ask is
-`holdfast_lab/workloads/bed.py`.
+Rules of this file: joins what the other modules of this package make, and says how a run ends. What a workload may ask
+is `holdfast_lab/workloads/bed.py`.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """What runs over a bed: programs that send, take, look and manage, each with what must hold at the end.
 
-Rules of this package: a workload is `setup` (make what it needs), `start` (spawn its programs), `check` (raise Violation)
-and `metrics` (numbers, by name); it is asyncio over the client library and knows no bed's insides. Randomness comes
-from `bed.stream` alone, times from `bed.now`; names of clients and links are given, so that a run can be repeated.
+Rules of this package: a workload is `setup` (make what it needs), `start` (spawn its programs), `check` (raise
+Violation) and `metrics` (numbers, by name); it is asyncio over the client library and knows no bed's insides.
+Randomness comes from `bed.stream` alone, times from `bed.now`; names of clients and links are given, so that a run can
+be repeated.
 """
 
 from dataclasses import fields
