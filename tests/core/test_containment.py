@@ -106,7 +106,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
         ("rejected", "Endings._move_to_dead_letters", "Endings.dead_letter"),
-        ("cut", "begin", "Destination.snapshot_marks"),
+        ("cut", "begin", "Destination.before_commit"),
         ("large", "begin", "Blobs.before_commit"),
         ("subscribed", "ConsumerLink.__init__", "Sender.message_bytes_max"),
         ("managed", "BackgroundJobs.purge", "__create_fn__.<locals>.__init__"),
@@ -128,7 +128,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("anonymous", "Cursor.release", "Exclusions.left"),
         ("anonymous", "DynamicNodes._sweep_one", "DynamicNodes._end"),
         ("anonymous", "ConsumerLink.gone", "DynamicNodes.left"),
-        ("departed", "_complete", "Blobs.stored"),
+        ("departed", "_complete", "Blobs.committed"),
     ],
 )
 def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: str, called: str, day: int) -> None:

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core import undo
+from holdfast.engine.port import Batch
+from holdfast.state.queue_changes import QueueChanges
+from holdfast.state.turns import Turn
 from holdfast.storage.layout import records
 from holdfast_lab.draws import drawn_clients, drawn_scenes
 from holdfast_lab.draws.drawn_scenes import LATER, with_later_scenes
@@ -87,13 +89,13 @@ def test_their_messages_are_taken_and_their_strict_queues_wait_for_no_lost_disk(
 
 def test_commits_that_move_several_to_the_dead_letters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[int] = []
-    take_back = undo._undo_moves
+    take_back = QueueChanges._undo_moves
 
-    def counted(core: object, turn: object, retry: object) -> None:
-        moved.append(len(turn.moves))  # type: ignore[attr-defined]
-        take_back(core, turn, retry)  # type: ignore[arg-type]
+    def counted(self: QueueChanges, turn: Turn, retry: Batch) -> None:
+        moved.append(len(turn.moves))
+        take_back(self, turn, retry)
 
-    monkeypatch.setattr(undo, "_undo_moves", counted)
+    monkeypatch.setattr(QueueChanges, "_undo_moves", counted)
     monkeypatch.setattr(drawn_scenes, "LATER", {"rejected": LATER["rejected"]})
     plan = draw_plan(REJECTED)
     assert has("rejected", plan)

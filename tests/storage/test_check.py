@@ -42,9 +42,9 @@ def store(tmp_path: Path) -> Path:
         queue.retire(sequence, entry.size_of(value))
     node.turn(1)
     queue.add_cursor("audit", "copy", 50)
-    producer = node.core.catalog.producer("sensor", "q")
+    producer = node.core.catalog.producers.named("sensor", "q")
     producer.stored.add(1, 40)
-    node.core.catalog.put_producer(producer)
+    node.core.catalog.producers.put(producer)
     node.core.losses.add(uuid4(), [(1, 4)], "for the test")
     rows = node.core.work.batch.puts
     rows["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))

@@ -529,8 +529,6 @@ def turn(facts: Facts) -> None:
     _must(work.retires_in_flight == expected, "what leaves with the commit under way")
     moves = [(queue.queue_id, sequence) for queue, sequence, _ in core.turns.gathered.moves]
     _must(Counter(work.moved) == Counter(moves), "moves of the turn, and of its queues", len(work.moved), len(moves))
-    if in_flight is None:
-        _must(not (core.hops_in_flight or core.marks_in_flight), "marks of a commit that is not under way")
     retired = Counter([*work.batch.retires, *work.moved])
     ours = {queue.queue_id for queue in core.catalog.queues.values()}
     twice = [place for place, count in retired.items() if count > 1 and place[0] in ours]

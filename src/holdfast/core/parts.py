@@ -23,6 +23,7 @@ from holdfast.custody.endings import Endings
 from holdfast.custody.expiry import Expiry
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.progress import HopProgress
 from holdfast.custody.hop.receiver import ReceiverParts
 from holdfast.custody.hop.sender import CustodySender, HopParts, lets_go
 from holdfast.custody.neighbour_stores import NeighbourStores
@@ -67,6 +68,8 @@ from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
+from holdfast.state.participants import Following, Storing, Undoing
+from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
@@ -114,6 +117,7 @@ class Parts:
             store, former, self.catalog, self.turns, self.work, self.room, self.outbox, self.log, self.losses,
             self.neighbours, offer_again=self._offer_again,
         )  # fmt: skip
+        self.queue_changes = QueueChanges(self.catalog, self.turns, self.work)
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
@@ -139,9 +143,6 @@ class Parts:
         )  # fmt: skip
         self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
         self.retire_at: float | None = None
-        self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
-        self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
-        self.marks_in_flight: dict[UUID, int] = {}
         self.duplicates = Duplicates()
         self.resident_bytes = 0
         self.stopping = False
@@ -205,10 +206,11 @@ class Parts:
             self.forwarding, self.large_sends, self.new_uuid,
         )  # fmt: skip
         self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
+        hop_stored = dict(self.catalog.hops)
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, self.hop_stored,
+            self.next_hops, hop_stored,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
@@ -285,6 +287,21 @@ class Parts:
         ]  # fmt: skip
         """What acts at its time, each with what it waits for: while that is empty it has no deadline
         (peers/deadlines.py)."""
+        hop_progress = HopProgress(self.catalog, hop_stored)
+        self.storing: tuple[Storing, ...] = (
+            hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
+        )  # fmt: skip
+        self.following: tuple[Following, ...] = (
+            self.blobs,
+            self.losses,
+            self.queue_changes,
+            hop_progress,
+            self.destination,
+        )
+        self.undoing: tuple[Undoing, ...] = (
+            self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding,
+            self.large_receives, self.losses,
+        )  # fmt: skip
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()

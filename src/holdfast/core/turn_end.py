@@ -7,7 +7,6 @@ that could not be undone; from there on nothing is called that could fail before
 from typing import Final
 
 from holdfast.core.parts import Parts
-from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
@@ -49,7 +48,7 @@ def _may_wait(core: Parts) -> bool:
 def begin(core: Parts) -> bool:
     """Hands the gathered turn over; True where it needed no disk and is done already."""
     turn, work = core.turns.gathered, core.work
-    core.destination.before_commit()
+    core.destination.before_commit(turn)  # what it adds may be all that the turn has
     if not (turn or work.dirty_counters or turn.moves or work.left or work.referred or core.blobs.by_number):
         core.retire_at = None
         if turn.heard_bytes:
@@ -57,24 +56,9 @@ def begin(core: Parts) -> bool:
         return False
     if core.disk.rests or _may_wait(core):
         return False
-    hops = {}
-    for link in turn.arrivals:  # how far each hop has come is stored with what came
-        if isinstance(link, CustodyReceiver):
-            hops[link.key] = (link.epoch_bytes, link.taken)
-            core.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
-    core.resume.store_tags(turn.arrivals)
-    for producer in turn.producers:
-        if core.catalog.producers.get(producer.key) is producer:
-            core.catalog.put_producer(producer)
-    visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
-    marks = core.catalog.put_counters()
-    if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
-        gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
-            [*turn.batch.retires, *work.moved]
-        )
-        turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
-    core.blobs.before_commit(turn)
-    if not (turn or visible or turn.moves):
+    for part in core.storing:
+        part.before_commit(turn)
+    if not (turn or turn.visible or turn.moves):
         turn.forget_heard()
         return False
     if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
@@ -82,16 +66,12 @@ def begin(core: Parts) -> bool:
         turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
     fresh = Turn(Batch())
     command = events.Commit(number=core.turns.number + 1, batch=turn.batch)
-    marked = core.destination.snapshot_marks()
     left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]
     needs_no_disk = not (turn.batch or left)
     core.catalog.counters_put()  # from here on nothing is called that could fail, until the turn is handed over
-    core.destination.touched.clear()
     turn.batch.retires += left
-    turn.visible, turn.marks = visible, marks
     turn.referred, work.referred = work.referred, []
     turn.left, work.left = work.left, []
-    core.hops_in_flight, core.marks_in_flight = hops, marked
     core.turns.gathered, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
     core.commits_failed = 0
     if needs_no_disk:
@@ -116,23 +96,8 @@ def completed(core: Parts, turn: Turn) -> None:
 
 def _complete(core: Parts, turn: Turn) -> None:
     """All of the turn is on disk: now it may be shown, and answered."""
-    core.blobs.stored(turn)
-    core.losses.stored(turn)
-    latest = core.work.rewritten
-    for (queue, sequence), value in turn.rewritten.items():
-        if latest.get((queue.queue_id, sequence)) is value:
-            del latest[queue.queue_id, sequence]
-    for queue, sequence in turn.visible:
-        if core.catalog.has(queue):
-            queue.show_up_to(sequence)
-    for cursor, mark in turn.marks:
-        cursor.mark_stored = max(cursor.mark_stored, min(mark, cursor.mark))  # a stop takes marks back
-        if core.catalog.has(cursor.queue):
-            cursor.queue.touch()
-    core.hop_stored.update(core.hops_in_flight)
-    core.hops_in_flight = {}
-    core.destination.stored_marks.update(core.marks_in_flight)
-    core.marks_in_flight = {}
+    for part in core.following:
+        part.committed(turn)
     failed = core.containment.failed
     gathered, before = core.turns.gathered, core.turns.gathered.extent()
     for link, deliveries in turn.arrivals.items():

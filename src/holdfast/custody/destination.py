@@ -14,6 +14,7 @@ from holdfast.broker import entry
 from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
+from holdfast.broker.records import origin_key, pack_origin
 from holdfast.custody import carried
 from holdfast.custody.carried import Arrival
 from holdfast.custody.duplicates import Duplicates
@@ -27,7 +28,7 @@ from holdfast.settings import NodeConfig
 from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room
-from holdfast.state.turns import Turns
+from holdfast.state.turns import Turn, Turns, Undone
 
 TICK_S: Final = 1.0
 """How often the time waited for a missing number is counted, and stored."""
@@ -90,7 +91,6 @@ class Destination:
         self._duplicates = duplicates
         self.catalog = catalog
         self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self.catalog.origins.values()}
-        self.touched: dict[Origin, None] = {}
         self.waiters: dict[Origin, None] = {}
         """Origins of which something waits."""
         self.releasing: dict[Origin, list[int]] = {}
@@ -274,11 +274,35 @@ class Destination:
 
     def _changed(self, origin: Origin) -> None:
         """Its record goes with the turn's batch, once however often it changes."""
-        self.touched[origin] = None
+        self._turns.gathered.touched[origin] = None
 
-    def before_commit(self) -> None:
-        for origin in self.touched:
+    # ------------------------------------------------------------------------------------------------ turns
+
+    def before_commit(self, turn: Turn) -> None:
+        own = self.catalog.names.own
+        for origin in turn.touched:
             self.catalog.put_origin(origin)
+            if origin.suffix == own:
+                turn.reached[origin.origin] = origin.mark
+
+    def committed(self, turn: Turn) -> None:
+        self.stored_marks.update(turn.reached)
+
+    def undo(self, undone: Undone) -> None:
+        """What a refused turn had released waits again; what it had taken does not."""
+        batch = self._turns.gathered.batch
+        for turn in undone.turns:
+            for origin, (before, waiting) in turn.origins.items():
+                origin.restore(before, waiting)
+                self._restored(origin)
+                batch.puts[origin_key(origin.origin, origin.suffix)] = pack_origin(before)
+
+    def _restored(self, origin: Origin) -> None:
+        self.blocked.pop(origin, None)  # what was found of it may never have been
+        self.releasing.pop(origin, None)
+        if origin.waiting:
+            self._begin_ticks(origin)
+            self.release(origin)
 
     # ------------------------------------------------------------------------------------------------ waiting
 
@@ -293,16 +317,6 @@ class Destination:
             self.blocked[origin] = None  # another may be the next by now
         elif origin.may_release:
             self.releasing.setdefault(origin, [])
-
-    def restored(self, origin: Origin) -> None:
-        """What a refused turn had released waits again; what it had taken does not."""
-        self.blocked.pop(origin, None)  # what was found of it may never have been
-        if not origin.waiting:
-            self.releasing.pop(origin, None)
-        else:
-            self.releasing.pop(origin, None)
-            self._begin_ticks(origin)
-            self.release(origin)
 
     def step(self) -> None:
         """This turn's share of all that may go."""
@@ -484,13 +498,6 @@ class Destination:
             self._changed(origin)
             self.release(origin)
         return lost
-
-    # ------------------------------------------------------------------------------------------------ receipts
-
-    def snapshot_marks(self) -> dict[UUID, int]:
-        """The marks that the turn about to be committed will have stored."""
-        own = self.catalog.names.own
-        return {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
 
     def next_deadline(self) -> float | None:
         at = self._clock.now if self.ticking else self.next_tick

@@ -31,6 +31,7 @@ from holdfast.peers.peer import Refilled
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
+from holdfast.state.turns import Undone
 
 PAIRS_MAX: Final = 10_000
 """(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
@@ -380,11 +381,17 @@ class Forwarding:
         """The transmission queue for that destination is deleted."""
         self.returned.pop(destination, None)
 
-    def undone(self, queue: Queue, sequence: int) -> None:
-        """The append was refused: it never was."""
-        held = self.returned.get(queue.destination)
-        if held is not None and queue.in_transit:
-            held.sequences.pop(sequence, None)
+    def undo(self, undone: Undone) -> None:
+        """What those turns appended never was, and is not among what was returned."""
+        by_id = self._catalog.by_id
+        for turn in undone.turns if self.returned else ():
+            for queue_id, sequence, _ in turn.batch.appends:
+                queue = by_id.get(queue_id)
+                if queue is None or not queue.in_transit or (queue, sequence) in turn.rewritten:
+                    continue
+                held = self.returned.get(queue.destination)
+                if held is not None:
+                    held.sequences.pop(sequence, None)
 
     def version_heard(self, neighbour: Hop) -> None:
         """That neighbour's table is another one now: what it returned, or would get, may be tried again."""

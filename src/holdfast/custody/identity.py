@@ -23,7 +23,7 @@ from holdfast.state import own_names
 from holdfast.state.catalog import WAITING, Catalog, Tables
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room
-from holdfast.state.turns import Turn, Turns
+from holdfast.state.turns import Turn, Turns, Undone
 
 RENEW_COUNT: Final = 500
 RENEW_BYTES: Final = 4 * 1024 * 1024
@@ -281,9 +281,16 @@ class Identities:
             del self._catalog.renewals[destination]
             self._offer_again(self._catalog.transit[destination])
 
-    def undo(self, turn: Turn) -> None:
-        """The turn never was: who the store became it stays; what was numbered anew in it is so once more."""
-        catalog = self._catalog
+    def undo(self, undone: Undone) -> None:
+        """Those turns never were: who the store became it stays; what was numbered anew in them is so once more."""
+        for turn in undone.turns:
+            for destination, number in turn.identities.items():
+                self._catalog.put_identity(destination, number)
+            self._undo(turn)
+
+    def _undo(self, turn: Turn) -> None:
+        catalog, work = self._catalog, self._work
+        work.batch.mint = work.batch.mint or turn.batch.mint
         if turn.begun_anew:
             self._turns.gathered.begun_anew = True
             for destination, following in list(catalog.identities.items()):

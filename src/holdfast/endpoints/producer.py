@@ -3,6 +3,7 @@
 Rules of this file: at a full queue `block` parks what was already under way and gives no credit, `refuse` rejects.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,6 +89,9 @@ class ProducerLink(Intake):
         self._plain_header = b""
         self._header_durable = False
         parts.links.producers_of(queue)[self] = None
+
+    def stays(self, lost: Container[Queue]) -> bool:
+        return not self.queue.config.durable and self.queue not in lost
 
     # ------------------------------------------------------------------------------------------------ credit
 

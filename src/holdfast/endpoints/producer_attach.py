@@ -103,7 +103,7 @@ class ProducerAttach:
         if len(f"{name}\0{address}".encode()) > PRODUCER_KEY_BYTES_MAX:
             text = f"{PRODUCER}: accepted are at most {PRODUCER_KEY_BYTES_MAX - 1} bytes together with the address"
             raise Refusal(conditions.INVALID_FIELD, text)
-        producer = self._catalog.producer(str(name), address)
+        producer = self._catalog.producers.named(str(name), address)
         older = producer.holder
         if isinstance(older, ProducerLink):
             older.detach_with(f"producer {name!r} has a newer link", conditions.STOLEN)
@@ -114,7 +114,7 @@ class ProducerAttach:
             named = UnroutableLink(self._parts, peer, link, found, producer=producer)
         link.context = named
         producer.holder = named
-        self._catalog.put_producer(producer)
+        self._catalog.producers.put(producer)
         effect = AnswerNamedProducer(self._turns.event, peer.number, link.name, producer.name, named, producer)
         self._turns.gathered.then.append(effect)
 

@@ -46,7 +46,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits
-from holdfast.state.turns import Arrivals, Turns
+from holdfast.state.turns import Turn, Turns
 
 KEY_BYTES_MAX: Final = 380
 """A link's key: what a key of the store's small tables holds (engine/port.py), with its kind; longer ones hashed."""
@@ -379,9 +379,9 @@ class Resumption:
 
     # ------------------------------------------------------------------------------------------------ the store
 
-    def store_tags(self, arrivals: Mapping[Arrivals, list[int]]) -> None:
+    def before_commit(self, turn: Turn) -> None:
         """Writes the tags of durable links with the batch that stores what arrived on them."""
-        for link, deliveries in arrivals.items():
+        for link, deliveries in turn.arrivals.items():
             if not isinstance(link, ResumableProducer) or not link.record.durable or link.record.gone:
                 continue
             record = link.record

@@ -6,19 +6,18 @@ disk is full.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.effort import MESSAGE, REFUSED
-from holdfast.amqp.message.framing import check
-from holdfast.amqp.session.bounds import ALONE_BYTES, EVENTS_MAX
-from holdfast.amqp.session.events import DeliveryBegun
-from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import TRY_LATER
-from holdfast.amqp.wire.performatives import Accepted, Error, Rejected, Released, TransactionalState
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.extensions import TRY_LATER
+from holdfast.amqp.framing import check
+from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
+from holdfast.amqp.types import Symbol
+from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.large_receives import LargeReceives, Stream
@@ -66,6 +65,10 @@ class Ingress(PeerLink):
 
     def refused(self, deliveries: list[int], outcome: object) -> None:
         self.settle(deliveries, outcome)
+
+    def stays(self, lost: Container[Queue]) -> bool:
+        """Whether what it brought stays though its turn is undone. `lost`: queues in memory that lost some of it."""
+        return False
 
     def top_up(self, window: int) -> None:
         """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""

@@ -25,7 +25,7 @@ from holdfast.settings import Limits
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Tables
 from holdfast.state.room import Room
-from holdfast.state.turns import Turns
+from holdfast.state.turns import Turns, Undone
 from holdfast.units import KIB, MIB
 
 COMMIT_BYTES: Final = 4 * MIB
@@ -243,6 +243,22 @@ class LargeReceives:
         self.pressure = pressure
         self._incidents = incidents
         self.streams = streams
+
+    def undo(self, undone: Undone) -> None:
+        """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none
+        do."""
+        gathered = self.turns.gathered
+        for turn in undone.turns:
+            if undone.refusal:
+                for stream in turn.streams:
+                    stream.refuse(undone.refusal)
+                continue
+            kept = {stream.blob.number for stream in turn.streams if stream.bringer.peer not in undone.ended}
+            for piece in turn.batch.pieces:
+                if piece[0] in kept:
+                    gathered.batch.pieces.append(piece)
+                    gathered.batch.bytes_appended += len(piece[2]) + PIECE_OVERHEAD
+            gathered.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
 
     def bytes_most(self) -> int:
         """The largest message, with all that is beside it, that the store could hold if it held nothing else."""

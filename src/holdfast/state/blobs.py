@@ -126,7 +126,7 @@ class Blobs:
                 batch.puts[key] = records.pack_blob(BlobRecord(blob.length, end, blob.end, ()))
             turn.dropped.append((blob, end))
 
-    def stored(self, turn: Turn) -> None:
+    def committed(self, turn: Turn) -> None:
         """The batch is on disk: what was reckoned is true."""
         for blob, places in turn.blobs.items():
             self._settle(blob, places)

@@ -14,7 +14,6 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.entry_log import EntryLog
 from holdfast.broker.kinds import QueueKind
-from holdfast.broker.producers import Producer
 from holdfast.broker.queue import COUNTERS, Queue
 from holdfast.broker.work import Work
 from holdfast.engine.clock import Clock
@@ -23,6 +22,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.memory import Memory
 from holdfast.settings import NodeConfig, QueueConfig
+from holdfast.state.named_producers import NamedProducers
 from holdfast.state.own_names import OwnNames, read
 
 DEAD_LETTERS: Final = "$dead-letters"
@@ -99,8 +99,7 @@ class Catalog:
         self.new_uuid = new_uuid
         self.memory = memory
         self.queues: dict[str, Queue] = {}
-        self.producers: dict[bytes, Producer] = {}
-        """The one longest idle first."""
+        self.producers = NamedProducers(config.limits.producers_max, clock, work, memory)
         self.names = OwnNames(config.name, config.name)
         self.origins: dict[UUID, Origin] = {}
         self.former_origins: dict[tuple[UUID, str], Origin] = {}
@@ -188,11 +187,7 @@ class Catalog:
                 queue.reclaim()
             elif queue.shared.tracked:  # its last subscription was deleted, and what that kept had not all left
                 queue.untrack()
-        producers = [(records.unpack_producer(data), key) for key, data in store.table("producers")]
-        for (epoch, used_ms, stored_numbers), key in sorted(producers, key=lambda item: item[0][1]):
-            producer_name, _, address = key.decode().partition("\0")
-            producer = self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
-            self.memory.count_ranges(producer, producer.stored)
+        self.producers.load(store.table("producers"))
         self._load_names(small)
         for key, data in store.table("origins"):
             self._load_origin(UUID(bytes=key), "", data)
@@ -421,34 +416,6 @@ class Catalog:
         return sorted(self.transit.items())
 
     # ------------------------------------------------------------------------------------------------ the rest
-
-    def producer(self, name: str, address: str) -> Producer:
-        """The producer of that name at that address; the one longest idle is forgotten at the bound."""
-        made = Producer(name, address)
-        producer = self.producers.get(made.key)
-        if producer is not None:
-            return producer
-        if len(self.producers) >= self.config.limits.producers_max:
-            oldest = next((item for item in self.producers.values() if item.holder is None), None)
-            if oldest is not None:
-                self._forget_producer(oldest.key)
-        self.producers[made.key] = made
-        return made
-
-    def _forget_producer(self, key: bytes) -> None:
-        producer = self.producers.pop(key)
-        self.memory.ranges.refund(producer.counted_bytes)
-        producer.counted_bytes = 0
-        self.work.batch.puts.pop(("producers", key), None)
-        self.work.batch.deletes.append(("producers", key))
-
-    def put_producer(self, producer: Producer) -> None:
-        producer.used_ms = self.clock.wall_ms
-        self.memory.count_ranges(producer, producer.stored)
-        if self.producers.pop(producer.key, None) is not None:
-            self.producers[producer.key] = producer  # ordered by use
-        record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
-        self.work.batch.puts["producers", producer.key] = record
 
     def origin(self, uuid: UUID) -> Origin:
         """The record of that origin; made where there is none."""

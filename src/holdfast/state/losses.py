@@ -18,7 +18,7 @@ from holdfast.broker.work import Work
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
-from holdfast.state.turns import Turn, Turns
+from holdfast.state.turns import Turn, Turns, Undone
 from holdfast.units import iso8601
 
 LISTED_MAX: Final = 1_000
@@ -95,18 +95,18 @@ class Losses:
 
     # ------------------------------------------------------------------------------------------------ turns
 
-    def stored(self, turn: Turn) -> None:
+    def committed(self, turn: Turn) -> None:
         """What that turn lost is on disk: it is told."""
         for loss in turn.losses:
             fields = {"origin": str(loss.origin), "first": loss.first, "last": loss.last, "reason": loss.reason}
             self._outbox.record("loss", fields)
             self._log.write("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
 
-    def undo(self, turns: Iterable[Turn]) -> None:
-        """Those turns, the latest first, never were. What they lost of an origin that is as it was is not lost, and is
+    def undo(self, undone: Undone) -> None:
+        """Those turns never were. What they lost of an origin that is as it was is not lost, and is
         decided anew; the rest goes with the batch gathered now, and so do the counts of what retires all the same."""
         stays: list[LossRecord] = []
-        for turn in turns:
+        for turn in undone.turns:
             origins = {origin.origin for origin in turn.origins}
             stays[:0] = [loss for loss in turn.losses if loss.origin not in origins]
             for loss in turn.losses:

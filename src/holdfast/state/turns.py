@@ -4,8 +4,10 @@ Rules of this file: data only. Order of a turn: gather, commit, then settle (CUS
 stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
 """
 
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker.blob import Blob
@@ -31,6 +33,8 @@ class Arrivals(OfPeer, Protocol):
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
+    def stays(self, lost: Container[Queue]) -> bool:
+        """Whether what it brought stays though its turn is undone. `lost`: queues in memory that lost some of it."""
 
 
 class Arriving(Protocol):
@@ -67,6 +71,12 @@ class Turn:
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
     origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
+    touched: dict[Origin, None] = field(default_factory=dict)
+    """Origins whose records go with it."""
+    reached: dict[UUID, int] = field(default_factory=dict)
+    """By origin: its mark, once the batch is on disk."""
+    hops: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    """By the key of a hop: (epoch, last stored), once the batch is on disk."""
     identities: dict[str, int] = field(default_factory=dict)
     begun_anew: bool = False
     """Whether the store got a new UUID in it: all numbers of identities begin anew with its batch."""
@@ -147,6 +157,17 @@ class Turn:
     def waiting_changes(self, origin: Origin, number: int) -> None:
         """That number begins or ends to wait; the origin is kept already."""
         self.origins[origin][1].append((number, origin.waiting.get(number)))
+
+
+@dataclass(slots=True)
+class Undone:
+    """Turns that never were, the latest first. `refusal`: why the disk refused them, empty where a failure was
+    contained; `ended`: the peers that end for that. `lost`: queues in memory that lose something for it."""
+
+    turns: tuple[Turn, ...]
+    refusal: str
+    ended: Collection[Peer]
+    lost: dict[Queue, None] = field(default_factory=dict)
 
 
 def runs(numbers: list[int]) -> list[tuple[int, int]]:

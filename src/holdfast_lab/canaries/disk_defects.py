@@ -15,13 +15,13 @@ Function = Callable[..., Any]
 def _renewal_not_taken_back(original: Function) -> Function:
     """A refused turn that numbered many messages anew counts as done, though they lie under their old numbers."""
 
-    def undo(self: Any, turn: Any) -> None:
+    def _undo(self: Any, turn: Any) -> None:
         many = sum(len(turn.rewritten) for _ in turn.renewals) > MANY
         renewals, turn.renewals = turn.renewals, {} if many else turn.renewals
         original(self, turn)
         turn.renewals = renewals
 
-    return undo
+    return _undo
 
 
 def _purged_without_its_end(original: Function) -> Function:
@@ -56,7 +56,7 @@ DISK_CANARIES = (
     Canary(
         name="renewal-not-taken-back",
         sentence="A refused turn that numbered many messages anew counts as done: they keep the former numbers.",
-        target="custody.identity:Identities.undo",
+        target="custody.identity:Identities._undo",
         signature="(self, turn: holdfast.state.turns.Turn) -> None",
         broken=_renewal_not_taken_back,
         expected="which it has not stored",

@@ -45,15 +45,15 @@ def _shown_before_stored(original: Function) -> Function:
 def _producer_forgotten(original: Function) -> Function:
     """Of the producers that one turn heard of, all but the first have their numbers in memory alone."""
 
-    def put_producer(self: Any, producer: Any) -> None:
-        puts = self.work.batch.puts
+    def put(self: Any, producer: Any) -> None:
+        puts = self._work.batch.puts
         mine = ("producers", producer.key)
         others = sum(key[0] == "producers" and key != mine for key in puts)
         original(self, producer)
         if others:
             del puts[mine]
 
-    return put_producer
+    return put
 
 
 def _bound_counts_leaving_twice(original: Function) -> Function:
@@ -170,7 +170,7 @@ QUEUE_CANARIES = (
     Canary(
         name="producer-forgotten",
         sentence="What a producer has stored is not stored with its message where producers share a commit.",
-        target="state.catalog:Catalog.put_producer",
+        target="state.named_producers:NamedProducers.put",
         signature="(self, producer: holdfast.broker.producers.Producer) -> None",
         broken=_producer_forgotten,
         expected="appended twice",

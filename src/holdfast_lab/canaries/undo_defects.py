@@ -18,10 +18,10 @@ FEW: Final = 3
 def _moved_bytes_lost(original: Function) -> Function:
     """Of several entries that a refused turn had moved, the first alone is counted with its bytes again."""
 
-    def _undo_moves(core: Any, turn: Any, retry: Any) -> None:
-        original(core, turn, retry)
+    def _undo_moves(self: Any, turn: Any, retry: Any) -> None:
+        original(self, turn, retry)
         for queue, _, value in turn.moves[1:]:
-            if core.catalog.has(queue):
+            if self._catalog.has(queue):
                 queue.bytes_held -= entry.size_of(value)
 
     return _undo_moves
@@ -76,9 +76,9 @@ def _tags_lost(original: Function) -> Function:
 def _kept_yet_refused(original: Function) -> Function:
     """Of a refused turn, a queue in memory that holds several keeps what came, and the producer is told otherwise."""
 
-    def _undo_unstored(core: Any, referred: Any) -> Any:
-        lost = original(core, referred)
-        for queue in core.catalog.queues.values():
+    def _undo_unstored(self: Any, referred: Any) -> Any:
+        lost = original(self, referred)
+        for queue in self._catalog.queues.values():
             if len(queue.ephemeral) > FEW and not queue.config.durable:
                 lost[queue] = None
         return lost
@@ -101,8 +101,8 @@ UNDO_CANARIES = (
     Canary(
         name="kept-yet-refused",
         sentence="What a queue in memory keeps of a turn that the disk refused is refused to its producer.",
-        target="core.undo:_undo_unstored",
-        signature="(core: holdfast.core.parts.Parts, referred: list[tuple[holdfast.broker.queue.Queue, int, int]]) -> "
+        target="state.queue_changes:QueueChanges._undo_unstored",
+        signature="(self, referred: list[tuple[holdfast.broker.queue.Queue, int, int]]) -> "
         "dict[holdfast.broker.queue.Queue, None]",
         broken=_kept_yet_refused,
         expected="not as a redelivery",
@@ -126,9 +126,8 @@ UNDO_CANARIES = (
     Canary(
         name="moved-bytes-lost",
         sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",
-        target="core.undo:_undo_moves",
-        signature="(core: holdfast.core.parts.Parts, turn: holdfast.state.turns.Turn, "
-        "retry: holdfast.engine.port.Batch) -> None",
+        target="state.queue_changes:QueueChanges._undo_moves",
+        signature="(self, turn: holdfast.state.turns.Turn, retry: holdfast.engine.port.Batch) -> None",
         broken=_moved_bytes_lost,
         expected="BrokenInvariant",
     ),

@@ -1,0 +1,198 @@
+"""What a turn changes of queues: stored with it, shown once it is on disk, taken back where it never was.
+
+Rules of this file: numbers that were given are given back, copies that were moved are where they were, and what
+retires still retires (docs/adr/0019).
+"""
+
+from collections.abc import Callable, Container, Iterable
+from heapq import heappush
+from typing import Final
+
+from holdfast.broker import entry, rewriting
+from holdfast.broker.entry_log import ENTRY_BYTES
+from holdfast.broker.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.broker.records import split_cursor_key
+from holdfast.broker.work import Work
+from holdfast.engine.port import Batch
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turn, Turns, Undone
+
+STAYING_KINDS: Final = b"rnmouw"
+"""Of rows in table `custody`, those that no append needs: what a turn that is undone said there is true all the same.
+Receipts, stores of neighbours, marks that passed, stores that were replaced, whose numbers they are, renewals."""
+
+Suspended = Callable[[], Iterable[tuple[object, Container[int] | None]]]
+"""Of takers that are gone: (taker, sequences) that are in its hands and kept for somebody; None: all of them."""
+
+
+class QueueChanges:
+    """A participant for all queues, their cursors and their rows."""
+
+    def __init__(self, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._suspended: list[Suspended] = []
+
+    # ------------------------------------------------------------------------------------------------ stored
+
+    def before_commit(self, turn: Turn) -> None:
+        work = self._work
+        turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
+        turn.marks = self._catalog.put_counters()
+        if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
+            gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
+                [*turn.batch.retires, *work.moved]
+            )
+            turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
+
+    def committed(self, turn: Turn) -> None:
+        latest = self._work.rewritten
+        for (queue, sequence), value in turn.rewritten.items():
+            if latest.get((queue.queue_id, sequence)) is value:
+                del latest[queue.queue_id, sequence]
+        for queue, sequence in turn.visible:
+            if self._catalog.has(queue):
+                queue.show_up_to(sequence)
+        for cursor, mark in turn.marks:
+            cursor.mark_stored = max(cursor.mark_stored, min(mark, cursor.mark))  # a stop takes marks back
+            if self._catalog.has(cursor.queue):
+                cursor.queue.touch()
+
+    # ------------------------------------------------------------------------------------------------ undone
+
+    def undo(self, undone: Undone) -> None:
+        work, turns = self._work, undone.turns
+        oldest_first = turns[::-1]
+        undone.lost = self._undo_unstored([*(item for turn in oldest_first for item in turn.referred), *work.referred])
+        work.referred = []
+        work.left = [place for turn in oldest_first for place in turn.left] + work.left
+        retry = self._turns.gathered.batch
+        for turn in turns:  # the older snapshot is put back last
+            self._undo(turn, retry)
+        self._undo_rewritten(oldest_first, retry)
+
+    def _undo_unstored(self, referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
+        """What a queue in memory took stays, but for large messages, whose bytes are not on disk: they never came.
+        Returns their queues; whatever came for these in the turn is refused, and small ones may be doubled by that."""
+        lost: dict[Queue, None] = {}
+        for queue, sequence, _ in referred:
+            if not queue.config.durable and self._catalog.has(queue):
+                value = queue.ephemeral.pop(sequence, None)
+                if value is not None:
+                    queue.undo(sequence, value)
+                    queue.count_memory()
+                    lost[queue] = None
+        return lost
+
+    def _undo(self, turn: Turn, retry: Batch) -> None:
+        """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
+        batch, catalog = turn.batch, self._catalog
+        by_id = catalog.by_id
+        for queue_id, sequence, value in batch.appends:
+            queue = by_id.get(queue_id)
+            if queue is not None:
+                if (queue, sequence) not in turn.rewritten:
+                    queue.undo(sequence, value)
+                queue.touch_counters()
+        for queue, _ in turn.visible:  # what it took in memory is taken, and numbers stay given over all retries
+            if (not queue.config.durable or queue.visible < queue.next_sequence) and catalog.has(queue):
+                queue.touch_counters()
+        for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
+            if catalog.has(cursor.queue):
+                cursor.queue.touch_counters()
+        moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
+        retry.retires += [item for item in batch.retires if item not in moved]
+        self._undo_moves(turn, retry)
+        gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
+        retry.deletes += batch.deletes
+        for (table, key), record in batch.puts.items():
+            if (table, key) in gone:
+                continue
+            if table in ("queues", "node") or (table == "custody" and key[:1] in STAYING_KINDS):
+                retry.puts.setdefault((table, key), record)
+        for table, key in batch.puts:
+            if table == "subscriptions":
+                queue_id, name = split_cursor_key(key)
+                queue = by_id.get(queue_id)
+                if queue is not None and (
+                    name in queue.named or (not name and (queue.shared.tracked or queue.sweeping))
+                ):
+                    queue.dirty(queue.named.get(name, queue.shared))
+
+    def _undo_moves(self, turn: Turn, retry: Batch) -> None:
+        """What was moved elsewhere is in its queue again; of one that was deleted since, it leaves with the rest."""
+        back: dict[Queue, list[int]] = {}
+        for queue, sequence, value in turn.moves:
+            if not self._catalog.has(queue):
+                retry.retires.append((queue.queue_id, sequence))
+                continue
+            queue.messages += 1
+            queue.bytes_held += entry.size_of(value)
+            back.setdefault(queue, []).append(sequence)
+        for queue, sequences in back.items():
+            _give_back(queue, sequences)
+            queue.touch_counters()
+            queue.touch()
+
+    def _undo_rewritten(self, turns: tuple[Turn, ...], retry: Batch) -> None:
+        """Entries that `turns`, the oldest first, put anew, however often, are what the commit that stays makes of
+        them, or the store has. What leaves all the same has left with the size that it had."""
+        last = {place: value for turn in turns for place, value in turn.rewritten.items()}
+        in_flight = self._turns.in_flight
+        kept = {} if in_flight is None else in_flight.rewritten
+        self._work.rewritten = {(queue.queue_id, sequence): value for (queue, sequence), value in kept.items()}
+        gone = set(retry.retires) if last else set()
+        for (queue, sequence), value in last.items():
+            if not self._catalog.has(queue):
+                continue
+            queue.uncache(sequence)
+            before = queue.value(sequence)
+            if before is not None and (queue.queue_id, sequence) not in gone:
+                rewriting.replace(queue, sequence, value, before)
+
+    # ------------------------------------------------------------------------------------------------ recovered
+
+    def suspended_by(self, find: Suspended) -> None:
+        """Registers who keeps entries for takers that are gone."""
+        self._suspended.append(find)
+
+    def suspended(self) -> dict[int, Container[int] | None]:
+        """What is kept for takers that are gone, by the id of each."""
+        return {id(taker): sequences for find in self._suspended for taker, sequences in find()}
+
+    def recover(self) -> None:
+        """What is in the hands of takers that are gone, and kept for nobody, is offered again."""
+        suspended = self.suspended()
+        for queue in self._catalog.queues.values():
+            queue.consumers_changed(bool(queue.shared.takers))
+            for cursor in queue.cursors:
+                cursor.exclusions.recount(cursor.takers, cursor.returned)
+                kept = suspended | dict.fromkeys(map(id, cursor.takers))
+                lost = [
+                    number
+                    for number, item in cursor.shown.items()
+                    if (held := kept.get(id(item.taker), ())) is not None and number not in held
+                ]
+                cursor.give_back(lost, failed=True)
+                queue.look_again(cursor.returned)
+            if queue.memory is not None:
+                queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
+
+
+def _give_back(queue: Queue, sequences: list[int]) -> None:
+    """Entries that were moved elsewhere are in their places again: one that lies ahead is met there, once; what
+    `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
+    moved."""
+    cursor = queue.shared
+    if queue.kind is QueueKind.WAITING:
+        return
+    below = [sequence for sequence in sequences if sequence < cursor.position]
+    known = {*cursor.shown, *cursor.returned} if below else set()  # of these their taker gives them back
+    for sequence in below:
+        if sequence not in known:
+            known.add(sequence)
+            heappush(cursor.returned, sequence)
+        cursor.counts.setdefault(sequence, 1)
+    queue.look_again(below)
