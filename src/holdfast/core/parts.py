@@ -4,7 +4,7 @@ Rules of this file: parts are built in the order in which they need each other; 
 callable, or is handed over by a named method once that is there.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from random import Random
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.neighbour_attach import NeighbourAttach
+from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
 from holdfast.engine.incidents import Incidents
@@ -44,6 +45,7 @@ from holdfast.links.dispatch import Dispatch
 from holdfast.links.large_receives import LargeReceives, Stream
 from holdfast.links.large_sends import LargeSends
 from holdfast.links.pressure import Pressure
+from holdfast.links.recount import LinkCounts
 from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
 from holdfast.management.descriptors import Descriptors
@@ -68,7 +70,7 @@ from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
-from holdfast.state.participants import Following, Storing, Undoing
+from holdfast.state.participants import Following, Recovering, Storing, Undoing, Waking
 from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -117,7 +119,7 @@ class Parts:
             store, former, self.catalog, self.turns, self.work, self.room, self.outbox, self.log, self.losses,
             self.neighbours, offer_again=self._offer_again,
         )  # fmt: skip
-        self.queue_changes = QueueChanges(self.catalog, self.turns, self.work)
+        self.queue_changes = QueueChanges(self.catalog, self.turns, self.work, memory)
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
@@ -131,7 +133,7 @@ class Parts:
             self._other_connections,
         )  # fmt: skip
         self.refusals = Refusals(self.connections, clock, self.guard.uncount)
-        self.users = Users(config, clock, memory, self.links)
+        self.users = Users(config, clock, memory, self.links, self.connections)
         self.peer_log = PeerLog(self.log, self.users.by_name)
         for part in (self.guard, self.refusals, memory, self.users):
             self.connections.each_leaves(part.left)
@@ -302,13 +304,26 @@ class Parts:
             self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding,
             self.large_receives, self.losses,
         )  # fmt: skip
-        for destination, _ in self.catalog.transmissions():
-            self.forwarding.steer(destination)
+        client_recovery = ClientRecovery(
+            self.connections, self.links, memory, self.users, self.queue_changes, self.resume, self.jobs
+        )
+        link_counts = LinkCounts(
+            self.connections, self.links, memory, self.pressure, self.blobs, self.deadlines, self.streams
+        )
+        self._recovering: tuple[Recovering, ...] = (
+            client_recovery, self.queue_changes, link_counts, memory, self.users,
+        )  # fmt: skip
+        self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
+        self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
         self.outbox.record(
             "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
         )
+
+    def recovering(self) -> Iterable[Recovering]:
+        """What mends itself after a failure, in order."""
+        return (*self.neighbours.values(), *self._recovering)
 
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""

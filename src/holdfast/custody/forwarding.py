@@ -213,6 +213,11 @@ class Forwarding:
             neighbour.tell_version()
         self._changed()
 
+    def wake(self) -> None:
+        """Every transmission queue is pumped by its next hop's sender."""
+        for destination, _ in self._catalog.transmissions():
+            self.steer(destination)
+
     def steer(self, destination: str) -> None:
         """Has the transmission queue for `destination` pumped by its next hop's sender alone."""
         hop = self._next_hop(destination)

@@ -156,6 +156,11 @@ class BackgroundJobs:
             if not self._leave(queue_id):
                 break
 
+    def wake(self) -> None:
+        """All queues offer, but for those that something else holds up."""
+        for queue in self._catalog.queues.values():
+            self.offer_again(queue)
+
     def offer_again(self, queue: Queue) -> None:
         """One of the reasons why a queue offers nothing is over."""
         queue.touch()

@@ -2,7 +2,7 @@
 
 Rules of this file: nothing is late. A session is asked for its next moment when it was stirred, and again when the
 moment that it gave comes: traffic may have moved it away. Whatever brings a session's next moment nearer stirs the
-session (`Neighbour.stir`), and `invariants.timed` looks whether that was forgotten anywhere.
+session (`Neighbour.stir`), and `due_times` in peering/validation.py looks whether that was forgotten anywhere.
 """
 
 from collections.abc import Collection, Iterable

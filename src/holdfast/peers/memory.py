@@ -7,7 +7,7 @@ that wait to be resumed are forgotten, and the connections that hold the most ar
 what it sends is always read: its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -121,6 +121,8 @@ class Memory:
         """Connections whose requests wait until there is room for answers."""
         self.dropped = 0
         self.refused = 0
+        self._holders: list[tuple[Account, Callable[[], int]]] = []
+        self.held_in(self.connections, lambda: sum(peer.held_bytes for peer in connections.values()))
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -129,6 +131,26 @@ class Memory:
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
             self.read_ahead.account, self.resumable, self.rejected, self.settling, self.ranges, *self.withheld,
         )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ counted anew
+
+    def held_in(self, account: Account, count: Callable[[], int]) -> None:
+        """Registers who has what is held in that account: `count` says how much that is. Nobody has what is in
+        `unstored`, which the turn's end says, and in `requests`, where an answer may outlive its connection."""
+        self._holders.append((account, count))
+
+    def counted(self) -> dict[Account, int]:
+        """What the holders of each account have."""
+        found: dict[Account, int] = {}
+        for account, count in self._holders:
+            found[account] = found.get(account, 0) + count()
+        return found
+
+    def recover(self) -> None:
+        """The accounts are what their holders have."""
+        for account, size in self.counted().items():
+            account.held = size
+        self.total.held = sum(account.held for account in self.accounts)
 
     # ------------------------------------------------------------------------------------------------ asked
 

@@ -5,9 +5,12 @@ came without a name count together. Who asks for one thing too many is refused t
 link never is. The names are those of the configuration, so that their number is bounded.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.engine.clock import Clock
+from holdfast.peers.connections import Connections
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer, Requesting, host_of
@@ -18,10 +21,13 @@ from holdfast.settings import NodeConfig
 class Users:
     """Counts connections, links and requests for each user and neighbour, and refuses or delays those past a bound."""
 
-    def __init__(self, config: NodeConfig, clock: Clock, memory: Memory, links: LinkTables) -> None:
+    def __init__(
+        self, config: NodeConfig, clock: Clock, memory: Memory, links: LinkTables, connections: Connections
+    ) -> None:
         self._clock = clock
         self._memory = memory
         self._links = links
+        self._connections = connections
         now = clock.now
         self.waking: dict[Use, None] = {}
         """Those with room again, and blocked consumers."""
@@ -38,6 +44,7 @@ class Users:
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, dict[Requesting, None]] = {}
         """By user: the links with requests whose time has not come, the next one first; of each that any waits for."""
+        self._unsettled: list[Callable[[], Iterable[tuple[Use | None, int]]]] = []
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
         links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
@@ -148,6 +155,29 @@ class Users:
             del self.uses[use][link]
             if not self.uses[use]:
                 del self.uses[use]
+
+    # ------------------------------------------------------------------------------------------------ counted anew
+
+    def unsettled_in(self, count: Callable[[], Iterable[tuple[Use | None, int]]]) -> None:
+        """Registers who holds messages unsettled for users: `count` says for whom, and how many bytes."""
+        self._unsettled.append(count)
+
+    def unsettled(self) -> Counter[Use | None]:
+        """By user: bytes of messages that its consumers hold."""
+        found: Counter[Use | None] = Counter()
+        for count in self._unsettled:
+            for use, size in count():
+                found[use] += size
+        return found
+
+    def recover(self) -> None:
+        """Each user has what its connections have, and its consumers."""
+        unsettled = self.unsettled()
+        for use in self.all():
+            mine = [peer for peer in self._connections.values() if peer.use is use]
+            use.connections, use.links = len(mine), sum(peer.counted_links for peer in mine)
+            use.unsettled_bytes = unsettled[use]
+            use.settled(0)  # there may be room again
 
     # ------------------------------------------------------------------------------------------------ reports
 

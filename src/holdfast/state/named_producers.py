@@ -26,6 +26,7 @@ class NamedProducers(dict[bytes, Producer]):
         self._clock = clock
         self._work = work
         self._memory = memory
+        memory.held_in(memory.ranges, lambda: sum(producer.counted_bytes for producer in self.values()))
 
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Those of an earlier life, as the store has them."""

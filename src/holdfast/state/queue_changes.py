@@ -5,16 +5,20 @@ retires still retires (docs/adr/0019).
 """
 
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from heapq import heappush
 from typing import Final
 
+from holdfast.accounts import Account
 from holdfast.broker import entry, rewriting
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import split_cursor_key
 from holdfast.broker.work import Work
 from holdfast.engine.port import Batch
+from holdfast.peers.memory import Memory
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turn, Turns, Undone
 
@@ -29,11 +33,34 @@ Suspended = Callable[[], Iterable[tuple[object, Container[int] | None]]]
 class QueueChanges:
     """A participant for all queues, their cursors and their rows."""
 
-    def __init__(self, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
+    def __init__(self, catalog: Catalog, turns: Turns, work: Work[Queue], memory: Memory) -> None:
         self._catalog = catalog
         self._turns = turns
         self._work = work
         self._suspended: list[Suspended] = []
+        self._count_memory(memory)
+
+    def _count_memory(self, memory: Memory) -> None:
+        """Registers what queues and cursors hold in the accounts of memory."""
+        queues = self._catalog.queues
+
+        def of_cursors(account: Account, size: Callable[[Cursor], int]) -> None:
+            memory.held_in(account, lambda: sum(size(cursor) for queue in queues.values() for cursor in queue.cursors))
+
+        of_cursors(memory.read_ahead.account, lambda cursor: cursor.read_ahead_bytes)
+        of_cursors(memory.ranges, lambda cursor: cursor.counted_bytes)
+        of_cursors(memory.withheld.aside, lambda cursor: cursor.exclusions.counted_aside)
+        of_cursors(memory.withheld.given_back, lambda cursor: cursor.exclusions.counted_given_back)
+        of_cursors(memory.withheld.excluded, lambda cursor: cursor.exclusions.counted_excluded)
+        memory.held_in(
+            memory.cached, lambda: sum(len(value) for queue in queues.values() for value in queue.cache.values())
+        )
+        for account in (memory.queues, memory.dynamic):
+            memory.held_in(account, partial(self._in_memory, account))
+
+    def _in_memory(self, account: Account) -> int:
+        mine = (queue for queue in self._catalog.queues.values() if queue.memory is account)
+        return sum(queue.bytes_held + ENTRY_BYTES * queue.messages for queue in mine)
 
     # ------------------------------------------------------------------------------------------------ stored
 

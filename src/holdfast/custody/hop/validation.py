@@ -1,0 +1,54 @@
+"""What holds of custody's senders to a neighbour, after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+"""
+
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.sender import CustodySender
+from holdfast.engine.invariants import must
+from holdfast.peers.connections import Connections
+from holdfast.peers.validation import alive
+from holdfast.state.catalog import Catalog
+
+
+def senders(
+    hop: NextHop, connections: Connections, catalog: Catalog, forwarding: Forwarding, *, stopping: bool
+) -> None:
+    """What is in doubt is told by a link, or waits for one."""
+    for destination, sender in hop.senders.items():
+        _sender(
+            sender, f"neighbour {hop.name}: custody for {destination}", connections, catalog, forwarding,
+            stopping=stopping,
+        )  # fmt: skip
+    for doubting in hop.unanswered:
+        must(bool(doubting.in_doubt), f"neighbour {hop.name}: nothing of {doubting.destination} waits for an answer")
+
+
+def _sender(
+    sender: CustodySender,
+    where: str,
+    connections: Connections,
+    catalog: Catalog,
+    forwarding: Forwarding,
+    *,
+    stopping: bool,
+) -> None:
+    must(sender in sender.queue.shared.takers or stopping, f"{where} is no taker of its queue")
+    must(catalog.queues.get(sender.queue.name) is sender.queue, f"{where}: its queue is gone")
+    must((sender.link is None) == (sender.peer is None), f"{where} has a link without a connection")
+    if sender.peer is not None:
+        alive(connections, sender.peer, f"{where}: its")
+        must(sender.peer is sender.hop.peer, f"{where} speaks on a connection that the session has left")
+    must(not sender.open or sender.link is not None, f"{where} is open without a link")
+    returned = forwarding.returned.get(sender.destination)
+    known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
+    for blocked in sender.blocked.values():
+        known.update(blocked.aside)
+    held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}
+    must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
+    places = sender.places
+    must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")
+    waits = sender in places.ready or sender in places.holding or not sender.may_attach or not sender.has_work
+    waits = waits or stopping or sender.retry_at is not None or not sender.hop.established
+    must(waits or sender.link is not None, f"{where} has work, and nothing attaches its link")

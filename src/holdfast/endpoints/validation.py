@@ -1,0 +1,102 @@
+"""What holds of clients' links, and of what is kept of them, after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.amqp.connection import Sender
+from holdfast.broker.cursor import Cursor
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.endpoints.background_jobs import BackgroundJobs
+from holdfast.endpoints.browser import ReaderLink
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.dynamic_nodes import DynamicNodes, TemporaryQueue
+from holdfast.endpoints.producer import ProducerLink
+from holdfast.endpoints.resumable import ResumableConsumer
+from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.settlements import Settles
+from holdfast.engine.invariants import must
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import PeerLink
+from holdfast.peers.use import Use
+from holdfast.peers.validation import alive
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+
+def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:
+    """Large messages that are sent are those of links, and of hops."""
+    sending: list[Any] = [link.large for link in known if isinstance(link, (ConsumerLink, ReaderLink))]
+    sending += [sender.large for hop in hops for sender in hop.senders.values()]
+    sent = {send for send in sending if send is not None}
+    must(
+        sent == {send for peer in connections.sending for send in peer.sends},
+        "large messages sent, and those of links",
+    )
+
+
+def clients(known: list[PeerLink], *, stopping: bool) -> None:
+    """Consumers and cursors agree on what is unsettled; a named producer speaks from one link."""
+    for link in known:
+        if isinstance(link, ConsumerLink):
+            _consumer(link, stopping=stopping)
+        elif isinstance(link, ProducerLink) and link.producer is not None:
+            must(link.producer.holder is link, f"producer {link.producer.name!r} speaks from two links")
+
+
+def _consumer(link: ConsumerLink, *, stopping: bool) -> None:
+    where = f"consumer {link.link.name!r} of queue {link.cursor.queue.name!r}"
+    mine = {sequence for sequence, shown in link.cursor.shown.items() if shown.taker is link}
+    must(link in link.cursor.takers or stopping, f"{where} is no taker of its cursor")
+    large = 0 if link.large is None else 1
+    if stopping:
+        return
+    if link.presettled:
+        held, sent = len(link.batch) + large, {*link.batch, *([] if link.large is None else [link.large.context])}
+    else:
+        waiting = link.waiting if isinstance(link, ResumableConsumer) else {}
+        held = link.held + len(waiting)
+        sent = {*link.link.unsettled.values(), *waiting.values()}
+        if isinstance(link, ResumableConsumer):
+            sent |= {sequence for _, sequence in link.steps}
+    must(len(mine) == held, f"{where}: entries in its hands, and counted", len(mine), held)
+    must(mine <= sent, f"{where} holds what it was never sent", sorted(mine - sent)[:20])
+
+
+def resumable(resume: Resumption) -> None:
+    """Each consumer's link that may be resumed stands with its cursor."""
+    found: dict[Cursor, set[int]] = {}
+    for record in resume.outgoing.values():
+        found.setdefault(record.cursor, set()).add(id(record))
+    indexed = {cursor: {*map(id, records)} for cursor, records in resume.by_cursor.items()}
+    must(found == indexed, "links that may be resumed, by cursor", len(found), len(indexed))
+
+
+def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalog) -> None:
+    """Dynamic nodes: how many of each connection, and whose."""
+    queues = [queue for queue in catalog.queues.values() if isinstance(queue, TemporaryQueue)]
+    counts = Counter(queue.peer for queue in queues if queue.peer is not None)
+    must(nodes.of_peer == dict(counts), "dynamic nodes by connection")
+    for queue in queues:
+        if queue.peer is not None and queue not in nodes.due:
+            alive(connections, queue.peer, f"{queue.name}: its maker's")
+
+
+def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
+    """Work in the background is for queues that are there; outcomes that wait are counted by user and by link."""
+    for queue in jobs.purges:
+        must(catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
+    settlements = jobs.settlements
+    by_user: Counter[tuple[Cursor, Use | None]] = Counter()
+    by_link: Counter[Settles] = Counter()
+    for settlement in settlements.waiting:
+        by_user[settlement.cursor, settlement.link.use] += len(settlement.sequences)
+        by_link[settlement.link] += len(settlement.sequences)
+    must(settlements.counts.keys() == by_user.keys() and settlements.counts == by_user, "outcomes that wait")
+    for link, count in by_link.items():
+        must(link.settling == count, f"consumer {link.link.name!r}: outcomes that wait", link.settling, count)
+    for sender, *_ in turns.gathered.answers:
+        must(isinstance(sender, Sender), "an answer to what is no sender")

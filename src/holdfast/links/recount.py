@@ -1,0 +1,82 @@
+"""What connections and large messages hold, counted anew from who has it: after a failure, and by the invariants.
+
+Rules of this file: what is counted elsewhere step by step is summed here (docs/adr/0019, docs/adr/0020).
+"""
+
+from collections import Counter
+
+from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.broker.blob import Blob
+from holdfast.links.incoming import Intake
+from holdfast.links.large_receives import Stream
+from holdfast.links.pressure import Pressure
+from holdfast.peers.connections import Connections
+from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.link_tables import LinkTables, links_of
+from holdfast.peers.memory import PARKED_BYTES, Memory
+from holdfast.peers.peer import Peer
+from holdfast.state.blobs import Blobs
+
+
+def partial_bytes_of(peer: Peer) -> int:
+    """Bytes of deliveries of that connection that have not come whole."""
+    receivers = {
+        link for session in peer.amqp.sessions for link in session.remote_links.values() if isinstance(link, Receiver)
+    }
+    return sum(link.partial.kept_bytes for link in receivers if link.partial is not None)
+
+
+def parked_bytes_of(peer: Peer) -> int:
+    """Bytes of that connection's deliveries that wait for room, as they are counted."""
+    waiting = (item for link in links_of(peer) if isinstance(link, Intake) for item in link.parked)
+    return sum(PARKED_BYTES + len(item.payload) for item in waiting if isinstance(item, Delivery))
+
+
+def pins_of(connections: Connections) -> Counter[Blob]:
+    """How often each blob is being sent."""
+    return Counter(send.blob for peer in connections.values() for send in peer.sends)
+
+
+class LinkCounts:
+    """Counts of links, kept right after a failure. `streams`: large messages on their way in."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        links: LinkTables,
+        memory: Memory,
+        pressure: Pressure,
+        blobs: Blobs,
+        deadlines: Deadlines,
+        streams: dict[Stream, None],
+    ) -> None:
+        self._connections = connections
+        self._links = links
+        self._pressure = pressure
+        self._blobs = blobs
+        self._deadlines = deadlines
+        self._streams = streams
+        memory.held_in(memory.parked, lambda: sum(map(parked_bytes_of, connections.values())))
+
+    def recover(self) -> None:
+        """Blobs are held by who brings and who sends them; what waits in memory is what the links have."""
+        brought = {stream.blob for stream in self._streams}
+        pins = pins_of(self._connections)
+        for blob in self._blobs.by_number.values():
+            blob.open = blob.open and blob in brought
+            blob.pins = pins[blob]
+        for peer in self._connections.values():
+            peer.parked_bytes = parked_bytes_of(peer)
+        self._pressure.ahead_bytes = sum(stream.counted for stream in self._streams)
+        self._pressure.partials.held = sum(map(partial_bytes_of, self._connections.values()))
+
+    def wake(self) -> None:
+        """Connections write, send large messages on, and take what they may."""
+        for peer in self._connections.values():
+            peer.touch()
+            self._deadlines.watch(peer)
+            if peer.sends:
+                self._connections.sending[peer] = None
+            for link in links_of(peer):
+                if isinstance(link, Intake):
+                    self._links.refills[link] = None

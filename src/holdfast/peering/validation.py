@@ -1,0 +1,43 @@
+"""What holds of the sessions with neighbours, after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.validation import senders
+from holdfast.engine.due_times import DueTimes
+from holdfast.engine.invariants import must
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.connections import Connections
+from holdfast.peers.validation import alive
+from holdfast.state.catalog import Catalog
+
+
+def sessions(
+    neighbours: Mapping[str, Neighbour],
+    connections: Connections,
+    catalog: Catalog,
+    forwarding: Forwarding,
+    *,
+    stopping: bool,
+) -> None:
+    """A session has a living connection, or none; so has its hop."""
+    for name, neighbour in neighbours.items():
+        peer = neighbour.peer
+        if peer is not None:
+            alive(connections, peer, f"neighbour {name}: its")
+            must(peer.neighbour is neighbour, f"neighbour {name}: its connection is another's")
+        must(not neighbour.established or peer is not None, f"neighbour {name} is Established without a connection")
+        must(not neighbour.offered or neighbour.established, f"neighbour {name} is offered to routing, and down")
+        senders(neighbour.hop, connections, catalog, forwarding, stopping=stopping)
+        must(neighbour.hop.peer is (peer if neighbour.established else None), f"neighbour {name}: its hop is elsewhere")
+
+
+def due_times(due_times: DueTimes[Neighbour]) -> None:
+    """No session is asked later than it acts, unless it was stirred (engine/due_times.py)."""
+    for neighbour, told in due_times.told.items():
+        at = neighbour.next_deadline()
+        if at is not None and neighbour not in due_times.stirred:
+            must(told <= at, f"neighbour {neighbour.name} wants to act earlier than it told", at, told)

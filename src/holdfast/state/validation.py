@@ -1,0 +1,212 @@
+"""What holds of queues, cursors, blobs and the turn after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what. Sums are compared with the entries
+themselves: those on disk, with what the commit under way and the gathered turn will have changed.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterable
+from typing import Any, Final
+
+from holdfast.broker import entry
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
+from holdfast.engine.invariants import must
+from holdfast.engine.port import Batch
+from holdfast.state.blobs import Blobs
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+READ_COUNT: Final = 4_096
+READ_BYTES: Final = 16 * 1024 * 1024
+
+Entries = dict[int, dict[int, bytes]]
+"""By queue id: the entries of each queue whose entries were read, by sequence, as they will be when the gathered turn
+is on disk."""
+
+Place = tuple[int, int]
+"""(queue id, sequence)."""
+
+
+def entries_of(catalog: Catalog, turns: Turns, work: Work[Queue], entries_max: int) -> Entries:
+    """The entries of durable queues, the smallest first, at most so many together."""
+    left = entries_max
+    entries: Entries = {}
+    for queue in sorted(catalog.queues.values(), key=lambda queue: queue.messages):
+        if queue.config.durable and queue.messages <= left:
+            left -= queue.messages
+            entries[queue.queue_id] = dict(_stored(catalog, queue))
+    if turns.in_flight is not None:  # as a store applies it; the same whether it has done so already or not
+        _retire(entries, turns.in_flight.batch.retires)
+        _append(entries, turns.in_flight.batch)
+    _append(entries, work.batch)
+    _retire(entries, [*work.batch.retires, *work.moved])
+    return entries
+
+
+def _stored(catalog: Catalog, queue: Queue) -> Iterable[tuple[int, bytes]]:
+    first = 0
+    while found := catalog.store.read(queue.queue_id, first, count_max=READ_COUNT, bytes_max=READ_BYTES):
+        yield from found
+        first = found[-1][0] + 1
+
+
+def _append(entries: Entries, batch: Batch) -> None:
+    for queue_id, sequence, value in batch.appends:
+        if queue_id in entries:
+            entries[queue_id][sequence] = value
+
+
+def _retire(entries: Entries, retires: Iterable[Place]) -> None:
+    for queue_id, sequence in retires:
+        if queue_id in entries:
+            entries[queue_id].pop(sequence, None)
+
+
+# -------------------------------------------------------------------------------------------------------- queues
+
+
+def queues(
+    entries: Entries,
+    catalog: Catalog,
+    turns: Turns,
+    work: Work[Queue],
+    *,
+    purges: Container[Queue],
+    suspended: Collection[int],
+) -> None:
+    """Messages and bytes of each queue are what its entries sum to; what it caches is among them. `purges`: queues that
+    are emptied; `suspended`: the ids of takers that are gone, and of which something is kept."""
+    in_flight = turns.in_flight
+    for name, queue in catalog.queues.items():
+        must(queue.name == name, "a queue stands under another name", name, queue.name)
+        must(queue.messages >= 0 and queue.bytes_held >= 0, f"queue {name!r} counts below nothing")
+        must(queue.visible <= queue.next_sequence, f"queue {name!r} shows what it has not given yet")
+        known = entries.get(queue.queue_id)
+        values = queue.ephemeral if not queue.config.durable else known
+        if values is not None:
+            must(len(values) == queue.messages, f"queue {name!r}: messages, and entries", queue.messages, len(values))
+            size = sum(map(entry.size_of, values.values()))
+            must(size == queue.bytes_held, f"queue {name!r}: bytes, and those of its entries", queue.bytes_held, size)
+            strange = [sequence for sequence in values if not 0 < sequence < queue.next_sequence]
+            must(not strange, f"queue {name!r} has sequences that it never gave", strange)
+        if known is not None:
+            strange = [sequence for sequence, value in queue.cache.items() if known.get(sequence) != value]
+            must(not strange, f"queue {name!r} caches what is not its entry", strange)
+        if queue.config.durable and queue.visible < queue.next_sequence:
+            shown_later = queue in work.dirty_counters or (
+                in_flight is not None and any(item is queue for item, _ in in_flight.visible)
+            )
+            must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
+        for cursor in queue.cursors:
+            must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
+            where = f"cursor {cursor.name!r} of queue {name!r}"
+            _hands(cursor, where, values, suspended)
+            _mark(cursor, where, turns, work)
+            if values is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in purges):
+                places = {*cursor.shown, *cursor.returned, *cursor.exclusions.aside}
+                passed = min(cursor.position, queue.visible)
+                lost = [number for number in values if number < passed and number not in places]
+                must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
+        must(queue.has_consumers == bool(queue.shared.takers), f"queue {name!r}: its flag, and its consumers")
+        if known is not None and queue not in purges:
+            _nothing_passed_over(queue, known)
+
+
+def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
+    """What a cursor has passed is in hands, waits for its turn, or is finished: else it lies there for good."""
+    for cursor in queue.cursors:
+        kept = {*cursor.below_position()}
+        for sequence in known:
+            if cursor.floor <= sequence < cursor.position and sequence not in kept and sequence not in cursor.finished:
+                swept = any(first <= sequence <= last for first, last in queue.sweeping)
+                must(swept, f"cursor {cursor.name!r} of queue {queue.name!r} passed over {sequence}")
+
+
+def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended: Collection[int]) -> None:
+    """What takers hold are entries, each in one taker's hands, and no taker is gone."""
+    takers = {id(taker) for taker in cursor.takers}
+    must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
+    for sequence, shown in cursor.shown.items():
+        must(id(shown.taker) in takers or id(shown.taker) in suspended, f"{where}: {sequence} is held by who is gone")
+        must(sequence < cursor.position, f"{where}: {sequence} is held and still ahead", cursor.position)
+        if known is not None:
+            value = known.get(sequence)
+            must(value is not None, f"{where}: {sequence} is held and no entry")
+            assert value is not None
+            size = entry.size_of(value)
+            must(size == shown.size, f"{where}: {sequence} is held with another size", shown.size, size)
+    returned = set(cursor.returned)
+    must(len(returned) == len(cursor.returned), f"{where} has given-back entries twice", sorted(cursor.returned)[:20])
+    must(
+        returned.isdisjoint(cursor.shown), f"{where}: given back and held", sorted(returned & cursor.shown.keys())[:20]
+    )
+    aside = cursor.exclusions.aside.keys()
+    twice = [*(aside & returned), *(aside & cursor.shown.keys())]
+    must(not twice, f"{where}: set aside, and held or given back", twice[:20])
+    if cursor.tracked:
+        both = [sequence for sequence in (*cursor.shown, *cursor.returned) if sequence in cursor.finished]
+        must(not both, f"{where}: finished, and held or given back", both[:20])
+        low = next(iter(cursor.finished), (cursor.floor, 0))[0]
+        must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)
+
+
+def _mark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:
+    queue, in_flight = cursor.queue, turns.in_flight
+    if not queue.config.durable:
+        return
+    must(cursor.mark_stored <= cursor.mark, f"{where}: its stored mark is ahead of its mark")
+    if cursor.mark > cursor.mark_stored and cursor.takers:
+        due = queue in work.dirty_counters or (
+            in_flight is not None and any(item is cursor for item, _ in in_flight.marks)
+        )
+        must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)
+
+
+# --------------------------------------------------------------------------------------------------------- blobs
+
+
+def blobs(entries: Entries, held: Blobs, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
+    """Each blob that an entry refers to knows the entry, and each entry that refers to one finds it."""
+    for number, blob in held.by_number.items():
+        must(blob.number == number, "a blob stands under another number", number, blob.number)
+        must((blob in held.loose) == (not blob.places), f"blob {number}: loose, and referred to")
+        for place in blob.places:
+            must(held.by_place.get(place) is blob, f"blob {number}: an entry that knows nothing of it", place)
+    for place, blob in held.by_place.items():
+        must(place in blob.places, f"blob {blob.number}: an entry that it knows nothing of", place)
+    referred = {(queue.queue_id, sequence) for queue, sequence, _ in work.referred}
+    if turns.in_flight is not None:
+        referred |= {(queue.queue_id, sequence) for queue, sequence, _ in turns.in_flight.referred}
+    in_memory = {queue.queue_id: queue.ephemeral for queue in catalog.queues.values()}
+    for queue_id, found in (*entries.items(), *in_memory.items()):
+        for sequence, value in found.items():
+            if value[1] & entry.BLOB:
+                place = (queue_id, sequence)
+                must(place in referred or place in held.by_place, "an entry whose message is nowhere", place)
+                blob_number = entry.blob_of(value).blob
+                must(blob_number in held.by_number, "an entry whose blob is gone", place, blob_number)
+
+
+# ---------------------------------------------------------------------------------------------------------- turn
+
+
+def turn(catalog: Catalog, turns: Turns, work: Work[Any]) -> None:
+    """One batch is gathered, at most one is under way, and what goes with that one goes with nothing else."""
+    in_flight = turns.in_flight
+    must(turns.gathered.batch is work.batch, "the queues gather into another batch than the turn's")
+    expected = [] if in_flight is None else in_flight.batch.retires
+    must(work.retires_in_flight == expected, "what leaves with the commit under way")
+    moves = [(queue.queue_id, sequence) for queue, sequence, _ in turns.gathered.moves]
+    must(Counter(work.moved) == Counter(moves), "moves of the turn, and of its queues", len(work.moved), len(moves))
+    retired = Counter([*work.batch.retires, *work.moved])
+    ours = {queue.queue_id for queue in catalog.queues.values()}
+    twice = [place for place, count in retired.items() if count > 1 and place[0] in ours]
+    must(not twice, "entries that leave twice", twice[:20])
+    for queue_id in catalog.leaving:
+        must(queue_id not in catalog.by_id, "a deleted queue that is still there", queue_id)
+    for held in (turns.gathered, in_flight):
+        if held is not None:
+            total = sum(held.heard.values())
+            must(held.heard_bytes == total, "bytes heard in a turn", held.heard_bytes, total)
