@@ -53,7 +53,7 @@ def test_a_gap_may_be_skipped_for_a_queue_that_is_not_there_yet() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", order="strict"),)})
     rig.run(1)
-    a.core.catalog.identities["c"] = 2
+    a.core.catalog.ledger.identities["c"] = 2
     send(rig, a, "2", to="c")
     rig.run(1)
     c.core.delete_queue(c.queue("work"))
@@ -66,7 +66,7 @@ def test_what_waits_is_in_the_cost_of_skipping() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", order="strict"),)})
     rig.run(1)
-    a.core.catalog.identities["c"] = 2
+    a.core.catalog.ledger.identities["c"] = 2
     send(rig, a, *names(2, 50), to="c")
     rig.run(1)
     assert c.queue(WAITING).messages == 49

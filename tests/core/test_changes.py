@@ -59,7 +59,7 @@ def test_skipped_gaps() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", order="strict"),)})
     rig.run(1)
-    a.core.catalog.identities["c"] = 4
+    a.core.catalog.ledger.identities["c"] = 4
     send(rig, a, "4", to="c")
     rig.run(1)
     done(rig.client(c), "SKIP", "queue", "work")

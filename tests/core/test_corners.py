@@ -126,7 +126,7 @@ def test_a_redelivery_is_marked_after_a_proper_stop_and_a_kill() -> None:
 
 def test_a_dead_origins_gap_closes_though_the_node_restarts_meanwhile() -> None:
     rig, jfk, hub = together()
-    jfk.core.catalog.identities["hub"] = 2  # 1 was on the disk that dies
+    jfk.core.catalog.ledger.identities["hub"] = 2  # 1 was on the disk that dies
     send(rig, rig.client(jfk), "2", "3", address="work@hub")
     rig.run(1)
     jfk.crash()

@@ -54,7 +54,7 @@ def test_restored_backup() -> None:
     rig.refuse_dials = False
     rig.run(10)
     assert hub.bodies("work") == names(1, 12)
-    assert {jfk.core.identities.store_uuid} < set(hub.core.catalog.origins)
+    assert {jfk.core.identities.store_uuid} < set(hub.core.catalog.ledger.origins)
     send(rig, jfk, "13")
     assert hub.bodies("work") == names(1, 13)
 
@@ -112,15 +112,15 @@ def test_low_water() -> None:
     """Nothing but the destination's word moves its mark: a number that sleeps is waited for."""
     rig, jfk, hub = together(order="bounded")
     origin_uuid = jfk.core.identities.store_uuid
-    jfk.core.catalog.identities["hub"] = 2  # 1 sleeps elsewhere
+    jfk.core.catalog.ledger.identities["hub"] = 2  # 1 sleeps elsewhere
     send(rig, jfk, "2")
     assert hub.bodies("work") == [] and jfk.queue("@hub").messages == 0
     rig.run(29)
     assert hub.bodies("work") == []
     rig.run(4)
     assert hub.bodies("work") == ["2"]
-    assert hub.core.catalog.origins[origin_uuid].mark == 0
-    jfk.core.catalog.identities["hub"] = 1
+    assert hub.core.catalog.ledger.origins[origin_uuid].mark == 0
+    jfk.core.catalog.ledger.identities["hub"] = 1
     send(rig, jfk, "1")
     assert hub.bodies("work") == ["2", "1"]
     client = rig.client(hub)
@@ -191,11 +191,11 @@ def test_strict_full() -> None:
     """At the bound on what waits, later ones go back, and the missing one gets through."""
     rig, jfk, hub = together(limits=Limits(ranges_max=1))
     jfk.checks = False
-    jfk.core.catalog.identities["hub"] = 2
+    jfk.core.catalog.ledger.identities["hub"] = 2
     send(rig, jfk, *names(2, 30))
     rig.run(3)
     assert hub.bodies("work") == [] and jfk.queue("@hub").messages > 0
-    jfk.core.catalog.identities["hub"] = 1
+    jfk.core.catalog.ledger.identities["hub"] = 1
     send(rig, jfk, "1")
     status, body, _ = rig.client(hub).manage("STATUS", "node")
     assert status == 200 and body["origins"]
@@ -326,7 +326,7 @@ def test_parked_numbers_go_back_when_the_disk_is_full() -> None:
 
 def test_late_after_tombstone() -> None:
     rig, jfk, hub = together()
-    origin = hub.core.catalog.origin(jfk.core.identities.store_uuid)
+    origin = hub.core.catalog.ledger.origin(jfk.core.identities.store_uuid)
     origin.end(1)
     send(rig, jfk, "1", "2")
     client = rig.client(hub)
@@ -339,7 +339,7 @@ def test_late_after_tombstone() -> None:
 def test_bounded_restarts() -> None:
     """The time waited is kept over restarts: a gap does not begin it anew every 20 s."""
     rig, jfk, hub = together(order="bounded")
-    jfk.core.catalog.identities["hub"] = 2
+    jfk.core.catalog.ledger.identities["hub"] = 2
     send(rig, jfk, "2")
     for _ in range(2):
         rig.run(18)

@@ -361,5 +361,5 @@ def test_a_store_that_was_rolled_back_is_renumbered_from_where_this_life_began(t
     node.core.identities.check_or_renew("hub", DEEP + 100)
     node.settle()
     assert node.core.identities.renewed and min(reads) > DEEP
-    assert node.core.catalog.identities["hub"] == 6
+    assert node.core.catalog.ledger.identities["hub"] == 6
     node.stop()

@@ -161,7 +161,7 @@ def test_status_lists_few_of_many_origins_the_worst_first() -> None:
     rig = Rig()
     hub = rig.node("hub")
     hub.checks = False
-    origins = hub.core.catalog.origins
+    origins = hub.core.catalog.ledger.origins
     for number in range(300):
         ranges = {7: [(7, 7)], 9: [(7, 7), (9, 9)]}.get(number, [])
         origins[UUID(int=number)] = Origin(UUID(int=number), mark=5, finished=RangeSet(ranges))

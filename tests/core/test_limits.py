@@ -526,7 +526,7 @@ def test_origins_max() -> None:
         rig.settle()
         client.send(link, name)
         rig.run(2)
-        assert hub.core is not None and len(hub.core.catalog.origins) == 1
+        assert hub.core is not None and len(hub.core.catalog.ledger.origins) == 1
         assert (name in hub.bodies("work")) is taken
         jfk.crash()
         jfk.store = type(jfk.store)(mint_from=rig.uuid)

@@ -60,7 +60,7 @@ def test_a_refused_turn_has_lost_nothing_and_what_is_decided_anew_is_told_once()
     rig = Rig()
     jfk, hub = rig.pair(**STRICT)
     rig.run(1)
-    jfk.core.catalog.identities["hub"] = 3
+    jfk.core.catalog.ledger.identities["hub"] = 3
     send(rig, jfk, "3", "4", to="hub")
     hub.refuse = 1
     client = rig.client(hub)

@@ -98,7 +98,7 @@ def test_what_waited_for_a_number_of_the_old_name_goes_on_and_comes_once(order: 
     rig, jfk, _, x, xx = world(queues=(QueueConfig(name="work", order=order, order_wait_s=10_000.0),))
     send(rig, jfk, "1", to="x")
     rig.run(3)
-    jfk.core.catalog.identities["x"] = 3  # 2 is elsewhere
+    jfk.core.catalog.ledger.identities["x"] = 3  # 2 is elsewhere
     send(rig, jfk, "3", "4", to="x")
     rig.run(3)
     assert x.bodies(WAITING) == ["3", "4"]
@@ -118,15 +118,15 @@ def test_what_waited_for_a_number_of_the_old_name_goes_on_and_comes_once(order: 
     xx.refuse = int(fault == "disk")
     rig.run(20)
     assert xx.bodies("work") == ["1", *names(101, 103), "3", "4"] and xx.bodies(WAITING) == []
-    assert not xx.core.catalog.former_origins and not xx.core.catalog.names.waited
+    assert not xx.core.catalog.ledger.former_origins and not xx.core.catalog.ledger.names.waited
     losses = status_of(rig, xx)["losses"]
     assert {(loss["first"], loss["last"]) for loss in losses} == {(2, 2)}
     assert "they were for 'x', as this node was called" in losses[0]["reason"]
-    assert xx.core.catalog.origins[jfk.store.uuid].mark == 3
+    assert xx.core.catalog.ledger.origins[jfk.store.uuid].mark == 3
     move(xx, x)
     rig.run(5)
-    assert x.core.catalog.origins[jfk.store.uuid].mark == 4
-    jfk.core.catalog.identities["x"] = 2  # what was elsewhere is back
+    assert x.core.catalog.ledger.origins[jfk.store.uuid].mark == 4
+    jfk.core.catalog.ledger.identities["x"] = 2  # what was elsewhere is back
     send(rig, jfk, "2", to="x")
     rig.run(5)
     assert x.bodies("work") == ["1", *names(101, 103), "3", "4", "2"]
@@ -135,7 +135,7 @@ def test_what_waited_for_a_number_of_the_old_name_goes_on_and_comes_once(order: 
 
 def test_what_waits_is_given_up_by_hand_at_once() -> None:
     rig, jfk, _, x, xx = world()
-    jfk.core.catalog.identities["x"] = 2
+    jfk.core.catalog.ledger.identities["x"] = 2
     send(rig, jfk, "2", to="x")
     rig.run(3)
     move(x, xx)
@@ -147,7 +147,7 @@ def test_what_waits_is_given_up_by_hand_at_once() -> None:
 
 def test_where_something_waits_is_told_by_the_name_that_it_came_for() -> None:
     rig, jfk, _, x, xx = world()
-    jfk.core.catalog.identities["x"] = 4
+    jfk.core.catalog.ledger.identities["x"] = 4
     send(rig, jfk, "4", to="x")
     rig.run(3)
     move(x, xx)
@@ -164,18 +164,18 @@ def test_several_names_each_have_what_waits_for_theirs() -> None:
         if node is xx:
             move(x, xx)
             rig.run(3)
-        jfk.core.catalog.identities[name] = 2
+        jfk.core.catalog.ledger.identities[name] = 2
         send(rig, jfk, f"{name} 2", to=name)
         rig.run(3)
     assert xx.bodies(WAITING) == ["x 2", "xx 2"]
     move(xx, x)
     rig.run(GRACE_S + 5)
     assert x.bodies(WAITING) == ["x 2"] and x.bodies("work") == ["xx 2"]
-    jfk.core.catalog.identities["x"] = 1
+    jfk.core.catalog.ledger.identities["x"] = 1
     send(rig, jfk, "x 1", to="x")
     rig.run(5)
     assert x.bodies("work") == ["xx 2", "x 1", "x 2"]
-    assert not x.core.catalog.names.waited and b"waited" not in dict(x.store.table("node"))
+    assert not x.core.catalog.ledger.names.waited and b"waited" not in dict(x.store.table("node"))
 
 
 def test_a_store_of_an_earlier_version_has_had_the_name_that_it_has() -> None:

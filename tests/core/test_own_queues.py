@@ -25,7 +25,7 @@ def test_a_message_that_waits_for_an_earlier_one_finds_its_place_at_the_bound() 
     rig = Rig()
     jfk, hub = rig.pair(limits=Limits(queues_max=1), queues=(QueueConfig(name="work", order="strict"),))
     rig.run(1)
-    jfk.core.catalog.identities["hub"] = 2  # the first never comes
+    jfk.core.catalog.ledger.identities["hub"] = 2  # the first never comes
     client = rig.client(jfk)
     link = client.sender("work@hub")
     rig.settle()

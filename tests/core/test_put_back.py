@@ -104,7 +104,7 @@ def test_one_of_before_the_tables_said_whose_they_are_begins_anew_too() -> None:
     send(rig, jfk, *names(10, 15), to="hub")
     rig.run(10)
     assert hub.bodies("work") == names(1, 15)
-    assert jfk.core is not None and jfk.core.catalog.identities["hub"] == 7
+    assert jfk.core is not None and jfk.core.catalog.ledger.identities["hub"] == 7
     assert jfk.queue("@hub").uuid != queue
 
 
@@ -157,7 +157,7 @@ def test_a_crash_right_after_it_became_someone_new_leaves_no_numbers_of_the_form
     send(rig, jfk, "7", to="hub")
     rig.run(10)
     assert hub.bodies("work")[-1] == "7" and hub.core is not None
-    assert hub.core.catalog.origins[jfk.store.uuid].mark == 1
+    assert hub.core.catalog.ledger.origins[jfk.store.uuid].mark == 1
 
 
 def test_a_full_disk_does_not_keep_it_from_becoming_someone_new() -> None:
@@ -207,7 +207,7 @@ def put_back_late(rig: Rig, count: int) -> tuple[Node, Node]:
 def is_exact(jfk: Node, hub: Node, count: int) -> None:
     assert jfk.core is not None and hub.core is not None and jfk.core.identities.renewed
     assert hub.bodies("work") == names(1, count) and not hub.core.duplicates.suppressed
-    assert jfk.queue("@hub").messages == 0 and not jfk.core.catalog.renewals
+    assert jfk.queue("@hub").messages == 0 and not jfk.core.catalog.ledger.renewals
     assert not jfk.store._tables.get(("custody", b"whub"))
 
 
@@ -294,11 +294,11 @@ def test_becoming_someone_new_waits_for_no_disk_and_nobody_hears_of_it_before() 
     assert (
         jfk.core is not None and jfk.core.identities.renewed and jfk.core.identities.store_uuid != old == jfk.store.uuid
     )
-    assert hub.core is not None and hub.core.catalog.neighbour_stores["jfk"] == old
+    assert hub.core is not None and hub.core.catalog.ledger.neighbour_stores["jfk"] == old
     assert rig.client(jfk).manage("STATUS", "node")[0] == 200
     jfk.hold_commits = False
     rig.run(60)
-    assert hub.core.catalog.neighbour_stores["jfk"] == jfk.store.uuid != old
+    assert hub.core.catalog.ledger.neighbour_stores["jfk"] == jfk.store.uuid != old
     is_exact(jfk, hub, 12)
 
 
@@ -344,7 +344,7 @@ def test_what_is_to_be_numbered_anew_in_a_queue_that_was_never_stored_is_nothing
     jfk.store.mint(lambda _: {("custody", b"wnowhere"): row})
     jfk.start()
     rig.run(1)
-    assert jfk.core is not None and not jfk.core.catalog.renewals
+    assert jfk.core is not None and not jfk.core.catalog.ledger.renewals
     assert b"wnowhere" not in dict(jfk.store.table("custody"))
 
 
@@ -405,18 +405,18 @@ def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytes
         client.send(link, body)
     if crash:
         for _ in range(10_000):
-            if jfk.core.catalog.renewals["hub"].place > 20:
+            if jfk.core.catalog.ledger.renewals["hub"].place > 20:
                 break
             rig.step()
         jfk.crash()
         jfk.start()
-        assert jfk.core is not None and jfk.core.catalog.renewals
+        assert jfk.core is not None and jfk.core.catalog.ledger.renewals
         send(rig, jfk, *names(105, 109), to="hub")
     rig.settle(10**6)
     rig.refuse_dials = False
     rig.run(60)
     assert max(shares) <= 10 and sum(shares) >= 95 - 10
-    assert hub.bodies("work") == names(1, 109) and not jfk.core.catalog.renewals
+    assert hub.bodies("work") == names(1, 109) and not jfk.core.catalog.ledger.renewals
 
 
 def test_what_is_numbered_anew_is_counted_and_recorded_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +452,7 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     send(rig, hub, *names(1, 50), to="x")
     send(rig, hub, *names(1, 20), to="y")
     rig.run(5)
-    assert hub.core is not None and hub.core.catalog.receipts["y"] == 20
+    assert hub.core is not None and hub.core.catalog.ledger.receipts["y"] == 20
     old = hub.store.uuid
     y.hold_commits = True
     send(rig, hub, *names(21, 40), to="y")  # sent, and in doubt
@@ -478,7 +478,7 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     send(rig, hub, *names(51, 53), to="xx")
     rig.run(40)
     assert y.bodies("work") == names(1, 80) and xx.bodies("work") == names(1, 53)
-    assert y.core is not None and y.core.catalog.origins[old].mark == 40
-    assert y.core.catalog.origins[hub.store.uuid].mark == 40 and not hub.queue("@y").messages
+    assert y.core is not None and y.core.catalog.ledger.origins[old].mark == 40
+    assert y.core.catalog.ledger.origins[hub.store.uuid].mark == 40 and not hub.queue("@y").messages
     assert not hub.core.losses and not y.core.losses
     assert any("known as x before" in text for text in hub.logs)

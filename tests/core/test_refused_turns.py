@@ -111,13 +111,13 @@ def test_both_that_gave_up_what_is_missing_hear_that_nothing_was_given_up() -> N
     for client in (asking, other):  # the reply links are there
         client.manage("STATUS", "node")
     rig.run(1)
-    jfk.core.catalog.identities["hub"] = 3
+    jfk.core.catalog.ledger.identities["hub"] = 3
     send(rig, jfk, "3", to="hub")
     hub.hold_commits = True
     ask(asking, "SKIP", "work")
     rig.settle()
     assert hub.core.turns.in_flight is not None and len(hub.core.turns.in_flight.decided) == 1
-    jfk.core.catalog.identities["hub"] = 6
+    jfk.core.catalog.ledger.identities["hub"] = 6
     send(rig, jfk, "6", to="hub")
     rig.settle()
     ask(other, "SKIP", "work")
@@ -198,7 +198,7 @@ def test_an_answer_that_cannot_be_given_costs_its_own_connection(monkeypatch: py
         client.manage("STATUS", "node")
     rig.run(1)
     for number, client in ((3, bad), (6, good)):
-        jfk.core.catalog.identities["hub"] = number
+        jfk.core.catalog.ledger.identities["hub"] = number
         send(rig, jfk, str(number), to="hub")
         hub.hold_commits = True
         ask(client, "SKIP", "work")

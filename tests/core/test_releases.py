@@ -25,7 +25,7 @@ def together(*queues: QueueConfig) -> tuple[Rig, Node, Node]:
 def send_from(rig: Rig, node: Node, number: int, *bodies: str, queue: str = "work") -> None:
     """What is sent next gets that number."""
     assert node.core is not None
-    node.core.catalog.identities["hub"] = number
+    node.core.catalog.ledger.identities["hub"] = number
     client = rig.client(node)
     link = client.sender(f"{queue}@hub")
     rig.settle()

@@ -41,8 +41,8 @@ def test_low_water() -> None:
     send(rig, a, "6")
     rig.run(500)
     assert is_empty(a, c) and d.bodies("work") == names(1, 4) and d.bodies("$waiting") == ["6"]
-    assert d.core.catalog.origins[a.store.uuid].mark == 4
-    assert a.core.catalog.receipts["d"] == 4
+    assert d.core.catalog.ledger.origins[a.store.uuid].mark == 4
+    assert a.core.catalog.ledger.receipts["d"] == 4
     d.crash()
     d.start()
     rig.run(100)  # nor does a restart of the destination give it up
@@ -76,7 +76,7 @@ def test_rerouted_while_in_doubt(stored: bool) -> None:
     b.start()
     rig.run(10)
     assert d.bodies("work") == names(1, 30) and is_empty(*nodes)
-    assert d.core.catalog.origins[a.store.uuid].duplicates in ((19, 20) if stored else (0, 1))
+    assert d.core.catalog.ledger.origins[a.store.uuid].duplicates in ((19, 20) if stored else (0, 1))
 
 
 def test_an_answer_of_the_old_way_still_retires() -> None:
@@ -99,7 +99,7 @@ def test_an_answer_of_the_old_way_still_retires() -> None:
     c.hold_commits = False
     rig.settle()
     assert d.bodies("work") == names(1, 25) and is_empty(*nodes)
-    assert d.core.catalog.origins[a.store.uuid].duplicates == 18
+    assert d.core.catalog.ledger.origins[a.store.uuid].duplicates == 18
     a.crash()
     a.start()
     rig.run(3)
@@ -122,7 +122,7 @@ def test_an_answer_of_the_old_way_retires_what_waits_for_the_new() -> None:
     send(rig, a, "21")
     rig.run(5)
     assert d.bodies("work") == names(1, 21) and is_empty(*nodes)
-    assert not d.core.catalog.origins[a.store.uuid].duplicates
+    assert not d.core.catalog.ledger.origins[a.store.uuid].duplicates
 
 
 def test_to_and_fro_while_in_doubt() -> None:
@@ -219,9 +219,9 @@ def test_strict_full() -> None:
     a, b, d = nodes
     rig.run(3)
     d.crash()
-    a.core.catalog.identities["d"] = 2  # 1 sleeps elsewhere
+    a.core.catalog.ledger.identities["d"] = 2  # 1 sleeps elsewhere
     send(rig, a, *names(2, 2500))
-    a.core.catalog.identities["d"] = 1
+    a.core.catalog.ledger.identities["d"] = 1
     send(rig, a, "1")
     assert b.queue("@d").messages == 2500
     d.start()
@@ -236,7 +236,7 @@ def test_an_origin_whose_number_is_missing_holds_up_no_other() -> None:
     limited = {"queues": STRICT["queues"], "limits": Limits(ranges_max=2)}
     a, b, c, d = nodes = rig.graph("a-b", "c-b", "b-d", routes={"a": {"d": "b"}, "c": {"d": "b"}}, d=limited)
     rig.run(3)
-    a.core.catalog.identities["d"] = 2  # 1 sleeps elsewhere
+    a.core.catalog.ledger.identities["d"] = 2  # 1 sleeps elsewhere
     send(rig, a, *names(2, 200))
     rig.run(10)
     send(rig, c, *[f"c{number}" for number in range(1, 100)])
@@ -249,7 +249,7 @@ def test_an_origin_whose_number_is_missing_holds_up_no_other() -> None:
     send(rig, c, *[f"c{number}" for number in range(100, 200)])
     rig.run(40)
     assert d.bodies("work") == [f"c{number}" for number in range(1, 200)]
-    a.core.catalog.identities["d"] = 1
+    a.core.catalog.ledger.identities["d"] = 1
     send(rig, a, "1")
     rig.run(3)
     assert d.bodies("work")[199:] == names(1, 200) and is_empty(*nodes)
@@ -337,7 +337,7 @@ def test_what_is_tried_again_is_a_turns_bytes_at_a_time() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": STRICT["queues"], "limits": Limits(ranges_max=1)})
     rig.run(3)
-    a.core.catalog.identities["c"] = 2  # 1 sleeps elsewhere
+    a.core.catalog.ledger.identities["c"] = 2  # 1 sleeps elsewhere
     send(rig, a, *[f"{number} {'x' * 200_000}" for number in range(60)], to="c")
     rig.run(3)
     sender = a.core.next_hops["c"].senders["c"]
@@ -355,7 +355,7 @@ def test_what_is_tried_again_is_a_turns_bytes_at_a_time() -> None:
     assert len(sender.in_doubt) - in_doubt == aside - len(blocked.aside)
     assert blocked.probe in sender.in_doubt.values()
     a.checks = False  # the number below is given again
-    a.core.catalog.identities["c"] = 1
+    a.core.catalog.ledger.identities["c"] = 1
     send(rig, a, "1", to="c")
     rig.run(60)
     assert is_empty(a, c) and len(c.bodies("work")) == 61

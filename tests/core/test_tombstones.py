@@ -39,7 +39,7 @@ def test_a_second_purge_leaves_the_tombstones_of_the_first() -> None:
     rig.refuse_dials = False
     rig.run(40)
     assert hub.bodies("work") == ["5"] and status_of(rig, jfk, "@hub") == (0, 0)
-    assert hub.core is not None and not hub.core.losses and hub.core.catalog.origins[jfk.store.uuid].mark == 5
+    assert hub.core is not None and not hub.core.losses and hub.core.catalog.ledger.origins[jfk.store.uuid].mark == 5
 
 
 def test_a_purge_at_a_node_in_between_leaves_the_tombstones_of_the_origin() -> None:

@@ -296,16 +296,16 @@ def test_receipts_reach_an_origin_three_hops_away() -> None:
     rig.run(3)
     send(rig, a, *names(1, 40))
     rig.run(5)
-    assert a.core.catalog.receipts["d"] == 40
+    assert a.core.catalog.ledger.receipts["d"] == 40
     pair = (a.store.uuid, "d")
-    assert [node.core.catalog.passing.get(pair) for node in (b, c)] == [40, 40]
+    assert [node.core.catalog.ledger.passing.get(pair) for node in (b, c)] == [40, 40]
     for node in (b, c):  # the way back is learnt anew
         node.crash()
         node.start()
     rig.run(5)
     send(rig, a, *names(41, 50))
     rig.run(5)
-    assert a.core.catalog.receipts["d"] == 50
+    assert a.core.catalog.ledger.receipts["d"] == 50
     d.crash()
     d.store = MemoryStore(mint_from=rig.uuid)
     send(rig, a, *names(51, 60))
@@ -315,7 +315,7 @@ def test_receipts_reach_an_origin_three_hops_away() -> None:
     d.start()
     rig.run(5)
     assert d.bodies("work") == names(51, 60) and is_empty(*nodes)
-    assert d.core.catalog.origins[a.store.uuid].mark == 60
+    assert d.core.catalog.ledger.origins[a.store.uuid].mark == 60
 
 
 def test_marks_of_a_message_that_went_round_do_not_go_round() -> None:
@@ -328,7 +328,7 @@ def test_marks_of_a_message_that_went_round_do_not_go_round() -> None:
     reroute(rig, c)
     rig.run(RETURN_S[1] + 5)
     assert d.bodies("work") == names(1, 10) and is_empty(*nodes)
-    assert b.core.catalog.receipts["d"] == 10
+    assert b.core.catalog.ledger.receipts["d"] == 10
     said = {node.name: sum(len(end.inbox) for end in node.ends.values()) for node in nodes}
     assert not any(said.values())
 

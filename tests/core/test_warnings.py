@@ -34,7 +34,7 @@ def test_a_strict_queue_that_waits_for_a_missing_number() -> None:
     rig = Rig()
     jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
     rig.run(1)
-    jfk.core.catalog.identities["hub"] = 3
+    jfk.core.catalog.ledger.identities["hub"] = 3
     send(rig, jfk, "3", "4", to="hub")
     rig.run(25)
     store = jfk.core.identities.store_uuid
@@ -399,7 +399,7 @@ def test_a_queue_that_is_full_for_what_lies_here_already() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=3, order="strict"),)})
     rig.run(1)
-    a.core.catalog.identities["c"] = 2
+    a.core.catalog.ledger.identities["c"] = 2
     send(rig, a, *names(2, 9), to="c")
     rig.run(1)
     rig.client(c).manage("SKIP", "queue", "work")

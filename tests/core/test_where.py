@@ -202,7 +202,7 @@ def test_a_full_queue_is_what_waits_at_its_destination_too() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=1, order="strict"),)})
     rig.run(1)
-    a.core.catalog.identities["c"] = 2
+    a.core.catalog.ledger.identities["c"] = 2
     put(a, "2", "3", "4", address="work@c")
     rig.run(1)
     rig.client(c).manage("SKIP", "queue", "work")
@@ -228,7 +228,7 @@ def test_held_until_a_table_changes_and_a_loop_of_questions_ends() -> None:
 
 def test_a_gap_keeps_it_waiting() -> None:
     rig, (a, _, _, d) = line()
-    a.core.catalog.identities["d"] = 4
+    a.core.catalog.ledger.identities["d"] = 4
     put(a, "4")
     told = ask(a, "4")
     assert states(told)[-1] == ("d", "held back") and told["waits_for"] == "missing numbers of a: 1 to 3"

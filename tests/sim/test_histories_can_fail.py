@@ -93,7 +93,7 @@ def empty_queue_is_done(original: Original) -> Original:
 
     def receipt_for(self: Any, origin: bytes, to: str) -> int:
         if origin == self._identities.store_uuid.bytes and self._catalog.transmission(to).messages <= 1:
-            return int(self._catalog.identities.get(to, 1)) - 2
+            return int(self._catalog.ledger.identities.get(to, 1)) - 2
         return int(original(self, origin, to))
 
     return receipt_for

@@ -34,8 +34,8 @@ def node_of(path: Path) -> LoneNode:
     node = LoneNode(path)
     node.fill("q", 30)
     node.fill("@hub", 10)
-    node.core.catalog.receipts["hub"] = 4
-    node.core.catalog.put_receipt("hub")
+    node.core.catalog.ledger.receipts["hub"] = 4
+    node.core.catalog.ledger.put_receipt("hub")
     cursor = node.queue("q").add_cursor("audit", "copy", 1)
     cursor.advance(11)
     node.queue("q").dirty(cursor)
@@ -60,7 +60,7 @@ def test_a_restored_store_is_someone_new_who_holds_what_was_there(tmp_path: Path
     assert catalog.queues.keys() == was.keys()
     assert all(catalog.queues[name].uuid != former for name, former in was.items())
     assert node.sequences("q") == former_entries
-    assert catalog.identities.get("hub", 1) == 1 and catalog.receipts.get("hub", 0) == 0
+    assert catalog.ledger.identities.get("hub", 1) == 1 and catalog.ledger.receipts.get("hub", 0) == 0
     identities = [entry.identity_of(value) for _, value in node.queue("@hub").read(0, count_max=99, bytes_max=1 << 20)]
     assert identities == [entry.Identity(uuid, number) for number in range(1, 11)]
     node.fill("@hub", 1)

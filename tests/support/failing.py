@@ -349,7 +349,7 @@ def skipped(world: World, hub: Node, calm: Callable[[], None]) -> None:
     sender.produce("work@hub", names("m", 2))
     world.rig.run(1)
     assert world.jfk.core is not None
-    world.jfk.core.catalog.identities["hub"] += 3
+    world.jfk.core.catalog.ledger.identities["hub"] += 3
     sender.produce("work@hub", names("m", 4))
     world.rig.run(1)
     calm()

@@ -177,7 +177,7 @@ class Parts:
             self.endings, self.duplicates,
         )  # fmt: skip
         self.expiry = Expiry(clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go)
-        self.store_names = StoreNames(config.name, self.identities, self.catalog)
+        self.store_names = StoreNames(config.name, self.identities, self.catalog.ledger)
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
         )
@@ -208,7 +208,7 @@ class Parts:
             self.forwarding, self.large_sends, self.new_uuid,
         )  # fmt: skip
         self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
-        hop_stored = dict(self.catalog.hops)
+        hop_stored = dict(self.catalog.ledger.hops)
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
@@ -289,7 +289,7 @@ class Parts:
         ]  # fmt: skip
         """What acts at its time, each with what it waits for: while that is empty it has no deadline
         (peers/deadlines.py)."""
-        hop_progress = HopProgress(self.catalog, hop_stored)
+        hop_progress = HopProgress(self.catalog.ledger, hop_stored)
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
         )  # fmt: skip

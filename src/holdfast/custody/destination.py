@@ -90,7 +90,8 @@ class Destination:
         self._endings = endings
         self._duplicates = duplicates
         self.catalog = catalog
-        self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self.catalog.origins.values()}
+        self._ledger = catalog.ledger
+        self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self._ledger.origins.values()}
         self.waiters: dict[Origin, None] = {}
         """Origins of which something waits."""
         self.releasing: dict[Origin, list[int]] = {}
@@ -113,7 +114,7 @@ class Destination:
         self.closing_former: float | None = None
         """When the gaps close of what waits since this node had another name: nobody fills them any more."""
         self._keep_former()
-        for uuid in self.catalog.replaced:  # the grace begins anew, lest a restart keep gaps for ever
+        for uuid in self._ledger.replaced:  # the grace begins anew, lest a restart keep gaps for ever
             self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
@@ -125,7 +126,7 @@ class Destination:
             for sequence, value in found:
                 item = entry.unpack(value)
                 if item.identity is not None:
-                    origin = self.catalog.origin_at(item.identity.origin, sequence)
+                    origin = self._ledger.origin_at(item.identity.origin, sequence)
                     self._wait(origin, item.identity.number, sequence, item.to, origin.waited_before_s)
             first = found[-1][0] + 1
         for origin in self.waiters:
@@ -133,7 +134,7 @@ class Destination:
 
     def _keep_former(self) -> None:
         """Of what was counted for another name of this node that is kept which something waits by."""
-        former = self.catalog.former_origins
+        former = self._ledger.former_origins
         turns, now = self._turns, self._clock.now
         if turns.in_flight is not None or turns.gathered.moves:  # what a full disk refuses will wait again
             self.closing_former = now + TICK_S
@@ -144,7 +145,7 @@ class Destination:
             self.closing_former = now + (GRACE_S if self.closing_former is None else TICK_S)
         else:
             self.closing_former = None
-            self.catalog.forget_waited()
+            self._ledger.forget_waited()
 
     def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
         queue = self.catalog.queues.get(name)
@@ -169,11 +170,11 @@ class Destination:
         `via`: the neighbour that brought it.
         """
         uuid, number = arrival.identity
-        if uuid not in self.catalog.origins and len(self.catalog.origins) >= self._config.limits.origins_max:
+        if uuid not in self._ledger.origins and len(self._ledger.origins) >= self._config.limits.origins_max:
             text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
             self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
             return False
-        origin = self.catalog.origin(uuid)
+        origin = self._ledger.origin(uuid)
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
@@ -279,9 +280,9 @@ class Destination:
     # ------------------------------------------------------------------------------------------------ turns
 
     def before_commit(self, turn: Turn) -> None:
-        own = self.catalog.names.own
+        own = self._ledger.names.own
         for origin in turn.touched:
-            self.catalog.put_origin(origin)
+            self._ledger.put_origin(origin)
             if origin.suffix == own:
                 turn.reached[origin.origin] = origin.mark
 
@@ -386,7 +387,7 @@ class Destination:
         """A message in `$waiting` whose time to live is over is done with, and its number waited for by nobody; False
         where its origin's record has no place for one more range now."""
         uuid, number = entry.identity_of(value)
-        origin = self.catalog.origin_at(uuid, sequence)
+        origin = self._ledger.origin_at(uuid, sequence)
         waiting = origin.waiting.get(number)
         if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
             return False
@@ -446,17 +447,17 @@ class Destination:
         """Counts the time waited into the stored clocks, so that restarts do not begin it anew."""
         for uuid, at in list(self.closing.items()):
             if now >= at:
-                origin = self.catalog.origins.get(uuid)
+                origin = self._ledger.origins.get(uuid)
                 if origin is None or not origin.gaps(1):  # asked again until it is done: a full disk undoes it
                     del self.closing[uuid]
-                    self.catalog.drop_replaced(uuid)
+                    self._ledger.drop_replaced(uuid)
                     continue
                 self.closing[uuid] = now + TICK_S
                 self.skip(origin, "its store was replaced")
         if self.closing_former is not None and now >= self.closing_former:
-            for origin in list(self.catalog.former_origins.values()):
+            for origin in list(self._ledger.former_origins.values()):
                 self.skip(
-                    origin, f"they were for {self.catalog.names.name_of(origin.suffix)!r}, as this node was called"
+                    origin, f"they were for {self._ledger.names.name_of(origin.suffix)!r}, as this node was called"
                 )
             self._keep_former()
         if not self.ticking:

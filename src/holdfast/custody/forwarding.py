@@ -145,6 +145,7 @@ class Forwarding:
         self._config = config
         self._clock = clock
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._room = room
         self._disk = disk
         self._outbox = outbox
@@ -314,7 +315,7 @@ class Forwarding:
     def _would_return(self, destination: str, went_by: bytes) -> bool:
         """Whether what came back would go the way again that it came back from; not where the table has changed."""
         hop = self._next_hop(destination)
-        store = self._catalog.neighbour_stores.get(hop.name) if hop is not None else None
+        store = self._ledger.neighbour_stores.get(hop.name) if hop is not None else None
         return store is None or store.bytes == went_by
 
     def _end_of(self, arrival: Arrival) -> tuple[bytes, int]:
@@ -459,19 +460,19 @@ class Forwarding:
         It is stored, a row for each pair in a batch that is written anyway, and goes along with each message of that
         origin: so a destination with a new disk begins there, whichever node restarted in between.
         """
-        passing = self._catalog.passing
+        passing = self._ledger.passing
         if mark <= passing.get((origin, destination), 0):
             return
         if (origin, destination) not in passing and len(passing) >= PAIRS_MAX:
-            self._catalog.drop_passing(next(iter(passing)))
-        self._catalog.put_passing(origin, destination, mark)
+            self._ledger.drop_passing(next(iter(passing)))
+        self._ledger.put_passing(origin, destination, mark)
 
     def receipt_for(self, origin: bytes, destination: str) -> int:
         """What goes along with a message of that store as the last known receipt; 0 where none is known."""
         catalog = self._catalog
         if origin == self._identities.store_uuid.bytes:
-            return catalog.receipts.get(destination, 0)
-        return catalog.passing.get((entry.uuid_of(origin), destination), 0) if catalog.passing else 0
+            return catalog.ledger.receipts.get(destination, 0)
+        return catalog.ledger.passing.get((entry.uuid_of(origin), destination), 0) if catalog.ledger.passing else 0
 
     def hear_mark(self, neighbour: Hop, destination: str, origin: UUID, mark: int) -> None:
         """A row of a control message. Passed on at most once for each value, and so never in a circle."""
@@ -489,8 +490,8 @@ class Forwarding:
 
         `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.
         """
-        name, stored, passing = self._config.name, self._destination.stored_marks, self._catalog.passing
-        store = self._catalog.neighbour_stores.get(neighbour.name)
+        name, stored, passing = self._config.name, self._destination.stored_marks, self._ledger.passing
+        store = self._ledger.neighbour_stores.get(neighbour.name)
         pairs = [] if store is None else [(store, name)]
         if at_first:
             pairs += [pair for pair in passing if pair[0] == store]

@@ -115,6 +115,7 @@ class Identities:
         self.sent: dict[str, int] = {}
         self._store = store
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._turns = turns
         self._work = work
         self._room = room
@@ -125,25 +126,25 @@ class Identities:
         self._offer_again = offer_again
         turns.effects.on(TellIdentity, self._tell_identity)
         turns.effects.on(OfferRenumbered, self._offer_renumbered)
-        self._first = dict(catalog.identities)
+        self._first = dict(catalog.ledger.identities)
         """By destination: the first number that this life gives."""
         self._places = {name: queue.next_sequence for name, queue in catalog.transit.items()}
         """By destination: where in its transmission queue this life began."""
 
     def next(self, destination: str) -> entry.Identity:
         """The next number given here for that destination; it goes with this turn's batch, or is given back with it."""
-        renewal = self._catalog.renewals.get(destination)
+        renewal = self._ledger.renewals.get(destination)
         if renewal is None or renewal.done:
             return self._next(destination)
         renewal.following += 1
         return entry.Identity(renewal.store, renewal.following - 1)
 
     def _next(self, destination: str) -> entry.Identity:
-        number = self._catalog.identities.get(destination, 1)
+        number = self._ledger.identities.get(destination, 1)
         identity = entry.Identity(self.store_uuid, number)
         self._turns.gathered.identities.setdefault(destination, number)
         self._turns.gathered.changes += 1
-        self._catalog.put_identity(destination, number + 1)
+        self._ledger.put_identity(destination, number + 1)
         return identity
 
     def tell_former(self) -> None:
@@ -167,7 +168,7 @@ class Identities:
         reason = "given a second time by a store that was put back: the destination may have dropped them as copies"
         for name, last in self.sent.items():
             first = self._first.get(name, 1)
-            acknowledged = self._catalog.receipts.get(name, 0)
+            acknowledged = self._ledger.receipts.get(name, 0)
             if name == destination:  # it has them up to `mark`, whoever sent them
                 first, last = max(first, acknowledged + 1), min(last, mark)
             if first <= last and (name == destination or acknowledged < first):
@@ -196,15 +197,15 @@ class Identities:
         self._outbox.record("loss", fields)
         self._tell_reused(old, destination, mark)
         self.sent = {}
-        catalog.put_numbered_by(self.store_uuid)
+        catalog.ledger.put_numbered_by(self.store_uuid)
         self._turns.gathered.begun_anew = True
         for name, renewal in begun.items():
-            catalog.put_renewal(name, renewal)
+            catalog.ledger.put_renewal(name, renewal)
             catalog.transit[name].shared.forget_read_ahead()
-        for name in [*catalog.identities, *catalog.transit]:
-            catalog.put_identity(name, 1)
-            catalog.receipts[name] = 0
-            catalog.put_receipt(name)
+        for name in [*catalog.ledger.identities, *catalog.transit]:
+            catalog.ledger.put_identity(name, 1)
+            catalog.ledger.receipts[name] = 0
+            catalog.ledger.put_receipt(name)
         for turn in (self._turns.gathered, self._turns.in_flight):
             if turn is not None:  # undone, it gives back numbers of who we are now
                 turn.identities = dict.fromkeys(turn.identities, 1)
@@ -218,7 +219,7 @@ class Identities:
         sent, places = self.sent, self._places  # what this life numbered it also appended
         for name, _ in self._catalog.transmissions():
             since = max(self._first.get(name, 1), sent.get(name, 0) + 1)
-            following = self._catalog.identities.get(name, 1)
+            following = self._ledger.identities.get(name, 1)
             if following > since:
                 first = places.get(name, 1)
                 found[name] = Renewal(old, since, first, first, following)
@@ -226,17 +227,17 @@ class Identities:
 
     def is_busy(self) -> bool:
         """Whether the next turn has something to number anew, and room for it."""
-        waits = any(not renewal.done for renewal in self._catalog.renewals.values())
+        waits = any(not renewal.done for renewal in self._ledger.renewals.values())
         return waits and self._room.has(RENEW_ROOM_BYTES, forwarding=True)
 
     def renew_some(self) -> None:
         """This turn's share of what `renew` began. A queue offers nothing until all of its part is numbered anew, and
         on disk; what comes meanwhile still gets a number of the former store, and so keeps its place behind the
         others."""
-        if not self._catalog.renewals:
+        if not self._ledger.renewals:
             return
         count, size = RENEW_COUNT, RENEW_BYTES
-        for destination, renewal in self._catalog.renewals.items():
+        for destination, renewal in self._ledger.renewals.items():
             queue = self._catalog.transit[destination]
             while not renewal.done:
                 if count <= 0 or size <= 0 or not self._room.has(RENEW_ROOM_BYTES, forwarding=True):
@@ -268,7 +269,7 @@ class Identities:
                     queue.uncache(sequence)
                     gathered[index] = (queue_id, sequence, renamed)
         renewal.done = True
-        self._catalog.drop_renewal(destination)
+        self._ledger.drop_renewal(destination)
         self._turns.gathered.then.append(OfferRenumbered(self._turns.event, destination, renewal))
 
     def _tell_identity(self, effect: TellIdentity) -> None:
@@ -277,15 +278,15 @@ class Identities:
 
     def _offer_renumbered(self, effect: OfferRenumbered) -> None:
         destination, renewal = effect.destination, effect.renewal
-        if renewal.done and self._catalog.renewals.get(destination) is renewal:
-            del self._catalog.renewals[destination]
+        if renewal.done and self._ledger.renewals.get(destination) is renewal:
+            del self._ledger.renewals[destination]
             self._offer_again(self._catalog.transit[destination])
 
     def undo(self, undone: Undone) -> None:
         """Those turns never were: who the store became it stays; what was numbered anew in them is so once more."""
         for turn in undone.turns:
             for destination, number in turn.identities.items():
-                self._catalog.put_identity(destination, number)
+                self._ledger.put_identity(destination, number)
             self._undo(turn)
 
     def _undo(self, turn: Turn) -> None:
@@ -293,17 +294,17 @@ class Identities:
         work.batch.mint = work.batch.mint or turn.batch.mint
         if turn.begun_anew:
             self._turns.gathered.begun_anew = True
-            for destination, following in list(catalog.identities.items()):
-                catalog.put_identity(destination, following)
+            for destination, following in list(catalog.ledger.identities.items()):
+                catalog.ledger.put_identity(destination, following)
         for destination, (renewal, place) in turn.renewals.items():
             if destination in catalog.transit:
                 renewal.place, renewal.done = min(renewal.place, place), False
-                catalog.put_renewal(destination, renewal)
+                catalog.ledger.put_renewal(destination, renewal)
 
     def forget(self, destination: str) -> None:
         """The transmission queue for that destination is deleted: a new queue of that name begins at 1."""
-        if self._catalog.renewals.pop(destination, None) is not None:
-            self._catalog.drop_renewal(destination)
+        if self._ledger.renewals.pop(destination, None) is not None:
+            self._ledger.drop_renewal(destination)
         self._places.pop(destination, None)
 
     def _rename(self, queue: Queue, destination: str, sequence: int, value: bytes, renewal: Renewal) -> None:
@@ -325,7 +326,7 @@ class Identities:
         """
         if number < self._first.get(destination, 1) or number <= self.sent.get(destination, 0):
             return True
-        if self.renewed or self._catalog.renewals:  # what it gave since then nobody else can know: who says so is wrong
+        if self.renewed or self._ledger.renewals:  # what it gave since then nobody else can know: who says so is wrong
             text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: ignored"
             self._log.write("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
             return False
@@ -334,7 +335,7 @@ class Identities:
 
     def receipt(self, destination: str, mark: int) -> None:
         """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
-        if mark <= self._catalog.receipts.get(destination, 0) or not self.check_or_renew(destination, mark):
+        if mark <= self._ledger.receipts.get(destination, 0) or not self.check_or_renew(destination, mark):
             return
-        self._catalog.receipts[destination] = mark
-        self._catalog.put_receipt(destination)
+        self._ledger.receipts[destination] = mark
+        self._ledger.put_receipt(destination)

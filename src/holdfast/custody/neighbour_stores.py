@@ -46,6 +46,7 @@ class NeighbourStores:
         destination: Replaced,
     ) -> None:
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._log = log
         self._incidents = incidents
         self._neighbours = neighbours
@@ -54,25 +55,25 @@ class NeighbourStores:
     def heard(self, neighbour: str, store: UUID) -> None:
         """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
         catalog = self._catalog
-        old = catalog.neighbour_stores.get(neighbour)
+        old = catalog.ledger.neighbour_stores.get(neighbour)
         if old == store:
             return
         self._tell_renamed(neighbour, store)
-        catalog.put_neighbour(neighbour, store)
-        if store in catalog.replaced:  # it was there before the other: both live
+        catalog.ledger.put_neighbour(neighbour, store)
+        if store in catalog.ledger.replaced:  # it was there before the other: both live
             self._incidents.name_contested(neighbour)
-        catalog.drop_replaced(store)
+        catalog.ledger.drop_replaced(store)
         self._destination.lives(store)
         if old is not None:
             why = "it was created again, or an older copy was put back"
             text = f"neighbour {neighbour} has a new store {store}, was {old}: {why}"
             self._log.write("WARNING", f"{text}, or two nodes use its name", about=neighbour)
-            catalog.put_replaced(old)
+            catalog.ledger.put_replaced(old)
             self._destination.replaced(old)
 
     def _tell_renamed(self, neighbour: str, store: UUID) -> None:
         """Where a neighbour's store was another name's: what it shows of ours may be of that name's numbers."""
-        others = [name for name, known in self._catalog.neighbour_stores.items() if known == store]
+        others = [name for name, known in self._ledger.neighbour_stores.items() if known == store]
         if others:
             names = " and ".join(others)
             text = f"neighbour {neighbour} has the store {store}, known as {names} before: the node was renamed"
@@ -82,7 +83,7 @@ class NeighbourStores:
         """Closes the connection that a neighbour opens where its store is another's whose session is up: as origins the
         two would be one. Both ends say why. Whether it did."""
         for name, other in self._neighbours.items():
-            if name != neighbour and other.peer is not None and self._catalog.neighbour_stores.get(name) == store:
+            if name != neighbour and other.peer is not None and self._ledger.neighbour_stores.get(name) == store:
                 text = f"the store {store} belongs to node {name!r} too, whose session is up; a store is for one node"
                 self._incidents.store_shared(neighbour, text)
                 peer.log("INFO", text)

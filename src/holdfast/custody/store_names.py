@@ -11,16 +11,16 @@ from holdfast.broker import entry
 from holdfast.custody.directory import Directory
 from holdfast.custody.identity import Identities
 from holdfast.peers.trace_aliases import stores_of
-from holdfast.state.catalog import Catalog
+from holdfast.state.ledger import Ledger
 
 
 class StoreNames:
     """Names of stores. `own`: this node's name."""
 
-    def __init__(self, own: str, identities: Identities, catalog: Catalog) -> None:
+    def __init__(self, own: str, identities: Identities, ledger: Ledger) -> None:
         self._own = own
         self._identities = identities
-        self._catalog = catalog
+        self._ledger = ledger
         self._directory: Directory | None = None
 
     def routed_by(self, directory: Directory) -> None:
@@ -36,7 +36,7 @@ class StoreNames:
                 return routed
         if store == self._identities.store_uuid:
             return self._own
-        for name, known in self._catalog.neighbour_stores.items():
+        for name, known in self._ledger.neighbour_stores.items():
             if known == store:
                 return name
         return str(store)

@@ -16,7 +16,7 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
     held = catalog.queues.get(WAITING)
     lies = None if held is None else entries.get(held.queue_id)
     waiting = 0
-    for origin in catalog.all_origins():
+    for origin in catalog.ledger.all_origins():
         where = f"origin {origin.origin}"
         waiting += len(origin.waiting)
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
@@ -39,6 +39,6 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
             for value in entries.get(queue.queue_id, {}).values()
             if value[1] & entry.CUSTODY and entry.origin_of(value) == identities.store_uuid.bytes
         ]
-        following = catalog.identities.get(destination, 1)
+        following = catalog.ledger.identities.get(destination, 1)
         must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
         must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")

@@ -91,7 +91,7 @@ class Endpoints:
         readers = ReaderParts(config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names)
         self.resume = Resumption(
             limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
-            catalog.links, is_stopping=is_stopping,
+            catalog.ledger.links, is_stopping=is_stopping,
         )  # fmt: skip
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers)

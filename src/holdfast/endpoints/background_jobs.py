@@ -76,6 +76,7 @@ class BackgroundJobs:
     ) -> None:
         """`settling` bounds the outcomes that wait (settlements.py)."""
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._turns = turns
         self._work = work
         self._endings = endings
@@ -99,7 +100,7 @@ class BackgroundJobs:
             or self.returns.pending
             or self._departures.pending
             or catalog.leaving
-            or catalog.renewals
+            or catalog.ledger.renewals
         )
 
     @property
@@ -164,7 +165,7 @@ class BackgroundJobs:
     def offer_again(self, queue: Queue) -> None:
         """One of the reasons why a queue offers nothing is over."""
         queue.touch()
-        renewed = queue.in_transit and queue.destination in self._catalog.renewals
+        renewed = queue.in_transit and queue.destination in self._ledger.renewals
         queue.stopped = queue in self.purges or queue in self._departures.under_way or renewed
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:

@@ -124,7 +124,7 @@ class Administration:
             destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
             paths=destination.paths, forwarding=forwarding, endings=endings, disk=disk, descriptors=descriptors,
             streams=streams, incidents=incidents, dead_letters=dead_letters, containment=containment,
-            origins=OriginStatus(catalog, routing), losses=losses, warnings=self.warnings, started_at=clock.now,
+            origins=OriginStatus(catalog.ledger, routing), losses=losses, warnings=self.warnings, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
         self.management = Management(

@@ -122,7 +122,7 @@ class SenderMeter:
         self._duplicates = duplicates
 
     def tell(self) -> None:
-        origins = self._catalog.origins.values()
+        origins = self._catalog.ledger.origins.values()
         late, gaps = sum(origin.late for origin in origins), sum(len(origin.finished) for origin in origins)
         for hop in self._hops.values():
             for destination, sender in hop.senders.items():
@@ -132,7 +132,7 @@ class SenderMeter:
                         "destination": destination,
                         "waiting": sender.queue.messages - sender.queue.tombstones,
                         "in_doubt": len(sender.in_doubt),
-                        "receipt": self._catalog.receipts.get(destination, 0),
+                        "receipt": self._catalog.ledger.receipts.get(destination, 0),
                         "duplicates_suppressed": self._duplicates.suppressed,
                         "late": late,
                         "gaps": gaps,

@@ -56,10 +56,10 @@ class Management:
         """What a request costs at most, in queues told."""
         catalog = self._catalog
         if operation in ("STATUS", "QUERY"):
-            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.origins)) // 10
+            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins)) // 10
         if operation == "SKIP":
             held = catalog.queues.get(WAITING)
-            return 1 + len(catalog.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
+            return 1 + len(catalog.ledger.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
         if operation == "DELETE":
             return 1 + len(catalog.producers) // 100
         if operation not in ("READ", "OPEN"):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.peering.routes import Routes
-from holdfast.state.catalog import Catalog
+from holdfast.state.ledger import Ledger
 
 ORIGINS_LISTED: Final = 100
 """Origins in one `status`."""
@@ -18,18 +18,18 @@ ORIGINS_LISTED: Final = 100
 class OriginStatus:
     """Rows of origins; `routing` None: the node has no topology."""
 
-    def __init__(self, catalog: Catalog, routing: Routes | None) -> None:
-        self._catalog = catalog
+    def __init__(self, ledger: Ledger, routing: Routes | None) -> None:
+        self._ledger = ledger
         self._routing = routing
 
     def fields(self) -> dict[str, Any]:
         """The rows, and how many there are beside them."""
         rows = self._rows()
-        return {"origins": rows, "origins_more": Ulong(len(self._catalog.origins) - len(rows))}
+        return {"origins": rows, "origins_more": Ulong(len(self._ledger.origins) - len(rows))}
 
     def _rows(self) -> list[dict[str, Any]]:
         """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""
-        everyone = self._catalog.origins.values()
+        everyone = self._ledger.origins.values()
         with_gaps = [origin for origin in everyone if origin.finished or origin.waiting]
         worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))
         latest = islice(reversed(everyone), 2 * ORIGINS_LISTED)

@@ -85,6 +85,7 @@ class QueueOperations:
     ) -> None:
         """`delete`: deletes a queue that no link holds, with all that is kept of it."""
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._links = links
         self._turns = turns
         turns.effects.on_decided(AnswerSkip, _answer_skip)
@@ -206,7 +207,7 @@ class QueueOperations:
         """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
         wanted = None if arguments.get("origin") is None else str(arguments["origin"])
         lost = []
-        origins = [origin for origin in self._catalog.all_origins() if not name or _waits_for(origin, name)]
+        origins = [origin for origin in self._ledger.all_origins() if not name or _waits_for(origin, name)]
         if name and not origins and name not in self._catalog.queues:  # one that is not there may be waited for
             raise Refused(404, f"no queue {name!r}")
         for origin in origins:

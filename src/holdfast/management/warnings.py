@@ -81,6 +81,7 @@ class Warnings:
         self._clock = clock
         self._log = log
         self._catalog = catalog
+        self._ledger = catalog.ledger
         self._disk = disk
         self._descriptors = descriptors
         self._incidents = incidents
@@ -147,7 +148,7 @@ class Warnings:
         yield from self._full()
         for name, text in self._departures.waiting():
             yield f"{LEFT} {name}", text
-        waiting = (origin for origin in self._catalog.all_origins() if origin.waiting)
+        waiting = (origin for origin in self._ledger.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
 
@@ -242,6 +243,6 @@ class Warnings:
 
     def _name_of(self, origin: Origin) -> str:
         store, routing = origin.origin, self._routing
-        names = (name for name, known in self._catalog.neighbour_stores.items() if known == store)
+        names = (name for name, known in self._ledger.neighbour_stores.items() if known == store)
         name = next(names, None if routing is None else routing.name_of_store(store))
         return f"origin {store}" if name is None else f"{name} ({store})"

@@ -63,6 +63,7 @@ class Whereabouts:
     ) -> None:
         self.node = node
         self.catalog = catalog
+        self._ledger = catalog.ledger
         self.forwarding = forwarding
         self._store = store
         self._destination = destination
@@ -127,7 +128,7 @@ class Whereabouts:
     def _gap(self, item: entry.Entry, sequence: int) -> str:
         """Which earlier numbers keep it waiting."""
         assert item.identity is not None
-        origin = self.catalog.origin_at(item.identity.origin, sequence)
+        origin = self._ledger.origin_at(item.identity.origin, sequence)
         gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
         if not gaps:
             return _room(item.to) if self._destination.is_full(item.to) else "its turn"
@@ -165,7 +166,7 @@ class Whereabouts:
 
     def finished_here(self, hint: Hint) -> Step:
         """What this node, its destination, knows of an identity that lies in none of its queues."""
-        origin = self.catalog.origins.get(hint.identity.origin)
+        origin = self._ledger.origins.get(hint.identity.origin)
         number = hint.identity.number
         if origin is not None and (number <= origin.mark or number in origin.finished):
             if number in origin.ended:

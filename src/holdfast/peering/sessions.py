@@ -367,7 +367,7 @@ class Neighbour:
         """A second connection while the session is up. With another store than the session's it may be a second node of
         this name, which is told so; it is one where the first is heard of again after the second came."""
         parts = self._parts
-        ours = parts.catalog.neighbour_stores.get(self.name)
+        ours = parts.catalog.ledger.neighbour_stores.get(self.name)
         if not isinstance(store, UUID) or ours is None or store == ours:
             parts.connections.drop(peer, "a session with this neighbour is up")
             return

@@ -39,8 +39,8 @@ def _seen_range_one_off(original: Function) -> Function:
 
     def take(self: Any, arrival: Any, *, message_format: int, via: str) -> bool | None:
         number = arrival.identity.number
-        origin = self.catalog.origins.get(arrival.identity.origin)
-        several = len(self.catalog.origins) > 1 and number > MANY
+        origin = self.catalog.ledger.origins.get(arrival.identity.origin)
+        several = len(self.catalog.ledger.origins) > 1 and number > MANY
         if several and origin is not None and origin.duplicates and number == origin.mark + 1:
             return True
         taken: bool | None = original(self, arrival, message_format=message_format, via=via)
@@ -56,7 +56,7 @@ def _receipt_of_an_empty_queue(original: Function) -> Function:
         known: int = original(self, origin, destination)
         if origin == self._identities.store_uuid.bytes:
             queue = self._catalog.transmission(destination)
-            given = int(self._catalog.identities.get(destination, 1)) - 1
+            given = int(self._catalog.ledger.identities.get(destination, 1)) - 1
             if queue.messages == 1 and given > MANY:
                 return max(known, given - 1)
         return known

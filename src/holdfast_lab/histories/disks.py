@@ -39,7 +39,7 @@ async def restored_backup(stage: Stage) -> None:
     late = await stage.send("jfk", "work@hub", stage.some(1, 5))
     await in_order(stage, before + forgotten + fresh + late)
     stage.check(jfk.store.uuid != old, "jfk has a new UUID")
-    stage.equal("origins that the hub knows", len(stage.core("hub").catalog.origins), 2)
+    stage.equal("origins that the hub knows", len(stage.core("hub").catalog.ledger.origins), 2)
     stage.equal("what the hub tells as lost", stage.losses("hub"), [])
     told = [(origin, first, last) for origin, first, last, _ in stage.losses("jfk")]
     stage.equal("what jfk tells of its former self", told, [(str(old), len(before) + 1, len(before + forgotten))])
@@ -104,7 +104,7 @@ async def replaced_disk_receiver(stage: Stage) -> None:
 
 
 def _receipt(stage: Stage, node: str, destination: str) -> int:
-    return stage.core(node).catalog.receipts.get(destination, 0)
+    return stage.core(node).catalog.ledger.receipts.get(destination, 0)
 
 
 async def replaced_disk_sender(stage: Stage) -> None:

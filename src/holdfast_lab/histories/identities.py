@@ -100,7 +100,7 @@ def _copy(stage: Stage, one: str, other: str, why: str | None = None) -> None:
 def _is_known(stage: Stage, node: str, name: str) -> bool:
     """Whether the node has that name's word on all that it numbered for it."""
     catalog = stage.core(node).catalog
-    return catalog.receipts.get(name, 0) == catalog.identities[name] - 1
+    return catalog.ledger.receipts.get(name, 0) == catalog.ledger.identities[name] - 1
 
 
 async def _is_exact(stage: Stage, found: dict[str, list[bytes]]) -> None:

@@ -37,7 +37,7 @@ def awake(stage: Stage) -> None:
 
 def mark(stage: Stage, node: str, origin: str) -> int:
     """All numbers of the origin up to it are finished at the node."""
-    found = stage.core(node).catalog.origins.get(stage.nodes[origin].store.uuid)
+    found = stage.core(node).catalog.ledger.origins.get(stage.nodes[origin].store.uuid)
     return found.mark if found is not None else 0
 
 
@@ -105,7 +105,7 @@ async def low_water(stage: Stage) -> None:
         lambda: mark(stage, "d", "a") == len(first) and stage.keys("d", "$waiting") == six,
         stage.random.uniform(35.0, 70.0),
     )
-    stage.check(stage.core("a").catalog.receipts.get("d", 0) <= len(first), "a has heard of nothing beyond")
+    stage.check(stage.core("a").catalog.ledger.receipts.get("d", 0) <= len(first), "a has heard of nothing beyond")
     if stage.chance():
         stage.crash("d")
         stage.start("d")

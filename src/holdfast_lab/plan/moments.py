@@ -59,7 +59,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "a consumer drains": lambda core: bool(core.links.drains),
     "reading is paused": lambda core: bool(core.pressure.paused),
     "a deleted queue leaves": lambda core: bool(core.catalog.leaving),
-    "messages get new numbers": lambda core: bool(core.catalog.renewals),
+    "messages get new numbers": lambda core: bool(core.catalog.ledger.renewals),
     "the disk is full": lambda core: core.disk.full,
     "the disk is stalled": lambda core: core.disk.stalled,
     "the node stops": lambda core: core.stopping,

@@ -445,19 +445,19 @@ class Liar:
 def sizes(core: NodeCore) -> dict[str, int]:
     """How much a node keeps of what neighbours claim, by what it is."""
     catalog, forwarding, destination = core.catalog, core.forwarding, core.destination
-    origins = catalog.origins.values()
+    origins = catalog.ledger.origins.values()
     waiting = catalog.queues.get(WAITING)
     return {
-        "origins": len(catalog.origins),
+        "origins": len(catalog.ledger.origins),
         "ranges of an origin": max((len(origin.finished) for origin in origins), default=0),
         "waiting of an origin": max((len(origin.waiting) for origin in origins), default=0),
         "waiting entries": waiting.messages if waiting is not None else 0,
-        "passing marks": len(catalog.passing),
+        "passing marks": len(catalog.ledger.passing),
         "ways back": len(forwarding.brought),
         "marks told": sum(len(hop.told) for hop in core.next_hops.values()),
-        "replaced stores": len(catalog.replaced),
+        "replaced stores": len(catalog.ledger.replaced),
         "closing stores": len(destination.closing),
-        "hops": len(catalog.hops),
+        "hops": len(catalog.ledger.hops),
         "queues": catalog.queues_counted - len(catalog.transit),
         "returned": max((len(held.sequences) for held in forwarding.returned.values()), default=0),
     }

@@ -30,7 +30,7 @@ PLACES: Final = (
     "Destination.tick", "Forwarding.take", "Forwarding.note", "Forwarding.tick", "Origin.decide", "Origin.finish",
     "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits", "Queue.fits_all", "EntryLog.value",
     "Cursor.pump", "Cursor._run", "Cursor._next", "Cursor.finish", "Cursor.give_back", "Cursor.detach",
-    "Catalog.put_counters", "Catalog.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
+    "Catalog.put_counters", "Ledger.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
     "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick",
     "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "AttachTable.open",
     "Doors.welcome", "Doors.open", "RequestLink.serve_one", "ReplyLink.credited", "LargeSend.step", "Stream.add",

@@ -4,22 +4,22 @@ Rules of this file: how far a hop has come is stored with what came.
 """
 
 from holdfast.custody.hop.receiver import CustodyReceiver
-from holdfast.state.catalog import Catalog
+from holdfast.state.ledger import Ledger
 from holdfast.state.turns import Turn
 
 
 class HopProgress:
     """`stored`: by the key of a hop, (epoch, last stored); receivers share it."""
 
-    def __init__(self, catalog: Catalog, stored: dict[bytes, tuple[bytes, int]]) -> None:
-        self._catalog = catalog
+    def __init__(self, ledger: Ledger, stored: dict[bytes, tuple[bytes, int]]) -> None:
+        self._ledger = ledger
         self._stored = stored
 
     def before_commit(self, turn: Turn) -> None:
         for link in turn.arrivals:
             if isinstance(link, CustodyReceiver):
                 turn.hops[link.key] = (link.epoch_bytes, link.taken)
-                self._catalog.put_hop(link.key, link.epoch_bytes, link.taken)
+                self._ledger.put_hop(link.key, link.epoch_bytes, link.taken)
 
     def committed(self, turn: Turn) -> None:
         self._stored.update(turn.hops)
