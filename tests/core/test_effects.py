@@ -9,8 +9,8 @@ from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.identity import OfferRenumbered, TellIdentity
 from holdfast.endpoints.neighbour_attach import AnswerHop
 from holdfast.endpoints.producer_attach import AnswerNamedProducer
-from holdfast.endpoints.resumable import AnswerConsumer
-from holdfast.endpoints.resume import AnswerProducer
+from holdfast.endpoints.resumption.consumer import AnswerConsumer
+from holdfast.endpoints.resumption.producer import AnswerProducer
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
 from holdfast.management.queue_operations import AnswerSkip

@@ -1,4 +1,4 @@
-"""What is kept of links that may be resumed is bounded, and costs no other link (endpoints/resume.py)."""
+"""What is kept of links that may be resumed is bounded, and costs no other link (endpoints/resumption/)."""
 
 from typing import Any
 

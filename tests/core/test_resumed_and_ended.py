@@ -1,4 +1,4 @@
-"""A consumer's link that is resumed and ends in the middle of it: what it held goes to others (resumable.py)."""
+"""A consumer's link that is resumed and ends in the middle of it: what it held goes to others (resumption/)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the unsettled map of an attach says of a consumer's deliveries (endpoints/resumable.py): each outcome is applied
+"""What the unsettled map of an attach says of a consumer's deliveries (endpoints/resumption/): each outcome is applied
 once, whatever ends the link meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (resumable.py)."""
+"""What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (resumption/)."""
 
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple

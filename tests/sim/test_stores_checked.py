@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.custody import identity
-from holdfast.endpoints.resume import UNSETTLED_STATE
+from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
 from holdfast.settings import Limits, QueueConfig

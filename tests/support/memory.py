@@ -12,7 +12,7 @@ from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_B
 from holdfast.core.node import NodeCore
 from holdfast.endpoints.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.relay import RelayLink
-from holdfast.endpoints.resumable import REJECTED_BYTES
+from holdfast.endpoints.resumption.producer import REJECTED_BYTES
 from holdfast.management.requests import ReplyLink, RequestLink
 from holdfast.peers.memory import PARKED_BYTES, REQUEST_BYTES
 

@@ -43,7 +43,7 @@ class Work(Generic[QueueT]):
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.offered_bytes = self.offered_count = 0
         """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
-        resumed link does counts as several (endpoints/resumable.py)."""
+        resumed link does counts as several (endpoints/resumption/consumer.py)."""
         self.offered_bytes_max = self.offered_count_max = 0
         """The turn's budget of each, given when it offers anything."""
         self.turns = 0

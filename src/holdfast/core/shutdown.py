@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.identity import Identities
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.peering.routes import Routes

@@ -22,7 +22,7 @@ from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.producer_attach import ProducerAttach
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resolver import Resolver
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.subscriptions import LinkSubscriptions
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox

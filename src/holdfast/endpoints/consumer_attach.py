@@ -18,7 +18,7 @@ from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.link_refusal import Refusal
 from holdfast.endpoints.resolver import Resolver
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.subscriptions import LinkSubscriptions
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer

@@ -18,7 +18,7 @@ from holdfast.endpoints.link_refusal import Refusal
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.relay import RelayLink, RelayParts
 from holdfast.endpoints.resolver import Place, Resolver
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.unroutable import UnroutableLink
 from holdfast.engine.effects import LinkEffect
 from holdfast.peers.peer import Peer

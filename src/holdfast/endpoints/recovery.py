@@ -9,8 +9,8 @@ from collections.abc import Container, Iterator
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
-from holdfast.endpoints.resumable import REJECTED_BYTES
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.producer import REJECTED_BYTES
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.peers.connections import Connections
 from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.memory import Memory

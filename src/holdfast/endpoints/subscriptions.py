@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursor import Cursor
 from holdfast.endpoints.link_refusal import Refusal, permit
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.links.outgoing import Egress
 from holdfast.names import check_name
 from holdfast.peers.authorise import RECEIVE, Authoriser

@@ -15,8 +15,8 @@ from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.dynamic_nodes import DynamicNodes, TemporaryQueue
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.endpoints.resumable import ResumableConsumer
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.consumer import ResumableConsumer
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.settlements import Settles
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections

@@ -35,7 +35,7 @@ NODE_MESSAGE_BYTES_MAX: Final = MIB
 """The largest message for the node itself: a request, or a neighbour's word."""
 
 DESCRIPTION_CHARACTERS_MAX: Final = 500
-"""Of a rejection: words of the peer may be in it, and it may be remembered (endpoints/resumable.py)."""
+"""Of a rejection: words of the peer may be in it, and it may be remembered (endpoints/resumption/producer.py)."""
 
 
 def rejection(condition: str, description: str, *, later: bool = False) -> Rejected:

@@ -17,7 +17,7 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.identity import Identities
 from holdfast.custody.store_names import StoreNames
 from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log

@@ -16,7 +16,7 @@ from holdfast.custody.departed import Departures
 from holdfast.custody.destination import Destination
 from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.effects import Effect
 from holdfast.errors import ConfigError
 from holdfast.management.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of

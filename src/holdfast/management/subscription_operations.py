@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.endpoints.resume import Resumption
+from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
 from holdfast.names import check_name

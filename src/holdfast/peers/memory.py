@@ -94,7 +94,7 @@ class Memory:
         """Entries kept for consumers that keep up."""
         self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
         self.resumable = Account("resumable", most, total)
-        """What is known of links that may be resumed (endpoints/resume.py)."""
+        """What is known of links that may be resumed (endpoints/resumption/)."""
         self.rejected = Account("rejected", most // 16, total)
         """Rejected deliveries that the producers of such links may ask for."""
         self.settling = Account("settling", most // 16, total)

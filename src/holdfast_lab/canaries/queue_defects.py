@@ -218,7 +218,7 @@ QUEUE_CANARIES = (
     Canary(
         name="resumed-in-part",
         sentence="A resumed consumer that had decided on some messages is not sent the last of the others again.",
-        target="endpoints.resumable:ResumableConsumer.resume",
+        target="endpoints.resumption.consumer:ResumableConsumer.resume",
         signature="(self) -> None",
         broken=_resumed_in_part,
         expected="holds what it was never sent",

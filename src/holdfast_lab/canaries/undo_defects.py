@@ -118,7 +118,7 @@ UNDO_CANARIES = (
     Canary(
         name="tags-lost-at-the-wrap",
         sentence="A resumed link forgets that it stored what came in one turn with the last tag before the wrap.",
-        target="endpoints.resumable:ResumableProducer.note",
+        target="endpoints.resumption.producer:ResumableProducer.note",
         signature="(self, tags: holdfast.broker.tags.TagRing, deliveries: list[int]) -> None",
         broken=_tags_lost,
         expected="appended twice",

@@ -47,9 +47,9 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "custody.hop.sender:PUMP_BYTES": (1, 2_000),
     "custody.identity:RENEW_COUNT": (1, 10),
     "core.offering:PUMP_LIMIT": (1, 10),
-    "endpoints.resumable:FIRST_TAG": (2**32 - 2, 2**32 - 30),
+    "endpoints.resumption.consumer:FIRST_TAG": (2**32 - 2, 2**32 - 30),
     "links.large_receives:RESERVED_SHARE": (1, 2),  # here, where another was: so no seed draws anything else
-    "endpoints.resumable:RESUME_COUNT": (1, 5),
+    "endpoints.resumption.consumer:RESUME_COUNT": (1, 5),
     "custody.returns:GIVEN_BACK_MAX": (1, 10),
     "links.large_sends:NEIGHBOUR_TURN_BYTES": (500, 3_000),
     "links.large_sends:PUMP_BYTES": (500, 6_000),

@@ -1,7 +1,7 @@
-"""Links that may be resumed: what a node knows of their deliveries beyond their end (AMQP 1.0 §2.6.5, §2.6.13).
+"""A consumer's link that may be resumed: what it holds beyond its end, and how it goes on (AMQP 1.0 §2.6.5, §2.6.13).
 
-Rules of this file: a tag is *accepted* only once its entry is on disk; what a suspended consumer holds is in nobody
-else's hands. When a link is suspended, for how long, and who may come back is `resume.py`.
+Rules of this file: what a suspended consumer holds is in nobody else's hands. When a link is suspended, for how long,
+and who may come back is `resume.py`.
 """
 
 from collections import deque
@@ -9,30 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
+from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.links.resuming import Act, Step, content
-from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.performatives import Error, Modified, Rejected
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.performatives import Modified, Rejected
+from holdfast.amqp.resuming import Act, Step, content
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
-from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable, is_resumable
 from holdfast.engine.effects import LinkEffect
-from holdfast.links.incoming import ACCEPTED
 from holdfast.links.outgoing import too_large
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
-from holdfast.state.turns import runs
 
-RECORD_BYTES: Final = 2_048
-TAG_RUN_BYTES: Final = 160
-REJECTED_BYTES: Final = 2_560
 HELD_BYTES: Final = 512
-"""What a link, a run of its tags, a rejection and a delivery that waits hold in memory, about."""
+"""What a delivery that waits holds in memory, about."""
 
 RESUME_COUNT: Final = 64
 """Deliveries that a consumer goes on with, or outcomes that are applied, before others of its queue have their turn."""
@@ -49,156 +41,6 @@ about as long as so many."""
 
 SENT_AGAIN_COST: Final = 4
 """The same of a delivery that is resumed."""
-
-REJECTED_MAX: Final = 1_024
-"""Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
-and would be rejected again. So it is where the memory for those of all links is used up."""
-
-
-class Suspendable:
-    """One link by its key, whether it is attached or not. `hold_s`: seconds that it is kept after its end, 0: not.
-
-    `until`: when it is forgotten, None while it is attached.
-    """
-
-    def __init__(self, key: bytes, hold_s: float) -> None:
-        self.key = key
-        self.hold_s = hold_s
-        self.until: float | None = None
-        self.over = False
-        """Nothing is kept of it any more."""
-        self.counted_bytes = 0
-        """What it is counted with in the node's memory."""
-
-    @property
-    def held_bytes(self) -> int:
-        """What is kept of it, about."""
-        return RECORD_BYTES
-
-
-class Incoming(Suspendable):
-    """What became of the deliveries of a producer's link. `durable`: kept in the store too."""
-
-    def __init__(self, key: bytes, hold_s: float, *, target: str, durable: bool, tags: TagRing) -> None:
-        super().__init__(key, hold_s)
-        self.target = target
-        self.durable = durable
-        self.tags = tags
-        self.rejected: dict[bytes, Any] = {}
-        """Kept by `Resumption`, which counts them."""
-        self.holder: ResumableProducer | None = None
-        self.has_row = False
-        """Whether the store may have a row of it."""
-        self.gone = False
-        """It was closed or forgotten: nothing of it is written any more."""
-
-    @property
-    def held_bytes(self) -> int:
-        return RECORD_BYTES + self.tags.runs * TAG_RUN_BYTES
-
-    def unsettled(self, asked: dict[bytes, Any]) -> dict[bytes, Any]:
-        """Our map for a peer that has `asked` unsettled: what is absent never arrived, or was forgotten."""
-        known = self.tags.members()
-        return {
-            tag: ACCEPTED if tag in known else self.rejected[tag]
-            for tag in asked
-            if tag in known or tag in self.rejected
-        }
-
-
-class Keeper(Protocol):
-    """Who keeps the records of links that may be resumed (resume.py)."""
-
-    going_on: "dict[Queue, dict[ResumableConsumer, None]]"
-
-    def count(self, record: Suspendable) -> None: ...
-    def rejected(self, record: Incoming, tag: bytes, state: object) -> None: ...
-    def ended(self, record: Suspendable, *, closed: bool) -> None: ...
-    def goes_no_further(self, consumer: "ResumableConsumer") -> None: ...
-    def is_stopping(self) -> bool:
-        """Whether the node ends: then nothing is kept."""
-
-
-class ResumableProducer(ProducerLink):
-    """A producer's link whose delivery tags, which count with its delivery-ids, are remembered once they are stored."""
-
-    def __init__(
-        self,
-        parts: ProducerParts,
-        peer: Peer,
-        link: Receiver,
-        queue: Queue,
-        record: Incoming,
-        keeper: Keeper,
-        *,
-        tag_offset: int,
-        destination: str | None,
-        to: str,
-    ) -> None:
-        self.record = record
-        self.keeper = keeper
-        self.tag_offset = tag_offset
-        self.told: dict[bytes, Any] | None = None
-        """Our map in the answer to the attach; None where nothing was resumed."""
-        super().__init__(parts, peer, link, queue, destination=destination, to=to)
-
-    def delivered(self, delivery: Delivery) -> None:
-        if delivery.resume:
-            self._resumed(delivery)
-        else:
-            super().delivered(delivery)
-
-    def part(self, part: DeliveryPart) -> None:
-        if not part.resume:
-            super().part(part)
-        elif part.last:  # what it holds counts for nothing: it is here already, or goes as new
-            self._resumed(
-                Delivery(
-                    self.link, part.delivery_id, part.tag, part.message_format, part.settled, b"\0", None, None, True
-                )
-            )
-
-    def _resumed(self, delivery: Delivery) -> None:
-        """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
-        self.parts.links.refills[self] = None  # it used credit
-        state = (self.told or {}).get(delivery.tag)
-        if state is not None:
-            super()._answer(delivery, state)
-            return
-        if delivery.settled and not delivery.payload:
-            return
-        text = "resumed deliveries: accepted are those of our unsettled map; what is not in it goes as new"
-        self.link.detach(closed=False, error=Error(Symbol(conditions.NOT_ALLOWED), text))
-        self.peer.touch()
-
-    def _answer(self, delivery: Delivery, outcome: object) -> bool:
-        if not delivery.settled and isinstance(outcome, Rejected):
-            self.keeper.rejected(self.record, self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
-        return super()._answer(delivery, outcome)
-
-    def _tag_of(self, delivery_id: int) -> int:
-        return (delivery_id + self.tag_offset) & 0xFFFFFFFF
-
-    def note(self, tags: TagRing, deliveries: list[int]) -> None:
-        """Adds the tags of deliveries that are stored."""
-        for first, last in runs(deliveries):
-            low, high = self._tag_of(first), self._tag_of(last)
-            if low <= high:
-                tags.add(low, high)
-            else:
-                tags.add(low, 0xFFFFFFFF)
-                tags.add(0, high)
-
-    def stored(self, deliveries: list[int]) -> None:
-        self.note(self.record.tags, deliveries)
-        self.keeper.count(self.record)
-        super().stored(deliveries)
-
-    def gone(self) -> None:
-        super().gone()
-        if self.record.holder is self:
-            self.record.holder = None
-            self.keeper.ended(self.record, closed=not _resumable(self.link))
 
 
 class Outgoing(Suspendable):
@@ -233,11 +75,15 @@ class Outgoing(Suspendable):
         return RECORD_BYTES + len(self.held) * HELD_BYTES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AnswerConsumer(LinkEffect):
-    """Answers the attach of a consumer that goes on with what it held."""
+class Keeper(Protocol):
+    """Who keeps the records of consumers' links that may be resumed (resume.py)."""
 
-    link: "ResumableConsumer" = field(repr=False)
+    going_on: "dict[Queue, dict[ResumableConsumer, None]]"
+
+    def ended(self, record: Suspendable, *, closed: bool) -> None: ...
+    def goes_no_further(self, consumer: "ResumableConsumer") -> None: ...
+    def is_stopping(self) -> bool:
+        """Whether the node ends: then nothing is kept."""
 
 
 class ResumableConsumer(ConsumerLink):
@@ -417,7 +263,7 @@ class ResumableConsumer(ConsumerLink):
 
     def gone(self, unsettled: list[Any]) -> None:
         record = self.record
-        kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.keeper.is_stopping()
+        kept_on = (self.fenced or is_resumable(self.link)) and record.hold_s > 0 and not self.keeper.is_stopping()
         if record.taker is not self or not kept_on:
             super().gone([*unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps)])
             self.keeper.goes_no_further(self)
@@ -446,6 +292,13 @@ class ResumableConsumer(ConsumerLink):
         self.keeper.ended(record, closed=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerConsumer(LinkEffect):
+    """Answers the attach of a consumer that goes on with what it held."""
+
+    link: "ResumableConsumer" = field(repr=False)
+
+
 def answer_consumer(effect: AnswerConsumer) -> None:
     effect.link.answer_now()
 
@@ -458,8 +311,3 @@ def _group(state: Any) -> tuple[object, ...] | None:
         plain = state.message_annotations is None
         return (Modified, bool(state.delivery_failed), bool(state.undeliverable_here)) if plain else None
     return (type(state),)
-
-
-def _resumable(link: Receiver | Sender) -> bool:
-    """Whether the link ended in a way that it can be resumed from: lost, or detached without being closed."""
-    return link.over and not link.closed

@@ -7,7 +7,7 @@ attach without an unsettled map ends what was kept at once: who cannot resume do
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -26,21 +26,18 @@ from holdfast.broker.work import Work
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.producer import ProducerParts
-from holdfast.endpoints.resumable import (
-    RECORD_BYTES,
+from holdfast.endpoints.resumption.consumer import AnswerConsumer, Outgoing, ResumableConsumer, answer_consumer
+from holdfast.endpoints.resumption.producer import (
     REJECTED_BYTES,
     REJECTED_MAX,
-    AnswerConsumer,
+    AnswerProducer,
     Incoming,
-    Outgoing,
-    ResumableConsumer,
     ResumableProducer,
-    Suspendable,
-    answer_consumer,
+    answer_producer,
 )
+from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable
 from holdfast.endpoints.settlements import Settlements
 from holdfast.engine.clock import Clock
-from holdfast.engine.effects import LinkEffect
 from holdfast.peers.connections import Connections
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.memory import Memory
@@ -56,16 +53,6 @@ ROW_KIND: Final = b"l"
 
 UNSETTLED_STATE: Final = 2
 """terminus-durability (§3.5.5)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AnswerProducer(LinkEffect):
-    """Answers the attach of a producer's link whose tags are remembered. `asked`: the peer's unsettled map where it
-    resumes the link, else None; `granted`: the target as it is applied."""
-
-    link: ResumableProducer = field(repr=False)
-    asked: dict[Any, Any] | None = field(repr=False)
-    granted: Target = field(repr=False)
 
 
 class Resumption:
@@ -109,7 +96,7 @@ class Resumption:
         """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
-        turns.effects.on(AnswerProducer, _answer_producer)
+        turns.effects.on(AnswerProducer, answer_producer)
         turns.effects.on(AnswerConsumer, answer_consumer)
         for key, row in rows.items():
             self._load(key, row)
@@ -399,20 +386,6 @@ class Resumption:
         record.has_row = True
         self.incoming[key] = record
         self.ended(record, closed=False)
-
-
-def _answer_producer(effect: AnswerProducer) -> None:
-    """What an older link had brought is on disk or refused: now the tags are the truth."""
-    producer = effect.link
-    link, peer, record = producer.link, producer.peer, producer.record
-    if link.detached or record.holder is not producer:
-        peer.refuse_detached(link)
-        return
-    if effect.asked is not None:
-        producer.told = record.unsettled(effect.asked)
-    link.accept(target=effect.granted, unsettled=producer.told)
-    producer.refill()
-    peer.touch()
 
 
 def _key(peer: Peer, link: Receiver | Sender) -> bytes:

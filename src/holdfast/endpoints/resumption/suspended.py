@@ -1,0 +1,37 @@
+"""What producers' and consumers' links that may be resumed share: the record of one, which outlives it.
+
+Source: AMQP 1.0 §2.6.5, §2.6.13.
+"""
+
+from typing import Final
+
+from holdfast.amqp.connection import Receiver, Sender
+
+RECORD_BYTES: Final = 2_048
+"""What the record of a link holds in memory, about."""
+
+
+class Suspendable:
+    """One link by its key, whether it is attached or not. `hold_s`: seconds that it is kept after its end, 0: not.
+
+    `until`: when it is forgotten, None while it is attached.
+    """
+
+    def __init__(self, key: bytes, hold_s: float) -> None:
+        self.key = key
+        self.hold_s = hold_s
+        self.until: float | None = None
+        self.over = False
+        """Nothing is kept of it any more."""
+        self.counted_bytes = 0
+        """What it is counted with in the node's memory."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of it, about."""
+        return RECORD_BYTES
+
+
+def is_resumable(link: Receiver | Sender) -> bool:
+    """Whether the link ended in a way that it can be resumed from: lost, or detached without being closed."""
+    return link.over and not link.closed
