@@ -38,7 +38,7 @@ def test_it_is_up_while_the_session_is_established() -> None:
 
 
 class Heard:
-    """Stands for forwarding: keeps the marks that it hears."""
+    """Stands for receipts: keeps the marks that it hears."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[str, UUID, int]] = []
@@ -49,10 +49,10 @@ class Heard:
 
 def heard(monkeypatch: pytest.MonkeyPatch, marks: object) -> list[tuple[str, UUID, int]]:
     _, jfk, _ = pair()
-    forwarding = Heard()
-    monkeypatch.setattr(jfk.core.forwarding, "hear_mark", forwarding.hear_mark)
+    receipts = Heard()
+    monkeypatch.setattr(jfk.core.forwarding.receipts, "hear_mark", receipts.hear_mark)
     jfk.core.next_hops["hub"].hear_marks(marks)
-    return forwarding.marks
+    return receipts.marks
 
 
 @pytest.mark.parametrize(

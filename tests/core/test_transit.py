@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Header
 from holdfast.broker import entry
-from holdfast.custody.forwarding import RETURN_S
+from holdfast.custody.sent_back import RETURN_S
 from holdfast.errors import ConfigError
 from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.custody.forwarding import PAIRS_MAX
 from holdfast.custody.hop.next_hop import RECEIPTS_MAX
+from holdfast.custody.receipts import PAIRS_MAX
 from holdfast.errors import ConfigError
 from holdfast_lab.plan.faults import LIES, Fault, make_fault
 from holdfast_lab.plan.networks import Link, Topology

@@ -73,7 +73,7 @@ def is_empty(*nodes: Node) -> bool:
 
 def held(node: Node, destination: str = "d") -> int:
     assert node.core is not None
-    return node.core.forwarding.held(destination)
+    return node.core.forwarding.sent_back.held(destination)
 
 
 def apart(rig: Rig, one: str, two: str, *, silent: bool = False) -> None:

@@ -283,7 +283,7 @@ class Parts:
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
-            (self.forwarding.returned, self.forwarding), (self.resume.due, self.resume),
+            (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
@@ -301,7 +301,7 @@ class Parts:
             self.destination,
         )
         self.undoing: tuple[Undoing, ...] = (
-            self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding,
+            self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding.sent_back,
             self.large_receives, self.losses,
         )  # fmt: skip
         client_recovery = ClientRecovery(

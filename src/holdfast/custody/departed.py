@@ -235,7 +235,7 @@ class Departures:
         for receiver in self._links.custody_receivers.values():
             if receiver.onward is queue:
                 receiver.onward = None
-        self._forwarding.forget(name)
+        self._forwarding.sent_back.forget(name)
         self._identities.forget(name)
         self._delete(queue)
 

@@ -4,7 +4,7 @@ Rules of this file: what is decided about a copy is stored with the append that 
 wait lies in `$waiting` until its turn; what its own queue refuses goes to the dead letters with the reason.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ from holdfast.custody import carried
 from holdfast.custody.carried import Arrival
 from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.endings import Endings
+from holdfast.custody.full_queues import WAITERS_MAX, FullQueues
 from holdfast.custody.path_check import PathCheck
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
@@ -49,15 +50,6 @@ ORIGINS_A_TURN: Final = 1_000
 TICK_RANGES: Final = 32_768
 """Ranges of numbers in the records of those origins, and one origin's more: each is copied and written."""
 
-FULL_QUEUES_MAX: Final = 100
-"""Full queues of which it is known who waits for them."""
-
-NEIGHBOURS_MAX: Final = 3
-"""Neighbours that are named for one of them."""
-
-WAITERS_MAX: Final = 1_000
-"""Links with messages that wait, and origins, that one look counts."""
-
 GRACE_S: Final = 60.0
 """After a node name came back with a new store, how long the old one's gaps stay open."""
 
@@ -85,7 +77,6 @@ class Destination:
         self._room = room
         self._outbox = outbox
         self._log = log
-        self._links = links
         self._losses = losses
         self._endings = endings
         self._duplicates = duplicates
@@ -99,8 +90,7 @@ class Destination:
         gap, those to be looked at first at the end; empty: still to be gathered."""
         self.blocked: dict[Origin, _Blocked | None] = {}
         """Origins whose next message finds its queue full, and what that needs; None: to be looked at anew."""
-        self.full: dict[str, Full] = {}
-        """By name: queues that had no room for something from another node, and may have some again by now."""
+        self.full = FullQueues(clock, catalog, links)
         self.ticking: list[Origin] = []
         """Origins whose time waited is still to be counted in this round."""
         self.ticked_s = 0.0
@@ -212,7 +202,7 @@ class Destination:
             self.release(origin)
             return True
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
-            self._no_room(queue.name, size, via)
+            self.full.no_room(queue.name, size, via)
             return None
         self._turns.gathered.keep_origin(origin)
         self.paths.arrived(arrival.trace)
@@ -264,9 +254,9 @@ class Destination:
         elif not queue.fits(size):
             self._endings.dead_letter(value, f"queue {to!r} is full", to)
         else:
-            full = self.full.get(queue.name)
+            full = self.full.by_name.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
-                del self.full[queue.name]
+                del self.full.by_name[queue.name]
             sequence = queue.append(value, size)
             if self._config.telemetry_messages:
                 record_message(self._outbox, "received", queue, sequence, value)
@@ -403,43 +393,14 @@ class Destination:
     def _has_place(self, needed: "_Blocked") -> bool:
         queue = self.catalog.queues.get(needed.queue)
         if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
-            self._no_room(needed.queue, needed.size, None)
+            self.full.no_room(needed.queue, needed.size, None)
             return False
         return self._room.has(needed.stored_bytes, forwarding=True)
 
-    # ------------------------------------------------------------------------------------------------ full queues
-
-    def _no_room(self, name: str, size: int, via: str | None) -> None:
-        full = self.full.get(name)
-        if full is None:
-            if len(self.full) >= FULL_QUEUES_MAX:
-                return
-            full = self.full[name] = Full(self._clock.now)
-        full.size = size
-        if via is not None and len(full.via) < NEIGHBOURS_MAX:
-            full.via[via] = None
-
-    def is_full(self, name: str) -> bool:
-        """Whether the queue had no room for something from another node, and still has none for it."""
-        full, queue = self.full.get(name), self.catalog.queues.get(name)
-        return full is not None and queue is not None and not queue.fits(full.size)
-
-    def forget_full(self) -> None:
-        """Those that have room again, or are gone. To be called now and then."""
-        for name in [name for name in self.full if not self.is_full(name)]:
-            del self.full[name]
-
-    def waiting_for_room(self, name: str) -> tuple[list[str], int, int]:
-        """Of a full queue: the neighbours whose links wait for it, the messages that wait on them, for it or behind
-        one that is, and the origins of which something waits in `$waiting` for it. Bounded by WAITERS_MAX."""
-        named: dict[str, None] = {}
-        messages = 0
-        for receiver in islice(self._links.parked_receivers, WAITERS_MAX):
-            if receiver.parked and not receiver.in_transit and receiver.neighbour in self.full[name].via:
-                named[receiver.neighbour] = None
-                messages += len(receiver.parked)
+    def blocked_by(self, name: str) -> int:
+        """Origins of which something waits in `$waiting` for room in that queue, at most WAITERS_MAX."""
         blocked = islice(self.blocked.values(), WAITERS_MAX)
-        return list(named), messages, sum(needed is not None and needed.queue == name for needed in blocked)
+        return sum(needed is not None and needed.queue == name for needed in blocked)
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -504,15 +465,6 @@ class Destination:
         at = self._clock.now if self.ticking else self.next_tick
         moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
         return min(moments, default=None)
-
-
-@dataclass(slots=True)
-class Full:
-    """A queue without room for what came: since when, the size that found none, the neighbours that brought such."""
-
-    since: float
-    size: int = 0
-    via: dict[str, None] = field(default_factory=dict)
 
 
 class _Blocked(NamedTuple):

@@ -36,7 +36,7 @@ class DestinationStatus:
                 "destination": name,
                 "next_hop": None if hop is None else hop.name,
                 "waiting": Ulong(0 if queue is None else queue.messages - queue.tombstones),
-                "held": self._forwarding.held(name),
+                "held": self._forwarding.sent_back.held(name),
             }
             if self._routing is not None:
                 row["cost"] = None if path is None else path.cost_micro / MICRO

@@ -102,7 +102,7 @@ class Warnings:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        self._destination.forget_full()
+        self._destination.full.forget_some()
         self._departures.find()
         found = dict(self.all())
         self._since = {key: self._since.get(key, now) for key in found}
@@ -211,10 +211,11 @@ class Warnings:
     def _full(self) -> Iterator[Condition]:
         """Queues here that have had no room for a while, which other nodes wait for."""
         destination = self._destination
-        for name, full in destination.full.items():
-            if self._clock.now < full.since + FULL_S or not destination.is_full(name):
+        for name, full in destination.full.by_name.items():
+            if self._clock.now < full.since + FULL_S or not destination.full.is_full(name):
                 continue
-            neighbours, messages, origins = destination.waiting_for_room(name)
+            neighbours, messages = destination.full.waiting_for_room(name)
+            origins = destination.blocked_by(name)
             queue = self._catalog.queues[name]
             waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []

@@ -13,9 +13,10 @@ from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.destination import Destination
 from holdfast.custody.endings import REASON
-from holdfast.custody.forwarding import HELD_MAX, Forwarding
+from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.sender import CustodySender
+from holdfast.custody.sent_back import HELD_MAX
 from holdfast.custody.store_names import StoreNames
 from holdfast.management.message_ids import HEAD_BYTES, first_field
 from holdfast.peering.sessions import Neighbour
@@ -131,7 +132,7 @@ class Whereabouts:
         origin = self._ledger.origin_at(item.identity.origin, sequence)
         gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
         if not gaps:
-            return _room(item.to) if self._destination.is_full(item.to) else "its turn"
+            return _room(item.to) if self._destination.full.is_full(item.to) else "its turn"
         told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
         more = " and more" if len(gaps) > GAPS_MAX else ""
         return f"missing numbers of {self._names.name_of(item.identity.origin)}: {told}{more}"
@@ -142,7 +143,7 @@ class Whereabouts:
         hop = self.hops.get(forwarding.via(destination))
         if hop is None:
             return f"a route to {destination!r}"
-        if forwarding.holds(destination, sequence):
+        if forwarding.sent_back.holds(destination, sequence):
             return "a change of a table: it came back"
         if not hop.established:
             return f"the session with {hop.name!r}, which is {self._neighbours[hop.name].state.value}"
@@ -156,7 +157,7 @@ class Whereabouts:
             return f"the answer of {hop.name!r}"
         if sequence in sender.oversized.sequences:
             return f"room for a dead letter: it is larger than {hop.name!r} takes"
-        if forwarding.held(destination) >= HELD_MAX:
+        if forwarding.sent_back.held(destination) >= HELD_MAX:
             return "a change of a table: too much came back"
         if not sender.link.credit:
             return f"credit of {hop.name!r}"
@@ -172,7 +173,7 @@ class Whereabouts:
             if number in origin.ended:
                 return {"state": "ended", "reason": ENDED}
             return {"state": "delivered", "queue": hint.to}
-        waits = {"waits_for": _room(hint.to)} if self._destination.is_full(hint.to) else {}
+        waits = {"waits_for": _room(hint.to)} if self._destination.full.is_full(hint.to) else {}
         return {"state": "expected", **waits}
 
 
@@ -295,7 +296,9 @@ class Look:
         it has it by now."""
         forwarding, destination = self.here.forwarding, queue.destination
         hop = self.here.hops.get(forwarding.via(destination)) if queue.in_transit else None
-        if hop is None or not hop.established or queue.expired(value) or forwarding.holds(destination, sequence):
+        if hop is None or not hop.established or queue.expired(value):
+            return
+        if forwarding.sent_back.holds(destination, sequence):
             return
         sender = hop.senders.get(destination)
         if sender is not None and sender.open:

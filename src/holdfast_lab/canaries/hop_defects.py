@@ -151,7 +151,7 @@ HOP_CANARIES = (
     Canary(
         name="receipt-of-an-empty-queue",
         sentence="An origin whose queue holds one message tells that all before it is finished.",
-        target="custody.forwarding:Forwarding.receipt_for",
+        target="custody.receipts:Receipts.receipt_for",
         signature="(self, origin: bytes, destination: str) -> int",
         broken=_receipt_of_an_empty_queue,
         expected="late, though its order is strict",

@@ -77,7 +77,7 @@ async def late_news(stage: Stage) -> None:
     await stage.until("b knows", lambda: way(stage, "b", "d") == "bacd")
     stage.happened(way(stage, "a", "d") == "abd", "a does not")
     keys = await stage.send("a", "work@d", stage.some(1, 40))
-    await stage.arises("some came back to a", lambda: stage.core("a").forwarding.held("d"), 5.0)
+    await stage.arises("some came back to a", lambda: stage.core("a").forwarding.sent_back.held("d"), 5.0)
     await stage.until("a has heard of it", lambda: way(stage, "a", "d") == "acd", 10.0)
     await delivered(stage, keys)
 

@@ -7,7 +7,7 @@ Source: docs/CUSTODY.md, "End to end", "Trace".
 import asyncio
 
 from holdfast.client import Message
-from holdfast.custody.forwarding import RETURN_S
+from holdfast.custody.sent_back import RETURN_S
 from holdfast.settings import Limits
 from holdfast_lab.histories.programs import data_of
 from holdfast_lab.histories.stage import History, Stage, sites
@@ -265,7 +265,7 @@ async def stale_return(stage: Stage) -> None:
     await stage.together()
     keys = await stage.send("a", "work@d", stage.some(1, 60))
     core = stage.core("a")
-    await stage.arises("all came back to a", lambda: core.forwarding.held("d") == len(keys))
+    await stage.arises("all came back to a", lambda: core.forwarding.sent_back.held("d") == len(keys))
     await stage.until("b has let them go", lambda: not stage.keys("b", "@d"))
     hops = stage.bed.ledger.hops
     stage.equal("hops: there and back, once", hops, 2 * len(keys))

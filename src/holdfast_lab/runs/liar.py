@@ -22,8 +22,9 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.custody import carried_form
-from holdfast.custody.forwarding import HELD_MAX, PAIRS_MAX
 from holdfast.custody.hop import sender as hops
+from holdfast.custody.receipts import PAIRS_MAX
+from holdfast.custody.sent_back import HELD_MAX
 from holdfast.engine.port import Batch
 from holdfast.peering import sessions
 from holdfast.state.catalog import WAITING
@@ -453,7 +454,7 @@ def sizes(core: NodeCore) -> dict[str, int]:
         "waiting of an origin": max((len(origin.waiting) for origin in origins), default=0),
         "waiting entries": waiting.messages if waiting is not None else 0,
         "passing marks": len(catalog.ledger.passing),
-        "ways back": len(forwarding.brought),
+        "ways back": len(forwarding.receipts.brought),
         "marks told": sum(len(hop.told) for hop in core.next_hops.values()),
         "replaced stores": len(catalog.ledger.replaced),
         "closing stores": len(destination.closing),

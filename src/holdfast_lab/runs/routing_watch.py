@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker import entry
-from holdfast.custody.forwarding import RETURN_S
+from holdfast.custody.sent_back import RETURN_S
 from holdfast.engine.port import Batch
 from holdfast.peering.sessions import RETRY_S, Neighbour
 from holdfast.routing import supers

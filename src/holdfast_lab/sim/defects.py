@@ -27,7 +27,7 @@ PLACES: Final = (
     "CustodyReceiver.refill", "CustodyReceiver.answer", "CustodyReceiver.gone", "CustodySender.take",
     "CustodySender.take_all", "CustodySender._send", "CustodySender.outcomes", "CustodySender.attached",
     "CustodySender.lost", "CustodySender.tick", "Destination.take", "Destination._deliver", "Destination.release",
-    "Destination.tick", "Forwarding.take", "Forwarding.note", "Forwarding.tick", "Origin.decide", "Origin.finish",
+    "Destination.tick", "Forwarding.take", "Receipts.note", "SentBack.tick", "Origin.decide", "Origin.finish",
     "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits", "Queue.fits_all", "EntryLog.value",
     "Cursor.pump", "Cursor._run", "Cursor._next", "Cursor.finish", "Cursor.give_back", "Cursor.detach",
     "Catalog.put_counters", "Ledger.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",

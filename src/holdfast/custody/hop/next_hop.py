@@ -104,7 +104,7 @@ class NextHop(HopState):
     def marks_to_tell(self, *, at_first: bool) -> list[Mark]:
         """Of what it brought, and of its own store, those that it has not been told in this session, RECEIPTS_MAX at
         most. `at_first`: in the session's hello."""
-        return self._parts.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
+        return self._parts.forwarding.receipts.marks_for(self, RECEIPTS_MAX, at_first=at_first)
 
     def marks_told(self, marks: list[Mark]) -> None:
         self.told.update({(destination, origin): mark for destination, origin, mark in marks})
@@ -121,7 +121,7 @@ class NextHop(HopState):
                 and isinstance(origin, UUID)
                 and is_whole_within(mark, 1, 2**63)
             ):
-                self._parts.forwarding.hear_mark(self, str(destination), origin, int(mark))
+                self._parts.forwarding.receipts.hear_mark(self, str(destination), origin, int(mark))
 
     # ------------------------------------------------------------------------------------------------ time
 

@@ -66,7 +66,7 @@ class CustodyReceiver(Intake):
         self.key = hop_key(neighbour, destination)
         self.in_transit = destination != parts.config.name
         self.way: tuple[int, UUID] | None = None
-        """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
+        """The origin last noted as coming this way, and when, as `Receipts.ways` counts."""
         self.onward: Queue | None = None
         """The transmission queue that it fills, in transit."""
         self.epoch = epoch
@@ -267,7 +267,7 @@ class CustodyReceiver(Intake):
         if self.in_transit:
             taken = self.parts.forwarding.take(self, arrival, message_format)
         else:  # asked first, whatever the trace says (CUSTODY, "Trace")
-            self.parts.forwarding.arrived(arrival.identity.origin, self.neighbour)
+            self.parts.forwarding.receipts.arrived(arrival.identity.origin, self.neighbour)
             taken = self.parts.destination.take(arrival, message_format=message_format, via=self.neighbour)
         if taken is None:
             if not self.parts.room.is_known:

@@ -21,12 +21,13 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.custody import carried, carried_runs
 from holdfast.custody.endings import Endings, tombstone_of
-from holdfast.custody.forwarding import HELD_MAX, PASSED_BYTES, Forwarding
+from holdfast.custody.forwarding import PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.custody.hop.links import HopLinks, TakesTurns, name_and_source
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.state import HopState
 from holdfast.custody.identity import Identities
+from holdfast.custody.sent_back import HELD_MAX
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -234,7 +235,7 @@ class CustodySender(TakesTurns):
         if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
             return 0  # also while an aborted large delivery has not ended
         forwarding = self._parts.forwarding
-        if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
+        if not self.active or (forwarding.returned and forwarding.sent_back.held(self.destination) >= HELD_MAX):
             return 0
         if len(self.oversized.sequences) + aside_of(self.blocked) >= ASIDE_MAX:
             return 0
@@ -245,7 +246,7 @@ class CustodySender(TakesTurns):
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         forwarding = self._parts.forwarding
-        if forwarding.returned and forwarding.holds(self.destination, sequence):
+        if forwarding.returned and forwarding.sent_back.holds(self.destination, sequence):
             return  # kept in our hands, unsent, until a table changes; what is behind it goes on
         if self.blocked:
             origin, number = entry.identity_of(value)
@@ -298,7 +299,7 @@ class CustodySender(TakesTurns):
         forwarding = shared.forwarding
         number = self.number + 1
         heads, bare_at = carried_runs.heads_of(
-            values, number, trace=path or trace, receipt=forwarding.receipt_for(origin, self.destination),
+            values, number, trace=path or trace, receipt=forwarding.receipts.receipt_for(origin, self.destination),
             short=path is not None,
         )  # fmt: skip
         numbers = range(number, number + len(values))
@@ -342,7 +343,7 @@ class CustodySender(TakesTurns):
             said,
             number,
             trace=written,
-            receipt=shared.forwarding.receipt_for(origin, self.destination),
+            receipt=shared.forwarding.receipts.receipt_for(origin, self.destination),
             steady_ms=self.clock.steady_ms,
             short=path is not None,
             aliases=aliases,

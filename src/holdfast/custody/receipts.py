@@ -1,0 +1,110 @@
+"""Receipts on their way: what each destination says that it has, told to where the messages came from (CUSTODY, "End to
+end").
+
+Rules of this file: what is kept of other nodes' messages is bounded, and to lose it costs a later receipt, never a
+message.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from holdfast.broker import entry
+from holdfast.custody.destination import Destination
+from holdfast.custody.hop_port import Hop
+from holdfast.custody.identity import Identities
+from holdfast.state.ledger import Ledger
+
+PAIRS_MAX: Final = 10_000
+"""(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
+
+
+class Receipts:
+    """`name`: the node's; `hops`: its neighbours."""
+
+    def __init__(
+        self, name: str, ledger: Ledger, identities: Identities, destination: Destination, hops: Mapping[str, Hop]
+    ) -> None:
+        self._name = name
+        self._ledger = ledger
+        self._identities = identities
+        self._destination = destination
+        self._hops = hops
+        self.brought: dict[tuple[UUID, str], str] = {}
+        """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
+        self.ways = 0
+        """Counts the changes of `brought`, for those who remember what stands there."""
+
+    def brought_by(self, origin: UUID, destination: str, neighbour: str) -> None:
+        """Remembers the way back. After a restart it is learnt anew with the next message that passes."""
+        pair = (origin, destination)
+        before = self.brought.get(pair)
+        if before == neighbour:
+            return
+        if before is not None:
+            self._forget_pair(pair)
+        elif len(self.brought) >= PAIRS_MAX:
+            self._forget_pair(next(iter(self.brought)))
+        self.brought[pair] = neighbour
+        self.ways += 1
+        self._hops[neighbour].brings[pair] = None
+
+    def _forget_pair(self, pair: tuple[UUID, str]) -> None:
+        self.ways += 1
+        neighbour = self._hops[self.brought.pop(pair)]
+        neighbour.brings.pop(pair, None)
+        neighbour.told.pop((pair[1], pair[0]), None)
+
+    def note(self, origin: UUID, destination: str, mark: int) -> None:
+        """The highest word of `destination` on that origin which passed here, either way.
+
+        It is stored, a row for each pair in a batch that is written anyway, and goes along with each message of that
+        origin: so a destination with a new disk begins there, whichever node restarted in between.
+        """
+        passing = self._ledger.passing
+        if mark <= passing.get((origin, destination), 0):
+            return
+        if (origin, destination) not in passing and len(passing) >= PAIRS_MAX:
+            self._ledger.drop_passing(next(iter(passing)))
+        self._ledger.put_passing(origin, destination, mark)
+
+    def receipt_for(self, origin: bytes, destination: str) -> int:
+        """What goes along with a message of that store as the last known receipt; 0 where none is known."""
+        ledger = self._ledger
+        if origin == self._identities.store_uuid.bytes:
+            return ledger.receipts.get(destination, 0)
+        return ledger.passing.get((entry.uuid_of(origin), destination), 0) if ledger.passing else 0
+
+    def hear_mark(self, neighbour: Hop, destination: str, origin: UUID, mark: int) -> None:
+        """A row of a control message. Passed on at most once for each value, and so never in a circle."""
+        if destination == self._name or mark <= 0:
+            return
+        if (origin, destination) in neighbour.brings:  # it need not hear its own words
+            neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
+        if origin == self._identities.store_uuid:
+            self._identities.receipt(destination, mark)
+        else:
+            self.note(origin, destination, mark)
+
+    def marks_for(self, neighbour: Hop, rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
+        """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
+
+        `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.
+        """
+        name, stored, passing = self._name, self._destination.stored_marks, self._ledger.passing
+        store = self._ledger.neighbour_stores.get(neighbour.name)
+        pairs = [] if store is None else [(store, name)]
+        if at_first:
+            pairs += [pair for pair in passing if pair[0] == store]
+        rows = []
+        for origin, destination in dict.fromkeys([*pairs, *neighbour.brings]):
+            mark = stored.get(origin, 0) if destination == name else passing.get((origin, destination), 0)
+            if mark > neighbour.told.get((destination, origin), 0):
+                rows.append((destination, origin, mark))
+                if len(rows) >= rows_max:
+                    break
+        return rows
+
+    def arrived(self, origin: UUID, neighbour: str) -> None:
+        """A message for this very node came by that neighbour: so its receipts go back."""
+        self.brought_by(origin, self._name, neighbour)
