@@ -139,7 +139,9 @@ def test_nothing_refers_to_the_links_of_a_neighbour_that_was_ended() -> None:
     core.validate()
 
 
-@pytest.mark.parametrize("table", ["refills", "starved", "presettled", "drains", "requests", "memory", "streams"])
+@pytest.mark.parametrize(
+    "table", ["refills", "waiting_for_space", "presettled", "drains", "requests", "memory", "streams"]
+)
 def test_a_link_that_is_left_in_a_table_is_found(table: str) -> None:
     """Both by the invariants and by who ends its peer."""
     rig = Rig()

@@ -324,11 +324,11 @@ def test_a_relay_that_is_lost_while_it_waits_for_room_leaves_nothing_behind() ->
     core.room.bytes = 0
     send(client, link, "work@nowhere", "3")
     rig.settle()
-    assert core.links.starved
-    core.links.refills.update(core.links.starved)
+    assert core.links.waiting_for_space
+    core.links.refills.update(core.links.waiting_for_space)
     client.close_transport()
     rig.settle()
-    assert not core.links.starved and not core.links.refills
+    assert not core.links.waiting_for_space and not core.links.refills
     core.validate()
     hub.hold_commits = False
     rig.settle()
@@ -342,7 +342,7 @@ def test_a_lost_connection_leaves_nothing_behind() -> None:
     rig.settle()
     client.close_transport()
     rig.settle()
-    assert not hub.core.links.refills and not hub.core.links.starved and hub.bodies("work") == ["1"]
+    assert not hub.core.links.refills and not hub.core.links.waiting_for_space and hub.bodies("work") == ["1"]
     assert hub.core.links.producers_of(hub.queue("work")) == {}
 
 

@@ -41,7 +41,7 @@ class Departure:
     with_tombstones: bool
     place: int = 0
     moved: bool = False
-    starved: bool = False
+    waiting_for_space: bool = False
     """Whether the store has no room for the dead letters."""
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
@@ -147,7 +147,7 @@ class Departures:
     @property
     def busy(self) -> bool:
         """Whether the next turn has something to do here; without room for dead letters it waits for some."""
-        return self._look_due or not all(departure.starved for departure in self.under_way.values())
+        return self._look_due or not all(departure.waiting_for_space for departure in self.under_way.values())
 
     @property
     def asked(self) -> int:
@@ -199,8 +199,8 @@ class Departures:
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.starved = not self._endings.has_room_to_die(len(value))
-            if departure.starved or self._endings.has_moved_its_share():
+            departure.waiting_for_space = not self._endings.has_room_to_die(len(value))
+            if departure.waiting_for_space or self._endings.has_moved_its_share():
                 departure.place = sequence
                 return
             queue.shared.forget(sequence)

@@ -375,7 +375,7 @@ class Intake(Ingress):
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""
         self.parts.links.refills.pop(self, None)
-        self.parts.links.starved.pop(self, None)
+        self.parts.links.waiting_for_space.pop(self, None)
         self.peer.late.pop(self, None)
         self.clear_parked()
         if self.growing is not None:

@@ -50,7 +50,7 @@ class LinkTables:
     def __init__(self) -> None:
         self.refills: dict[Refilled, None] = {}
         """Links that may take more, once in this turn."""
-        self.starved: dict[Refilled, None] = {}
+        self.waiting_for_space: dict[Refilled, None] = {}
         """Links that hold back what they have until a commit says how much room there is."""
         self.presettled: dict[Presettled, None] = {}
         self.drains: dict[Drained, None] = {}
@@ -65,8 +65,8 @@ class LinkTables:
         self.parked_receivers: dict[Any, None] = {}
         """Those that parked something; one that has nothing parked any more is removed when it is next looked at."""
         self._waiting: dict[str, Callable[[], MutableMapping[Any, Any]]] = {
-            "refills": lambda: self.refills, "starved": lambda: self.starved, "presettled": lambda: self.presettled,
-            "drains": lambda: self.drains, "requests": lambda: self.requests,
+            "refills": lambda: self.refills, "waiting_for_space": lambda: self.waiting_for_space,
+            "presettled": lambda: self.presettled, "drains": lambda: self.drains, "requests": lambda: self.requests,
         }  # fmt: skip
         self._serving: dict[str, Callable[[], Iterable[Any]]] = {
             "producers": lambda: [link for held in self.producers.values() for link in held],
@@ -104,12 +104,12 @@ class LinkTables:
 
     def wait_for_room(self, link: Refilled) -> None:
         """The link holds back what it has until the next commit says how much room there is."""
-        self.starved[link] = None
+        self.waiting_for_space[link] = None
 
     def room_may_be_back(self) -> None:
         """Those that wait for room try again in this turn."""
-        self.refills.update(self.starved)
-        self.starved.clear()
+        self.refills.update(self.waiting_for_space)
+        self.waiting_for_space.clear()
 
     def draining(self, link: Drained) -> None:
         if link.link.drain:
