@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from holdfast.accounts import Account
+from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, LOOKS_MAX, Exclusions, Withheld
-from holdfast.broker.taker import UNLIMITED
 from support.stores import Idle
 
 

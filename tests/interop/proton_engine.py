@@ -50,7 +50,7 @@ def pump_until(transport: Transport, wire: socket.socket, done: Callable[[], obj
     flush(transport, wire)
 
 
-class Taker:
+class EntryConsumer:
     """Accepts what comes over a receiving link and keeps the bodies; reads parts as they come, so that windows open."""
 
     def __init__(self, receiver: Link) -> None:

@@ -10,7 +10,7 @@ proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) 
 
 from proton import Delivery, Endpoint, Message  # noqa: E402
 
-from interop.proton_engine import Taker, engine, flush, pump_until  # noqa: E402
+from interop.proton_engine import EntryConsumer, engine, flush, pump_until  # noqa: E402
 from interop.proton_peer import LIMIT_S, Client, fields  # noqa: E402
 from interop.recorder import BEGIN, FLOW, TRANSFER, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
@@ -64,7 +64,7 @@ def test_several_sessions(hub: NodeProcess, address: str) -> None:
         receiver.source.address = address
         receiver.open()
         receiver.flow(10)
-        taker = Taker(receiver)
+        taker = EntryConsumer(receiver)
         pump_until(transport, wire, lambda: taker.take() == 4)
         assert sorted(taker.bodies) == [0, 1, 2, 3]
 
@@ -92,7 +92,7 @@ def test_many_sessions_with_several_links_each(wire: socket.socket, address: str
     receiver.source.address = address
     receiver.open()
     receiver.flow(300)
-    taker = Taker(receiver)
+    taker = EntryConsumer(receiver)
     pump_until(transport, wire, lambda: taker.take() == 300)
     assert sorted(taker.bodies) == list(range(300))
 
@@ -111,7 +111,7 @@ def test_no_more_frames_come_than_a_session_s_window_holds(hub: NodeProcess, add
         receiver.source.address = address
         receiver.open()
         receiver.flow(100)
-        taker = Taker(receiver)
+        taker = EntryConsumer(receiver)
         pump_until(transport, wire, lambda: taker.take() == 31)
         assert taker.bodies == [b"x" * 20_000, *range(30)]
         first = limit = sent = 0

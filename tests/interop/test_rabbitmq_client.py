@@ -40,7 +40,7 @@ class Enough(Exception):
     """Ends a consumer, which knows no other end."""
 
 
-class Taker(AMQPMessagingHandler):
+class EntryConsumer(AMQPMessagingHandler):
     """Settles each message as `decide` says of its index; notes what came."""
 
     def __init__(self, count: int, decide: Callable[[int, Any, Event], None]) -> None:
@@ -93,7 +93,7 @@ def test_its_connection_turns_away_and_the_node_serves_on(hub: NodeProcess, addr
 def test_publisher_and_consumer(connection: BlockingConnection, address: str, form: str) -> None:
     address = form.format(address)
     publish(connection, address, 30)
-    taker = Taker(30, lambda _, context, event: context.accept(event))
+    taker = EntryConsumer(30, lambda _, context, event: context.accept(event))
     consumer = Consumer(connection, address, taker)
     assert consumer.address == address
     run(consumer)
@@ -117,7 +117,7 @@ def test_every_outcome(hub: NodeProcess, connection: BlockingConnection, address
             case _:
                 context.accept(event)
 
-    taker = Taker(7, decide)
+    taker = EntryConsumer(7, decide)
     consumer = Consumer(connection, address, taker)
     run(consumer)
     assert [body for body, _ in taker.came] == [b"0", b"1", b"2", b"3", b"4", b"0", b"1"]
@@ -132,7 +132,7 @@ def test_every_outcome(hub: NodeProcess, connection: BlockingConnection, address
 
 def test_settled_beforehand(hub: NodeProcess, connection: BlockingConnection, address: str) -> None:
     publish(connection, address, 20)
-    taker = Taker(20, lambda number, context, event: None)
+    taker = EntryConsumer(20, lambda number, context, event: None)
     consumer = Consumer(connection, address, taker, ConsumerOptions(ConsumerSettleStrategy.PreSettled))
     run(consumer)
     assert [body for body, _ in taker.came] == [b"%d" % number for number in range(20)]
@@ -144,7 +144,7 @@ def test_settled_beforehand(hub: NodeProcess, connection: BlockingConnection, ad
 def test_messages_of_others_without_annotations(hub: NodeProcess, connection: BlockingConnection, address: str) -> None:
     with Client(hub.port) as client:
         client.send_bodies(address, b"no annotations")
-    taker = Taker(1, lambda _, context, event: context.accept(event))
+    taker = EntryConsumer(1, lambda _, context, event: context.accept(event))
     consumer = Consumer(connection, address, taker)
     run(consumer)
     assert [body for body, _ in taker.came] == [b"no annotations"]

@@ -221,13 +221,13 @@ def test_rabbitmq_s_consumer_of_direct_replies(hub: NodeProcess, client: Client)
     rabbitmq = pytest.importorskip("rabbitmq_amqp_python_client", reason="RabbitMQ's client is not installed")
     utils = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils")
 
-    class Taker(rabbitmq.AMQPMessagingHandler):
+    class EntryConsumer(rabbitmq.AMQPMessagingHandler):
         def on_amqp_message(self, event: rabbitmq.Event) -> None:
             raise StopIteration(bytes(event.message.body))
 
     connection = utils.BlockingConnection(hub.url, timeout=15)
     options = rabbitmq.ConsumerOptions(rabbitmq.ConsumerSettleStrategy.DirectReplyTo)
-    consumer = rabbitmq.Consumer(connection, None, Taker(), options)
+    consumer = rabbitmq.Consumer(connection, None, EntryConsumer(), options)
     client.send_bodies(consumer.address, b"an answer")
     with pytest.raises(StopIteration, match="an answer"):
         consumer.run()

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from holdfast.broker import entry
+from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.queue import Queue
-from holdfast.broker.taker import UNLIMITED
 from holdfast.core import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch

@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from holdfast.broker import entry, halting
+from holdfast.broker.entry_consumer import EntryConsumer, Shown
 from holdfast.broker.entry_log import EntryLog
 from holdfast.broker.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.read_ahead import READ_BYTES, READ_COUNT
-from holdfast.broker.taker import Shown, Taker
 from holdfast.broker.work import RETIRES_MAX
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
@@ -81,7 +81,7 @@ class Cursor:
         self.mark_stored = 0
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
-        self.takers: dict[Taker, None] = {}
+        self.takers: dict[EntryConsumer, None] = {}
         self.exclusions = Exclusions(queue.withheld)
         self.aside_full = False
         """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
@@ -94,14 +94,14 @@ class Cursor:
 
     # ------------------------------------------------------------------------------------------------ takers
 
-    def attach(self, taker: Taker) -> None:
+    def attach(self, taker: EntryConsumer) -> None:
         self.takers[taker] = None
         if not self.name:
             self.queue.consumers_changed(True)
         self.exclusions.joined(taker)
         self.queue.touch()
 
-    def release(self, taker: Taker) -> None:
+    def release(self, taker: EntryConsumer) -> None:
         """Takes the taker away; what it held stays in its hands."""
         if taker in self.takers:
             del self.takers[taker]
@@ -114,7 +114,7 @@ class Cursor:
                 self.queue.look_again(back)
             self.queue.touch()  # the others may have waited for it
 
-    def detach(self, taker: Taker, *, failed: bool = True) -> None:
+    def detach(self, taker: EntryConsumer, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
         self.release(taker)
         self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
@@ -163,7 +163,7 @@ class Cursor:
             self.queue.read_ahead.forget(self)
         return given
 
-    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> tuple[int, int]:
+    def _hand_out(self, takers: list[EntryConsumer], limit: int, aside: dict[int, int]) -> tuple[int, int]:
         """What `pump` hands out, and how many of it in runs; `aside` gets what none of the takers can have, as
         `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
         given = in_runs = looks = 0
@@ -246,7 +246,7 @@ class Cursor:
             self.exclusions.set_aside({sequence: size})
             del self.shown[sequence]
 
-    def _is_plain(self, taker: Taker) -> bool:
+    def _is_plain(self, taker: EntryConsumer) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
         return not (
             self.returned
@@ -259,7 +259,7 @@ class Cursor:
             or not self.queue.config.durable
         )
 
-    def _run(self, taker: Taker, limit: int, bytes_max: int) -> tuple[int, int]:
+    def _run(self, taker: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:
         """The hot path of `pump`: hands out what lies ahead, many at once; returns how many, and their bytes.
 
         Ends before what may expire. `wants` is asked once: a link whose session's window ends within the run queues

@@ -14,7 +14,7 @@ from sys import maxsize
 from typing import Final, NamedTuple
 
 from holdfast.accounts import Account
-from holdfast.broker.taker import BESIDE_BYTES, Taker
+from holdfast.broker.entry_consumer import BESIDE_BYTES, EntryConsumer
 
 ASIDE_MAX: Final = 16_384
 """Entries of one cursor that are set aside; at the bound it looks at no more until one of them is taken or leaves."""
@@ -81,14 +81,14 @@ class Exclusions:
         """No entry that is set aside has fewer bytes."""
         self._mixed: set[int] = set()
         """What is aside for its size, and was called undeliverable by another taker; some may be there no more."""
-        self._looked: set[Taker] = set()
+        self._looked: set[EntryConsumer] = set()
         """Takers that can have nothing of what is set aside."""
         self._refused = 0
         """Sequences in all `excluded` together."""
 
     # ------------------------------------------------------------------------------------------------ takers
 
-    def joined(self, taker: Taker) -> None:
+    def joined(self, taker: EntryConsumer) -> None:
         """There is one more taker."""
         limit = taker.bytes_max
         self._limits[limit] = self._limits.get(limit, 0) + 1
@@ -99,7 +99,7 @@ class Exclusions:
                 heapify(self._limits_heap)
         self.largest = max(self.largest, limit)
 
-    def left(self, taker: Taker, returned: list[int]) -> list[int]:
+    def left(self, taker: EntryConsumer, returned: list[int]) -> list[int]:
         """`taker` is gone: moves into the heap `returned`, and returns, what is to be offered anew, because it was the
         one that could take it."""
         self._refused = max(0, self._refused - len(taker.excluded))
@@ -140,7 +140,7 @@ class Exclusions:
         self._mixed.clear()
         return back
 
-    def recount(self, takers: Collection[Taker], returned: list[int]) -> None:
+    def recount(self, takers: Collection[EntryConsumer], returned: list[int]) -> None:
         """These are all takers: a failure may lie between the coming or going of one and its count. As `left` where
         one went."""
         self._limits.clear()
@@ -157,13 +157,13 @@ class Exclusions:
 
     def choose(
         self,
-        takers: list[Taker],
-        every: Iterable[Taker],
+        takers: list[EntryConsumer],
+        every: Iterable[EntryConsumer],
         sequence: int,
         value: bytes,
         size: int,
         aside: dict[int, int],
-    ) -> Taker | None:
+    ) -> EntryConsumer | None:
         """Who of `takers`, of which the first wants something, is to have the entry; `size`: as the queue counts it;
         `every`: with those that want nothing. None where none of them can; then it is in `aside`."""
         bytes_most = size + BESIDE_BYTES
@@ -183,7 +183,9 @@ class Exclusions:
         aside[sequence] = delivery_bytes
         return None
 
-    def for_later(self, takers: Iterable[Taker], sequence: int, value: bytes, size: int, delivery_bytes: int) -> bool:
+    def for_later(
+        self, takers: Iterable[EntryConsumer], sequence: int, value: bytes, size: int, delivery_bytes: int
+    ) -> bool:
         """Whether one of `takers` can have the entry, and is deferred to the next turn; `size`: as the queue counts it;
         `delivery_bytes`: of the delivery, 0 where that is not known."""
         for taker in takers:
@@ -195,7 +197,7 @@ class Exclusions:
                     return True
         return False
 
-    def another_takes(self, takers: Iterable[Taker], sequence: int, size: int) -> bool:
+    def another_takes(self, takers: Iterable[EntryConsumer], sequence: int, size: int) -> bool:
         """Whether one of all `takers`, with or without credit, can have the entry, a delivery of `size` bytes."""
         if size > self.largest:
             return False
@@ -205,7 +207,7 @@ class Exclusions:
 
     # ------------------------------------------------------------------------------------------------ undeliverable
 
-    def exclude(self, taker: Taker, sequences: Iterable[int]) -> None:
+    def exclude(self, taker: EntryConsumer, sequences: Iterable[int]) -> None:
         """From now on `taker` is not offered these."""
         excluded, live = taker.excluded, self.live
         self._refused -= len(excluded)
@@ -218,7 +220,7 @@ class Exclusions:
         self._refused += len(excluded)
         self._count()
 
-    def count(self, taker: Taker) -> int:
+    def count(self, taker: EntryConsumer) -> int:
         """How many entries that are not done with `taker` cannot have."""
         excluded = taker.excluded
         self._refused -= len(excluded)
@@ -271,7 +273,7 @@ class Exclusions:
                 if sequence in self.live:
                     self._mixed.add(sequence)
 
-    def offer_to(self, takers: list[Taker], returned: list[int], limit: int) -> int:
+    def offer_to(self, takers: list[EntryConsumer], returned: list[int], limit: int) -> int:
         """Moves into the heap `returned` what one of `takers` can have, for each at most what it wants, and `limit` in
         all. Returns how many it looked at; from LOOKS_MAX on maybe not all."""
         looks = 0
@@ -294,7 +296,7 @@ class Exclusions:
         self._count()
         return looks
 
-    def _for(self, taker: Taker, count: int) -> tuple[list[int], int]:
+    def _for(self, taker: EntryConsumer, count: int) -> tuple[list[int], int]:
         """The first `count` that `taker` can have, and how many were looked at."""
         limit, excluded = taker.bytes_max, taker.excluded
         found: list[int] = []
@@ -307,7 +309,7 @@ class Exclusions:
                     break
         return found, looked
 
-    def has_none_for(self, taker: Taker) -> bool:
+    def has_none_for(self, taker: EntryConsumer) -> bool:
         """Whether `taker` can surely have nothing of what is set aside. Much is not looked through here."""
         if not self.aside or taker in self._looked or taker.bytes_max < self._smallest:
             return True

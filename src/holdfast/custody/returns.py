@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.broker.cursor import Cursor
-from holdfast.broker.taker import Taker
+from holdfast.broker.entry_consumer import EntryConsumer
 from holdfast.state.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
@@ -23,7 +23,7 @@ class Return:
     """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over.
     `find`: looks for it when its turn has come, where that was not done yet."""
 
-    taker: Taker
+    taker: EntryConsumer
     cursor: Cursor
     sequences: deque[int]
     failed: bool
@@ -49,7 +49,7 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
-    def give_back(self, taker: Taker, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
+    def give_back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
         """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.give_back`."""
         if self.waiting or len(sequences) > self._left:
             self.waiting.append(Return(taker, cursor, deque(sequences), failed))
@@ -57,7 +57,7 @@ class Returns:
             self._left -= len(sequences)
             self._back(taker, cursor, sequences, failed)
 
-    def give_back_found(self, taker: Taker, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+    def give_back_found(self, taker: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
         """As `give_back`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
@@ -88,7 +88,7 @@ class Returns:
                 self._back(item.taker, item.cursor, list(item.remaining()), item.failed)
         self.waiting.clear()
 
-    def _back(self, taker: Taker, cursor: Cursor, sequences: list[int], failed: bool) -> None:
+    def _back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
         shown = cursor.shown
         mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
         cursor.give_back(mine, failed=failed)

@@ -14,8 +14,8 @@ from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
-from holdfast.broker.taker import UNLIMITED
 from holdfast.custody.endings import Endings
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.drains import has_something, offers, only_excluded

@@ -7,8 +7,8 @@ nothing that may last: what the link cannot have, what the peer has to do first,
 from collections.abc import Container
 
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.entry_consumer import EntryConsumer
 from holdfast.broker.queue import Queue
-from holdfast.broker.taker import Taker
 
 
 def offers(queue: Queue, resting: Container[object]) -> bool:
@@ -25,7 +25,7 @@ def has_something(cursor: Cursor, *, marks: bool) -> bool:
     return cursor.position < limit and not cursor.halted
 
 
-def only_excluded(cursor: Cursor, taker: Taker) -> bool:
+def only_excluded(cursor: Cursor, taker: EntryConsumer) -> bool:
     """Whether all that is left is what `taker` cannot have. Where only a pump can tell, one is asked for."""
     if cursor.position < cursor.queue.visible and not cursor.halted:
         return False

@@ -19,8 +19,8 @@ from holdfast.amqp.wire.performatives import Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.entry_consumer import Shown
 from holdfast.broker.queue import Queue
-from holdfast.broker.taker import Shown
 from holdfast.custody.endings import REASON_CHARACTERS_MAX, Ended, Endings
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use

@@ -16,9 +16,9 @@ from holdfast.amqp.wire.performatives import Accepted, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.cursor import PUMP_BYTES
+from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
-from holdfast.broker.taker import UNLIMITED
 from holdfast.custody import carried, carried_runs
 from holdfast.custody.endings import Endings, tombstone_of
 from holdfast.custody.forwarding import PASSED_BYTES, Forwarding

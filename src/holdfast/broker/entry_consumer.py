@@ -13,7 +13,7 @@ BESIDE_BYTES: Final = 512
 """More than a delivery to a consumer has beside what its queue counts of the message."""
 
 
-class Taker(Protocol):
+class EntryConsumer(Protocol):
     """What entries are handed to: a consumer's link, or the custody link to a neighbour."""
 
     excluded: set[int]
