@@ -172,11 +172,11 @@ def mints_alone(original: Original) -> Original:
 def named_after_nobody(original: Original) -> Original:
     """The end of a message does not say whose it is."""
 
-    def tombstone_of(item: entry.Entry, wall_ms: int) -> bytes:
+    def make_tombstone(item: entry.Entry, wall_ms: int) -> bytes:
         assert item.identity is not None
         return original(replace(item, identity=item.identity._replace(number=2**40 + item.identity.number)), wall_ms)
 
-    return tombstone_of
+    return make_tombstone
 
 
 def returns(value: object) -> Callable[[Original], object]:
@@ -191,7 +191,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
     ("bounded-restarts", custody.Origin, "load", waiting_anew),
     ("late-after-tombstone", custody.Origin, "decide", ended_is_a_copy),
-    ("expired-in-custody", expiry, "tombstone_of", named_after_nobody),
+    ("expired-in-custody", expiry, "make_tombstone", named_after_nobody),
     ("expired-in-custody", destination.Destination, "expire", returns(False)),
     ("strict-full", hops.CustodySender, "_block", returns(None)),
     ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),

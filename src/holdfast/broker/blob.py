@@ -5,7 +5,7 @@ from typing import Final
 PIECE_OVERHEAD: Final = 64
 """Bytes that a piece may cost beside its own."""
 
-Place = tuple[int, int]
+EntryRef = tuple[int, int]
 """(queue id, sequence) of an entry."""
 
 
@@ -23,7 +23,7 @@ class Blob:
         """Somebody still brings it, or has not yet given it an entry."""
         self.pins = 0
         """Links that are sending it."""
-        self.places: dict[Place, None] = {}
+        self.places: dict[EntryRef, None] = {}
 
     @property
     def needed(self) -> bool:

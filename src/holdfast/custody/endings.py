@@ -210,11 +210,11 @@ class Endings:
         item = entry.unpack(value)
         if item.identity is None or item.flags & entry.TOMBSTONE:
             return
-        stone = tombstone_of(item, self._clock.wall_ms)
+        stone = make_tombstone(item, self._clock.wall_ms)
         queue.append(stone, entry.size_of(stone))
 
 
-def tombstone_of(item: entry.Entry, wall_ms: int) -> bytes:
+def make_tombstone(item: entry.Entry, wall_ms: int) -> bytes:
     """The end of a message in custody, with its identity."""
     return entry.pack(
         flags=entry.DURABLE | entry.TOMBSTONE,

@@ -17,7 +17,7 @@ from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
 from holdfast.broker.work import RETIRES_MAX, Work
 from holdfast.custody.destination import Destination
-from holdfast.custody.endings import tombstone_of
+from holdfast.custody.endings import make_tombstone
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.state.catalog import Catalog
@@ -191,7 +191,7 @@ class Expiry:
         done: list[int] = []
         for sequence, value in found:
             if queue.in_transit:
-                stone = tombstone_of(entry.unpack(value), self._clock.wall_ms)
+                stone = make_tombstone(entry.unpack(value), self._clock.wall_ms)
                 ended = self._room.has(len(stone), forwarding=True)
                 if ended:
                     rewriting.replace(queue, sequence, value, stone, self._turns.gathered.rewritten)

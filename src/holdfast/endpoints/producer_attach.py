@@ -17,7 +17,7 @@ from holdfast.endpoints.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.link_refusal import Refusal
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.relay import RelayLink, RelayParts
-from holdfast.endpoints.resolver import Place, Resolver
+from holdfast.endpoints.resolver import ResolvedAddress, Resolver
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.unroutable import UnroutableLink
 from holdfast.engine.effects import LinkEffect
@@ -75,7 +75,9 @@ class ProducerAttach:
         told, found = self._resolver.terminus(peer, target, address)
         self._produce(peer, link, told, found, properties)
 
-    def _produce(self, peer: Peer, link: Receiver, target: Target, found: Place, properties: dict[Any, Any]) -> None:
+    def _produce(
+        self, peer: Peer, link: Receiver, target: Target, found: ResolvedAddress, properties: dict[Any, Any]
+    ) -> None:
         queue, destination, to, unknown = found
         name = properties.get(PRODUCER)
         if name is None:

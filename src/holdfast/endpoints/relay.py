@@ -17,7 +17,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.endpoints.attach import QUEUE_EFFORT
 from holdfast.endpoints.link_refusal import Refusal, permit, plain_address
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.resolver import MANAGEMENT, Place
+from holdfast.endpoints.resolver import MANAGEMENT, ResolvedAddress
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
 from holdfast.links.large_receives import Stream
@@ -51,7 +51,7 @@ class Route(ProducerLink):
 
     may_wait = False
 
-    def __init__(self, relay: "RelayLink", found: Place, address: str) -> None:
+    def __init__(self, relay: "RelayLink", found: ResolvedAddress, address: str) -> None:
         """`address`: as the node itself writes it."""
         super().__init__(
             relay.parts, relay.peer, relay.link, found.queue,

@@ -25,7 +25,7 @@ MANAGEMENT: Final = "$management"
 """Where requests go, and where the answers to them come from (management/requests.py)."""
 
 
-class Place(NamedTuple):
+class ResolvedAddress(NamedTuple):
     """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant.
 
     `unknown`: that other node, where nothing is known of it and `queue` is the dead letters.
@@ -84,15 +84,15 @@ class Resolver:
                 return
             permit(self.authoriser, peer, action, str(meant))
 
-    def resolve(self, address: Address) -> Place:
+    def resolve(self, address: Address) -> ResolvedAddress:
         """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
         if address.node is None:
-            return Place(self._local(address.queue), None, "")
+            return ResolvedAddress(self._local(address.queue), None, "")
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
-            return Place(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
-        return Place(self.transmission(address.node), address.node, address.queue)
+            return ResolvedAddress(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
+        return ResolvedAddress(self.transmission(address.node), address.node, address.queue)
 
-    def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, Place]:
+    def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, ResolvedAddress]:
         """The terminus as the answer to an attach tells it, and where it lies; a dynamic one is made here (§3.5.3,
         §3.5.4). `address` as `plain_address` has it."""
         if not terminus.dynamic:
@@ -105,7 +105,7 @@ class Resolver:
             text = f"accepted are {self._config.limits.dynamic_nodes_max} dynamic nodes of a connection"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
-        return made, Place(queue, None, "")
+        return made, ResolvedAddress(queue, None, "")
 
     def _local(self, name: str) -> Queue:
         """The queue of that name here, made where the node makes what clients name."""

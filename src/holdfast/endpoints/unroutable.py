@@ -7,7 +7,7 @@ is asked anew with each message: as soon as the node is known, all goes its way.
 from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.broker.producers import Producer
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.resolver import Place
+from holdfast.endpoints.resolver import ResolvedAddress
 from holdfast.peers.peer import Peer
 
 
@@ -15,7 +15,13 @@ class UnroutableLink(ProducerLink):
     """A client's sender to a queue at a node that is not known."""
 
     def __init__(
-        self, parts: ProducerParts, peer: Peer, link: Receiver, found: Place, *, producer: Producer | None = None
+        self,
+        parts: ProducerParts,
+        peer: Peer,
+        link: Receiver,
+        found: ResolvedAddress,
+        *,
+        producer: Producer | None = None,
     ) -> None:
         assert found.unknown is not None
         super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)

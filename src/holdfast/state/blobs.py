@@ -9,7 +9,7 @@ one place where that is seen.
 from typing import Final
 
 from holdfast.broker import entry, records
-from holdfast.broker.blob import Blob, Place
+from holdfast.broker.blob import Blob, EntryRef
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import BlobRecord
 from holdfast.broker.work import Work
@@ -29,7 +29,7 @@ class Blobs:
         self._catalog = catalog
         self._work = work
         self.by_number: dict[int, Blob] = {}
-        self.by_place: dict[Place, Blob] = {}
+        self.by_place: dict[EntryRef, Blob] = {}
         self.loose: dict[Blob, None] = {}
         """Those without an entry: still open, sent, or going."""
         self._next = 1
@@ -78,7 +78,7 @@ class Blobs:
             return
         batch.drops.clear()  # of a try that failed
         turn.dropped.clear()
-        changed: dict[Blob, dict[Place, None]] = {}
+        changed: dict[Blob, dict[EntryRef, None]] = {}
         for stream in turn.streams:
             changed[stream.blob] = dict(stream.blob.places)
         queues = self._catalog.queues
@@ -106,7 +106,7 @@ class Blobs:
         if self.loose:
             self._drop_some(turn, changed)
 
-    def _drop_some(self, turn: Turn, changed: dict[Blob, dict[Place, None]]) -> None:
+    def _drop_some(self, turn: Turn, changed: dict[Blob, dict[EntryRef, None]]) -> None:
         batch = turn.batch
         left = DROP_PIECES
         for blob in self.loose:
@@ -135,7 +135,7 @@ class Blobs:
             if end == blob.end:
                 del self.loose[blob], self.by_number[blob.number]
 
-    def _settle(self, blob: Blob, places: dict[Place, None]) -> None:
+    def _settle(self, blob: Blob, places: dict[EntryRef, None]) -> None:
         for place in blob.places:
             if place not in places:
                 del self.by_place[place]

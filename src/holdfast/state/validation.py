@@ -25,7 +25,7 @@ Entries = dict[int, dict[int, bytes]]
 """By queue id: the entries of each queue whose entries were read, by sequence, as they will be when the gathered turn
 is on disk."""
 
-Place = tuple[int, int]
+EntryRef = tuple[int, int]
 """(queue id, sequence)."""
 
 
@@ -58,7 +58,7 @@ def _append(entries: Entries, batch: Batch) -> None:
             entries[queue_id][sequence] = value
 
 
-def _retire(entries: Entries, retires: Iterable[Place]) -> None:
+def _retire(entries: Entries, retires: Iterable[EntryRef]) -> None:
     for queue_id, sequence in retires:
         if queue_id in entries:
             entries[queue_id].pop(sequence, None)

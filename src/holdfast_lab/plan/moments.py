@@ -46,7 +46,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "consumers hold messages": _holds,
     "a neighbour has not answered": _in_doubt,
     "a session comes up": _comes_up,
-    "producers wait for room": lambda core: bool(core.links.starved),
+    "producers wait for room": lambda core: bool(core.links.waiting_for_space),
     "messages are parked": lambda core: bool(core.links.parked_receivers),
     "messages wait for an earlier one": lambda core: bool(core.destination.waiters),
     "messages that waited find their queue full": lambda core: bool(core.destination.blocked),

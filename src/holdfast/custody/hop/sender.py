@@ -20,7 +20,7 @@ from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody import carried, carried_runs
-from holdfast.custody.endings import Endings, tombstone_of
+from holdfast.custody.endings import Endings, make_tombstone
 from holdfast.custody.forwarding import PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.custody.hop.links import HopLinks, TakesTurns, name_and_source
@@ -324,7 +324,7 @@ class CustodySender(TakesTurns):
         assert link is not None and peer is not None
         said = value
         if queue.expired(value):  # its end goes in its place, lest all behind it wait
-            said = tombstone_of(entry.unpack(value), self.clock.wall_ms)
+            said = make_tombstone(entry.unpack(value), self.clock.wall_ms)
             queue.expired_total += 1
         ours = shared.identities.store_uuid.bytes
         origin = entry.origin_of(value)

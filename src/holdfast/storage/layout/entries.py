@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.storage.layout.records import COUNT, Group, Place, ends_of, key_of, length_of, pack, place_of
+from holdfast.storage.layout.records import COUNT, EntryRef, Group, ends_of, key_of, length_of, pack, place_of
 
 __all__ = ["DATABASES", "Entries"]
 
@@ -201,7 +201,7 @@ class Entries:
             with txn.cursor(db=self._chunks) as cursor:
                 _put_ascending(cursor, chunks)
 
-    def _end(self, cursor: Any) -> Place:
+    def _end(self, cursor: Any) -> EntryRef:
         """The place behind the last of all records."""
         if not cursor.last():
             return (0, 0)

@@ -19,8 +19,19 @@ from typing import Any, Final, NamedTuple
 from holdfast.storage.bounds import check_entry
 
 __all__ = [
-    "CHUNK_BYTES", "COUNT", "SEGMENT_BYTES", "SEGMENT_COUNT_MAX", "WHOLE_BYTES", "Group", "Place", "by_queue",
-    "ends_of", "key_of", "length_of", "pack", "place_of",
+    "CHUNK_BYTES",
+    "COUNT",
+    "SEGMENT_BYTES",
+    "SEGMENT_COUNT_MAX",
+    "WHOLE_BYTES",
+    "EntryRef",
+    "Group",
+    "by_queue",
+    "ends_of",
+    "key_of",
+    "length_of",
+    "pack",
+    "place_of",
 ]  # fmt: skip
 
 CHUNK_BYTES: Final = 65_520
@@ -34,7 +45,7 @@ SEGMENT_BYTES: Final = 16_368
 
 SEGMENT_COUNT_MAX: Final = 1_024
 
-Place = tuple[int, int]
+EntryRef = tuple[int, int]
 """queue id, sequence"""
 
 COUNT: Final = struct.Struct(">H")
@@ -118,7 +129,7 @@ def _cut(group: Group, sequence: int, value: bytes) -> None:
     )
 
 
-def by_queue(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
+def by_queue(places: Sequence[EntryRef]) -> list[tuple[int, list[int]]]:
     """The places of each queue, ascending and once each. LocalProtocolError for one that none can be."""
     if not places:
         return []
