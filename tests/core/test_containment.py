@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
-from holdfast.custody.endings import Endings
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.endpoints import producer
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.producer import ProducerLink
@@ -105,7 +105,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("local", "Cursor.give_back", "Cursor.failures"),
         ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
-        ("rejected", "Endings._move_to_dead_letters", "Endings.dead_letter"),
+        ("rejected", "DeadLettering._move_to_dead_letters", "DeadLettering.dead_letter"),
         ("cut", "begin", "Destination.before_commit"),
         ("large", "begin", "Blobs.before_commit"),
         ("subscribed", "ConsumerLink.__init__", "Sender.message_bytes_max"),
@@ -482,7 +482,7 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
     taker.receiver("work")
     rig.settle()
     left = [Defect("of a dead letter")] * failures
-    dead_letter = Endings.dead_letter
+    dead_letter = DeadLettering.dead_letter
 
     def fail(*given: Any) -> int:
         if left:
@@ -490,7 +490,7 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
         return dead_letter(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Endings, "dead_letter", fail)
+        patch.setattr(DeadLettering, "dead_letter", fail)
         taker.accept(Rejected())
         rig.run(2)
     assert taker.over and not left and not sender.over

@@ -13,7 +13,7 @@ from holdfast.broker import deletion
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.custody import departed, endings
+from holdfast.custody import dead_lettering, departed
 from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.identity import Identities
 from holdfast.endpoints.background_jobs import BackgroundJobs
@@ -354,7 +354,7 @@ def test_a_full_disk_ends_nothing_in_part() -> None:
 
 
 def test_queues_of_several_share_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "MOVED_COUNT", 30)
+    monkeypatch.setattr(dead_lettering, "MOVED_COUNT", 30)
     node = LoneNode(tmp_path)
     for name in ("@one", "@other"):
         node.fill(name, 25)
@@ -376,12 +376,12 @@ def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path
     node.crash()
     node = LoneNode(tmp_path)
     queue = node.queue("@gone")
-    assert queue.tombstones == endings.MOVED_COUNT and queue.messages == 1_000
+    assert queue.tombstones == dead_lettering.MOVED_COUNT and queue.messages == 1_000
     node.commits.clear()
     node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=False)
     node.settle()
-    assert told == [(1_000 - endings.MOVED_COUNT, 1_000)]
-    assert max(len(batch.retires) for batch in node.commits) == endings.MOVED_COUNT
+    assert told == [(1_000 - dead_lettering.MOVED_COUNT, 1_000)]
+    assert max(len(batch.retires) for batch in node.commits) == dead_lettering.MOVED_COUNT
     assert queue.tombstones == 1_000
     assert node.core.catalog.own("$dead-letters").messages == 1_000
     node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=True)

@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import annotate as annotations
 from holdfast.broker import entry, rewriting
 from holdfast.core import undo
-from holdfast.custody.endings import Endings
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import SETTLED_BYTES_MAX, Settlements
 from holdfast.engine import events
@@ -110,7 +110,7 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     (sequence,) = queue.shared.shown
     (peer,) = core.connections.values()
     for note in ("once", "a second time"):
-        core.endings.annotate_entry(peer, queue, sequence, annotations.to_add({WHY: note}))
+        core.dead_lettering.annotate_entry(peer, queue, sequence, annotations.to_add({WHY: note}))
     if leaves:
         queue.shared.finish([sequence])
     undo.take_back_gathered(core, ())
@@ -215,7 +215,7 @@ class Turns:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.counts = [0]
-        annotate_one, begin = Endings.annotate_entry, Settlements.begin_turn
+        annotate_one, begin = DeadLettering.annotate_entry, Settlements.begin_turn
 
         def counted(*given: Any) -> Any:
             self.counts[-1] += 1
@@ -225,7 +225,7 @@ class Turns:
             self.counts.append(0)
             begin(self_)
 
-        patch.setattr(Endings, "annotate_entry", counted)
+        patch.setattr(DeadLettering, "annotate_entry", counted)
         patch.setattr(Settlements, "begin_turn", begun)
 
 
@@ -290,14 +290,14 @@ def test_what_ends_while_annotations_wait(monkeypatch: pytest.MonkeyPatch, end: 
     node.hold_commits = True
     if end == "failure":
         limit = iter(range(13))
-        annotate_one = Endings.annotate_entry
+        annotate_one = DeadLettering.annotate_entry
 
         def failing(*given: Any) -> Any:
             if next(limit, None) is None:
                 raise Defect
             return annotate_one(*given)
 
-        monkeypatch.setattr(Endings, "annotate_entry", failing)
+        monkeypatch.setattr(DeadLettering, "annotate_entry", failing)
     client_settles = Modified(True, message_annotations={WHY: "x"})
     receiver.settle(ids[0], ids[-1], client_settles)
     client.flush()

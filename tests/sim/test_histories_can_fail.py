@@ -10,7 +10,7 @@ import pytest
 from holdfast.broker import custody, entry, purge, queue
 from holdfast.broker.gaps import GapClocks
 from holdfast.core import node
-from holdfast.custody import destination, endings, expiry, forwarding, identity, neighbour_stores
+from holdfast.custody import dead_lettering, destination, expiry, forwarding, identity, neighbour_stores
 from holdfast.custody.hop import receiver as hop_receiver
 from holdfast.custody.hop import sender as hops
 from holdfast.endpoints import neighbour_attach, producer
@@ -205,7 +205,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("two-names-at-once", own_names, "change", returns(None)),
     ("copied-there-and-back", own_names.OwnNames, "suffix", returns("")),
     ("purged-twice", purge, "at_rest", purges_the_ends),
-    ("departed-node", endings.Endings, "_tombstone", returns(None)),
+    ("departed-node", dead_lettering.DeadLettering, "_tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
     ("replaced-disk-sender", neighbour_stores.NeighbourStores, "heard", returns(None)),
     ("clock-jump", node, "offer", life_by_the_wall),
@@ -213,7 +213,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("recreated-queue", subscription_operations.SubscriptionOperations, "_held", any_queue_will_do),
     ("producer-crash", producer.ProducerLink, "take", unnumbered),
     ("refused-then-retried", producer.ProducerLink, "take", last_number_alone),
-    ("dead-letter-back", endings.Endings, "dead_letter", returns(None)),
+    ("dead-letter-back", dead_lettering.DeadLettering, "dead_letter", returns(None)),
     ("cut-in-the-ring", routes.Routes, "link_down", returns(None)),
     ("late-news", linkstate.LinkStates, "stamp", returns(None)),
     ("super-lost", routes.Routes, "_tell_all", speaks_to_supers_alone),

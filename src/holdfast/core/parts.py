@@ -16,10 +16,10 @@ from holdfast.core.driver_events import DriverEvents
 from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody import identity
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.departed import Departures
 from holdfast.custody.destination import Destination
 from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.endings import Endings
 from holdfast.custody.expiry import Expiry
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
@@ -159,11 +159,11 @@ class Parts:
             config.limits, clock, self.log, store, self.room, self.links, self.neighbours,
             finish=self.containment.finish,
         )  # fmt: skip
-        self.endings = Endings(
+        self.dead_lettering = DeadLettering(
             config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
         )  # fmt: skip
         self.jobs = BackgroundJobs(
-            config.limits, self.catalog, self.turns, self.work, self.endings, self.identities, memory.settling
+            config.limits, self.catalog, self.turns, self.work, self.dead_lettering, self.identities, memory.settling
         )
         self.dead_letters = DeadLetters(
             config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
@@ -174,7 +174,7 @@ class Parts:
         )  # fmt: skip
         self.destination = Destination(
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
-            self.endings, self.duplicates,
+            self.dead_lettering, self.duplicates,
         )  # fmt: skip
         self.expiry = Expiry(clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go)
         self.store_names = StoreNames(config.name, self.identities, self.catalog.ledger)
@@ -183,12 +183,12 @@ class Parts:
         )
         self.forwarding = Forwarding(
             config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
-            self.identities, self.endings, self.destination, self.next_hops, version=self.started_wall_ms,
+            self.identities, self.dead_lettering, self.destination, self.next_hops, version=self.started_wall_ms,
             changed=self._nodes_may_have_left,
         )  # fmt: skip
         self.departures = Departures(
-            config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
-            self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
+            config, self.catalog, self.turns, self.log, self.links, self.identities, self.dead_lettering,
+            self.forwarding, self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.routing: Routes | None = None
@@ -204,8 +204,8 @@ class Parts:
             wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
-            config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities, self.endings,
-            self.forwarding, self.large_sends, self.new_uuid,
+            config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities,
+            self.dead_lettering, self.forwarding, self.large_sends, self.new_uuid,
         )  # fmt: skip
         self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
         hop_stored = dict(self.catalog.ledger.hops)
@@ -230,9 +230,9 @@ class Parts:
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
-            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities, endings=self.endings,
-            forwarding=self.forwarding, store_names=self.store_names, jobs=self.jobs, dynamic_nodes=self.dynamic_nodes,
-            authoriser=authoriser, resting=self.containment.resting,
+            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
+            dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
+            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
@@ -243,7 +243,7 @@ class Parts:
             self.catalog, disk=self.disk, containment=self.containment, users=self.users, logins=self.logins,
             turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
-            endings=self.endings, dead_letters=self.dead_letters, destination=self.destination,
+            dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, authoriser=authoriser, delete_queue=self.delete_queue,

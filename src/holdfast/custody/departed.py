@@ -15,7 +15,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
-from holdfast.custody.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities
 from holdfast.engine.log import Log
@@ -69,7 +69,7 @@ class Departures:
         log: Log,
         links: LinkTables,
         identities: Identities,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         forwarding: Forwarding,
         hops: Mapping[str, Hop],
         *,
@@ -83,7 +83,7 @@ class Departures:
         self._log = log
         self._links = links
         self._identities = identities
-        self._endings = endings
+        self._dead_lettering = dead_lettering
         self._forwarding = forwarding
         self._hops = hops
         self._offer_again = offer_again
@@ -193,18 +193,20 @@ class Departures:
                 self._end(queue)
 
     def _some(self, queue: Queue, departure: Departure) -> None:
-        if self._endings.has_moved_its_share():
+        if self._dead_lettering.has_moved_its_share():
             return
         name = queue.destination
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.waiting_for_space = not self._endings.has_room_to_die(len(value))
-            if departure.waiting_for_space or self._endings.has_moved_its_share():
+            departure.waiting_for_space = not self._dead_lettering.has_room_to_die(len(value))
+            if departure.waiting_for_space or self._dead_lettering.has_moved_its_share():
                 departure.place = sequence
                 return
             queue.shared.forget(sequence)
-            self._endings.dead_letter_on_its_way(queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
+            self._dead_lettering.dead_letter_on_its_way(
+                queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}"
+            )
             departure.moved = True
         departure.place = place
 

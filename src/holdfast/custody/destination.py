@@ -17,8 +17,8 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin
 from holdfast.custody import carried
 from holdfast.custody.carried import Arrival
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.endings import Endings
 from holdfast.custody.full_queues import WAITERS_MAX, FullQueues
 from holdfast.custody.path_check import PathCheck
 from holdfast.engine.clock import Clock
@@ -68,7 +68,7 @@ class Destination:
         log: Log,
         links: LinkTables,
         losses: Losses,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         duplicates: Duplicates,
     ) -> None:
         self._config = config
@@ -78,7 +78,7 @@ class Destination:
         self._outbox = outbox
         self._log = log
         self._losses = losses
-        self._endings = endings
+        self._dead_lettering = dead_lettering
         self._duplicates = duplicates
         self.catalog = catalog
         self._ledger = catalog.ledger
@@ -246,13 +246,13 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self._endings.dead_letter(value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(value, f"no message: {fault}", to)
         elif queue is None:
-            self._endings.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
+            self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            self._endings.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
         elif not queue.fits(size):
-            self._endings.dead_letter(value, f"queue {to!r} is full", to)
+            self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
         else:
             full = self.full.by_name.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
@@ -366,7 +366,7 @@ class Destination:
         self._turns.gathered.waiting_changes(origin, number)
         gone_on = origin.missing_below(number)
         origin.leave(number)
-        self._endings.move_out(held, waiting.held_at, value)
+        self._dead_lettering.move_out(held, waiting.held_at, value)
         self._deliver(origin, number, queue, value, needed.size, waiting.queue)
         if gone_on:
             origin.went_on(number)
@@ -384,7 +384,7 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self._endings.move_out(self.catalog.own(WAITING), sequence, value)
+        self._dead_lettering.move_out(self.catalog.own(WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)

@@ -16,8 +16,8 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
 from holdfast.broker.work import RETIRES_MAX, Work
+from holdfast.custody.dead_lettering import make_tombstone
 from holdfast.custody.destination import Destination
-from holdfast.custody.endings import make_tombstone
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.state.catalog import Catalog

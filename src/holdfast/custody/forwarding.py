@@ -15,9 +15,9 @@ from holdfast.broker.queue import Queue
 from holdfast.custody import carried, carried_runs
 from holdfast.custody.carried import Arrival
 from holdfast.custody.carried_runs import ArrivedRun
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.destination import Destination
 from holdfast.custody.directory import Directory
-from holdfast.custody.endings import Endings
 from holdfast.custody.hop_credit import HopCredits
 from holdfast.custody.hop_port import Hop
 from holdfast.custody.identity import Identities
@@ -81,7 +81,7 @@ class Forwarding:
         log: Log,
         links: LinkTables,
         identities: Identities,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         destination: Destination,
         hops: Mapping[str, Hop],
         *,
@@ -99,7 +99,7 @@ class Forwarding:
         self._log = log
         self._links = links
         self._identities = identities
-        self._endings = endings
+        self._dead_lettering = dead_lettering
         self._destination = destination
         self._hops = hops
         self._changed = changed
@@ -223,7 +223,7 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            self._endings.dead_letter(value, reason, destination)
+            self._dead_lettering.dead_letter(value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:

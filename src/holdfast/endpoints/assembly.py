@@ -8,8 +8,8 @@ from collections.abc import Callable, Container
 from holdfast.amqp.connection import Receiver
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Work
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.endings import Endings
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities
 from holdfast.custody.store_names import StoreNames
@@ -66,7 +66,7 @@ class Endpoints:
         large_sends: LargeSends,
         duplicates: Duplicates,
         identities: Identities,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         forwarding: Forwarding,
         store_names: StoreNames,
         jobs: BackgroundJobs,
@@ -82,10 +82,10 @@ class Endpoints:
         self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, endings, dynamic_nodes, self.resolver, catalog, requests,
+            identities, dead_lettering, dynamic_nodes, self.resolver, catalog, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
-            config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, endings, settlements,
+            config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
             returns, dynamic_nodes, resting,
         )  # fmt: skip
         readers = ReaderParts(config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names)

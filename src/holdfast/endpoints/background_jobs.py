@@ -13,7 +13,7 @@ from holdfast.accounts import Account
 from holdfast.broker.purge import begin_purge, leave_some, purge_some
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Work
-from holdfast.custody.endings import Endings
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.identity import Identities
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.settlements import Settlements
@@ -70,7 +70,7 @@ class BackgroundJobs:
         catalog: Catalog,
         turns: Turns,
         work: Work[Queue],
-        endings: Endings,
+        dead_lettering: DeadLettering,
         identities: Identities,
         settling: Account,
     ) -> None:
@@ -79,10 +79,10 @@ class BackgroundJobs:
         self._ledger = catalog.ledger
         self._turns = turns
         self._work = work
-        self._endings = endings
+        self._dead_lettering = dead_lettering
         self._identities = identities
         self.purges: dict[Queue, Purge] = {}
-        self.settlements = Settlements(limits, catalog, turns, endings, settling)
+        self.settlements = Settlements(limits, catalog, turns, dead_lettering, settling)
         self.returns = Returns(catalog)
 
     def join(self, departures: Departing, moving: Busy) -> None:
@@ -146,7 +146,7 @@ class BackgroundJobs:
             gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)
             if queue.in_transit:
-                self._endings.end_in_transit([(queue, sequence, value) for sequence, value in gone])
+                self._dead_lettering.end_in_transit([(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
                 self._over(purge)
                 del self.purges[queue]

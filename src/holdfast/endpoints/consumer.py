@@ -16,7 +16,7 @@ from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
-from holdfast.custody.endings import Endings
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.drains import has_something, offers, only_excluded
 from holdfast.endpoints.dynamic_nodes import DynamicNodes
@@ -46,7 +46,7 @@ class ConsumerParts(OutgoingParts):
     turns: Turns
     disk: Disk
     outbox: Outbox
-    endings: Endings
+    dead_lettering: DeadLettering
     settlements: Settlements
     returns: Returns
     dynamic_nodes: DynamicNodes
@@ -177,7 +177,7 @@ class ConsumerLink(Offered):
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= own.config.limits.too_large_links_max:
-            if not own.endings.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
+            if not own.dead_lettering.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
                 cursor.set_aside(sequence, size)
             return
         cursor.give_back([sequence], failed=False)

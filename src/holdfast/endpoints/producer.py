@@ -20,8 +20,8 @@ from holdfast.broker.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.endings import Endings
 from holdfast.custody.identity import Identities
 from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.resolver import Resolver
@@ -50,7 +50,7 @@ class ProducerParts(IncomingParts):
     outbox: Outbox
     duplicates: Duplicates
     identities: Identities
-    endings: Endings
+    dead_lettering: DeadLettering
     dynamic_nodes: DynamicNodes
     resolver: Resolver
 
@@ -286,5 +286,5 @@ class ProducerLink(Intake):
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
-            return self.parts.endings.dead_letter_unroutable(value, self.to, self.unknown)
+            return self.parts.dead_lettering.dead_letter_unroutable(value, self.to, self.unknown)
         return self.queue.append(value, size)

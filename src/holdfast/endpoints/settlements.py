@@ -21,7 +21,7 @@ from holdfast.broker import annotate
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.entry_consumer import Shown
 from holdfast.broker.queue import Queue
-from holdfast.custody.endings import REASON_CHARACTERS_MAX, Ended, Endings
+from holdfast.custody.dead_lettering import REASON_CHARACTERS_MAX, DeadLettering, Ended
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
 from holdfast.settings import Limits
@@ -98,7 +98,7 @@ class Settlement:
     def cursor(self) -> Cursor:
         return self.link.cursor
 
-    def settle(self, endings: Endings, sequence: int) -> Ended:
+    def settle(self, dead_lettering: DeadLettering, sequence: int) -> Ended:
         """Does with one of them what the disposition says; from then on it is not in the hands of this."""
         raise AssertionError("a disposition is a rejection or an annotation")
 
@@ -112,8 +112,8 @@ class Rejection(Settlement):
 
     reason: str = "rejected"
 
-    def settle(self, endings: Endings, sequence: int) -> Ended:
-        return endings.end_rejected(self.cursor, sequence, self.reason)
+    def settle(self, dead_lettering: DeadLettering, sequence: int) -> Ended:
+        return dead_lettering.end_rejected(self.cursor, sequence, self.reason)
 
 
 @dataclass(eq=False, slots=True)
@@ -126,8 +126,8 @@ class Annotation(Settlement):
     why: str = ""
     """Why the annotations of so many messages were left out."""
 
-    def settle(self, endings: Endings, sequence: int) -> Ended:
-        ended, why = endings.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
+    def settle(self, dead_lettering: DeadLettering, sequence: int) -> Ended:
+        ended, why = dead_lettering.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
         if why:
             self.left_out += 1
             self.why = why
@@ -154,12 +154,14 @@ class Lane:
 class Settlements:
     """Does what such outcomes say, connections by turns."""
 
-    def __init__(self, limits: Limits, catalog: Catalog, turns: Turns, endings: Endings, account: Account) -> None:
+    def __init__(
+        self, limits: Limits, catalog: Catalog, turns: Turns, dead_lettering: DeadLettering, account: Account
+    ) -> None:
         """`account` bounds what waits here, with the peers' own words."""
         self._limits = limits
         self._catalog = catalog
         self._turns = turns
-        self._endings = endings
+        self._dead_lettering = dead_lettering
         self.waiting: dict[Settlement, None] = {}
         self.counts: dict[tuple[Cursor, Use | None], int] = {}
         """How many messages wait, by cursor and by whose consumers told of them."""
@@ -288,7 +290,7 @@ class Settlements:
     def _settle_entry(self, settlement: Settlement, sequence: int) -> int:
         cursor = settlement.cursor
         try:
-            ended = settlement.settle(self._endings, sequence)
+            ended = settlement.settle(self._dead_lettering, sequence)
         except Exception:
             if settlement.failed == sequence:
                 cursor.give_back([sequence], failed=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.departed import Departures
 from holdfast.custody.destination import Destination
 from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.endings import Endings
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.identity import Identities
@@ -87,7 +87,7 @@ class Administration:
         losses: Losses,
         identities: Identities,
         store_names: StoreNames,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         dead_letters: DeadLetters,
         destination: Destination,
         forwarding: Forwarding,
@@ -122,9 +122,10 @@ class Administration:
             turn_times=turn_times, connections=connections, queues=self.queue_status,
             sessions=SessionStatus(clock, links, neighbours, disk, clocks),
             destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
-            paths=destination.paths, forwarding=forwarding, endings=endings, disk=disk, descriptors=descriptors,
-            streams=streams, incidents=incidents, dead_letters=dead_letters, containment=containment,
-            origins=OriginStatus(catalog.ledger, routing), losses=losses, warnings=self.warnings, started_at=clock.now,
+            paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
+            descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
+            containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
+            warnings=self.warnings, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
         self.management = Management(

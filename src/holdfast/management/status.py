@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from typing import Any
 
-from holdfast.amqp.wire.types import Ulong
-from holdfast.custody.endings import Endings
+from holdfast.amqp.types import Ulong
+from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities
 from holdfast.custody.path_check import PathCheck
@@ -58,7 +58,7 @@ class NodeStatus:
         routing: Routes | None,
         paths: PathCheck,
         forwarding: Forwarding,
-        endings: Endings,
+        dead_lettering: DeadLettering,
         disk: Disk,
         descriptors: Descriptors,
         streams: Sized,
@@ -92,7 +92,7 @@ class NodeStatus:
         if routing is not None:
             tells("routing", partial(route_status.status, routing))
         tells("paths", paths.status)
-        tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=endings.unroutable))
+        tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=dead_lettering.unroutable))
         tells("disk", disk.status)
         tells("descriptors", descriptors.status)
         streams_max = config.limits.streams_max

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.broker import annotate, entry
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import REASON
 from holdfast.custody.destination import Destination
-from holdfast.custody.endings import REASON
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.sender import CustodySender

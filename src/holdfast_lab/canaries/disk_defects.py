@@ -64,7 +64,7 @@ DISK_CANARIES = (
     Canary(
         name="purged-without-its-end",
         sentence="Of what a purge takes beside a commit under way, the last leaves without a tombstone.",
-        target="custody.endings:Endings.end_in_transit",
+        target="custody.dead_lettering:DeadLettering.end_in_transit",
         signature="(self, gone: list[tuple[holdfast.broker.queue.Queue, int, bytes]]) -> None",
         broken=_purged_without_its_end,
         expected="not done",

@@ -19,7 +19,7 @@ TAKES: Final = (40, 150, 400, 1_500)
 """Bytes, beside what custody says: of most messages of a run, or of its larger ones."""
 FULL_SHARE: Final = 0.5
 """Of those seeds, the ones in which a neighbour has no room for dead letters for a while."""
-MOVED_COUNT: Final = "custody.endings:MOVED_COUNT"
+MOVED_COUNT: Final = "custody.dead_lettering:MOVED_COUNT"
 FEW_SHARE: Final = 0.7
 """And those in which a commit makes few dead letters: the others wait for the next."""
 QUIET: Final = frozenset({"consume", "slow-consumer", "subscription", "browse"})

@@ -34,7 +34,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "state.blobs:DROP_PIECES": (1, 2),
     "broker.purge:RECLAIM_COUNT": (1, 10),
     "broker.purge:RETIRES_MAX": (5, 50),
-    "custody.endings:MOVED_COUNT": (1, 10),
+    "custody.dead_lettering:MOVED_COUNT": (1, 10),
     "custody.destination:LOOKS_MAX": (2, 20),
     "custody.destination:ORIGINS_A_TURN": (1, 2),
     "custody.destination:RELEASE_BYTES": (1, 2_000),

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.custody.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
 from holdfast.custody.hop.state import HopState
 from holdfast.engine.clock import Clock
 
@@ -43,8 +43,8 @@ class Oversized:
     """Those of one custody sender, in the order in which they were found. It is told whose they are with each call: a
     sender is freed with its queue, by reference counts alone."""
 
-    def __init__(self, endings: Endings, clock: Clock) -> None:
-        self._endings = endings
+    def __init__(self, dead_lettering: DeadLettering, clock: Clock) -> None:
+        self._dead_lettering = dead_lettering
         self._clock = clock
         self.sequences: dict[int, None] = {}
         self.due = 0.0
@@ -86,15 +86,15 @@ class Oversized:
 
     def _must_wait(self, value: bytes) -> bool:
         """Whether it is not its time yet; then `due` says when that is asked again."""
-        if not self._endings.has_room_to_die(len(value)):
+        if not self._dead_lettering.has_room_to_die(len(value)):
             self.due = self._clock.now + AGAIN_S
             return True
-        if self._endings.has_moved_its_share():
+        if self._dead_lettering.has_moved_its_share():
             self.due = self._clock.now + NEXT_S
             return True
         return False
 
     def _end(self, sender: Holder, sequence: int, value: bytes) -> None:
         reason = f"larger than {sender.hop.name!r} takes"
-        self._endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
+        self._dead_lettering.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
         sender.cursor.shown.pop(sequence)

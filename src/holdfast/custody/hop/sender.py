@@ -20,7 +20,7 @@ from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody import carried, carried_runs
-from holdfast.custody.endings import Endings, make_tombstone
+from holdfast.custody.dead_lettering import DeadLettering, make_tombstone
 from holdfast.custody.forwarding import PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.custody.hop.links import HopLinks, TakesTurns, name_and_source
@@ -66,7 +66,7 @@ class HopParts:
     connections: Connections
     catalog: Catalog
     identities: Identities
-    endings: Endings
+    dead_lettering: DeadLettering
     forwarding: Forwarding
     large_sends: LargeSends
     new_uuid: Callable[[], UUID]
@@ -108,7 +108,7 @@ class CustodySender(TakesTurns):
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
-        self.oversized = Oversized(parts.endings, parts.clock)
+        self.oversized = Oversized(parts.dead_lettering, parts.clock)
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""

@@ -46,7 +46,7 @@ class Ended(NamedTuple):
     in_batch: bool
 
 
-class Endings:
+class DeadLettering:
     """Ends entries. `unroutable`: how many messages for nodes of which nothing is known became dead letters, since the
     node's start."""
 
