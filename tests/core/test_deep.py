@@ -178,7 +178,7 @@ def test_what_a_deleted_subscription_kept_leaves_bit_by_bit(tmp_path: Path, rest
     shared.finished.add(10_001, DEEP - 1)
     shared.advance(2)
     shared.position = DEEP
-    shared.returned.append(10_000)
+    shared.requeued.append(10_000)
     node.turn()
     assert queue.messages == DEEP
     queue.remove_cursor("audit")

@@ -214,9 +214,9 @@ def test_what_is_given_back_is_looked_through_once_however_much_there_is(monkeyp
 
     many = 2_000
     node.checks = False
-    queue.shared.returned = [Number(number) for number in range(1_000, 1_000 + many)]
+    queue.shared.requeued = [Number(number) for number in range(1_000, 1_000 + many)]
     queue.shared.position = 1_000 + many
     node.refuse = 1
     node.finish_commit()
-    assert sorted(queue.shared.returned) == [*range(1, 21), *range(1_000, 1_000 + many)]
+    assert sorted(queue.shared.requeued) == [*range(1, 21), *range(1_000, 1_000 + many)]
     assert compared <= 2 * many

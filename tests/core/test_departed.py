@@ -263,7 +263,7 @@ def test_what_comes_while_a_queue_is_deleted_stays() -> None:
     ("owner", "step"),
     [
         (Exclusions, "left"),
-        (Cursor, "give_back"),
+        (Cursor, "requeue"),
         (Queue, "touch"),
         (HopLinks, "gone"),
         (Identities, "forget"),

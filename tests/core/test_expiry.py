@@ -206,10 +206,10 @@ def test_what_was_given_back_and_waits_goes_too() -> None:
     rig.settle()
     holder.close_transport()
     rig.settle()
-    assert len(node.queue("work").shared.returned) == 200
+    assert len(node.queue("work").shared.requeued) == 200
     rig.run(5 + WITHIN_S)
     shared = node.queue("work").shared
-    assert is_told(rig, node, 0) and (shared.returned, shared.counts) == ([], {})
+    assert is_told(rig, node, 0) and (shared.requeued, shared.counts) == ([], {})
 
 
 def test_with_a_durable_subscription_nobody_reads() -> None:

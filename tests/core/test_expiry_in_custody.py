@@ -282,7 +282,7 @@ def waiting(ttls_s: list[float | None]) -> tuple[Rig, Node, Node, Any]:
     assert hub.queue(WAITING).messages == len(ttls_s)
 
     def gap() -> None:
-        shared.returned.append(sequence)
+        shared.requeued.append(sequence)
         queue.touch()
 
     assert value

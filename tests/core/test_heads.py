@@ -105,7 +105,7 @@ def test_what_is_held_or_waits_for_its_turn_is_found_behind_what_leaves(monkeypa
     receiver.settle(ids[500], ids[699], Accepted())
     rig.settle()
     looked(node, looks)
-    assert queue.head() == 701 == queue.shared.returned[0] and looked(node, looks) <= 200
+    assert queue.head() == 701 == queue.shared.requeued[0] and looked(node, looks) <= 200
 
 
 def test_what_was_given_back_is_not_searched_for_each_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +124,8 @@ def test_what_was_given_back_is_not_searched_for_each_that_leaves(monkeypatch: p
     consumer.close_transport()
     rig.settle()
     queue = node.queue("work")
-    queue.shared.returned = Unsearched(queue.shared.returned)
-    assert len(queue.shared.returned) == 500 and queue.head() == 501
+    queue.shared.requeued = Unsearched(queue.shared.requeued)
+    assert len(queue.shared.requeued) == 500 and queue.head() == 501
 
 
 def expected(queue: Queue) -> int:

@@ -16,7 +16,7 @@ def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(m
     assert len(shared.shown) == 300
     consumer.close_transport()
     rig.settle()
-    assert len(shared.returned) == 300
+    assert len(shared.requeued) == 300
     passes = 0
     heapify = cursor.heapify
 
@@ -28,7 +28,7 @@ def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(m
     monkeypatch.setattr(cursor, "heapify", counting)
     status, body, _ = client.manage("PURGE", "queue", "work")
     assert (status, body["purged"]) == (200, 300)
-    assert passes <= 2 and shared.returned == [] and shared.counts == {}
+    assert passes <= 2 and shared.requeued == [] and shared.counts == {}
     assert node.queue("work").messages == 0
 
 
@@ -50,7 +50,7 @@ def test_one_by_one_the_lowest_costs_no_pass(monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(cursor, "heapify", never)
         for sequence in range(1, 51):
             shared.forget(sequence)
-    assert sorted(shared.returned) == list(range(51, 101))
+    assert sorted(shared.requeued) == list(range(51, 101))
     shared.forget(80)
     shared.forget(1_000)
-    assert sorted(shared.returned) == [*range(51, 80), *range(81, 101)] and shared.returned[0] == 51
+    assert sorted(shared.requeued) == [*range(51, 80), *range(81, 101)] and shared.requeued[0] == 51

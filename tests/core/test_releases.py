@@ -268,7 +268,7 @@ def test_a_release_that_is_refused_again_gives_nothing_back_to_a_cursor(refused:
     hub.refuse = refused
     rig.run(WAIT_S + 10)
     held = hub.queue("$waiting")
-    assert not hub.refuse and not held.messages and not held.shared.returned and not held.shared.counts
+    assert not hub.refuse and not held.messages and not held.shared.requeued and not held.shared.counts
     assert hub.bodies("work") == names(2, 4)
 
 

@@ -87,23 +87,23 @@ def test_what_a_consumer_that_a_failure_suspends_keeps_no_more_goes_back_to_its_
     rig.settle()
     tags = [item.tag for item in lost.deliveries]
     left = [RuntimeError("too")] if goes_back == "only the second time" else []
-    give_back = Returns.give_back
+    requeue = Returns.requeue
 
     def once(*given: Any, **options: Any) -> None:
         if left:
             raise left.pop()
-        give_back(*given, **options)
+        requeue(*given, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(ConsumerLink, "outcomes", failing)
-        patch.setattr(Returns, "give_back", once)
+        patch.setattr(Returns, "requeue", once)
         if goes_back == "in turns to come":
             patch.setattr(core.jobs.returns, "_left", 0)
         lost.accept(count=1)
         rig.settle()
     assert lost.over and core.containment.peers_ended == 1 and not left
     shared = node.queue("work").shared
-    assert list(shared.shown) == [2, 3, 4, 5] and shared.returned == [1]
+    assert list(shared.shown) == [2, 3, 4, 5] and shared.requeued == [1]
     other = rig.client(node)
     other.receiver("work")
     rig.run(1)

@@ -80,14 +80,14 @@ def test_much_goes_back_over_several_turns_in_order(
     core = node.core
     assert core is not None
     most = 0
-    give_back = type(node.queue("work").shared).give_back
+    requeue = type(node.queue("work").shared).requeue
 
     def counted(cursor: Any, sequences: list[int], *, failed: bool) -> None:
         nonlocal most
         most = max(most, len(sequences))
-        give_back(cursor, sequences, failed=failed)
+        requeue(cursor, sequences, failed=failed)
 
-    monkeypatch.setattr(type(node.queue("work").shared), "give_back", counted)
+    monkeypatch.setattr(type(node.queue("work").shared), "requeue", counted)
     turns = node.turns
     lost.close_transport()
     rig.run(2)
@@ -150,13 +150,13 @@ def test_what_goes_back_in_a_turn_is_bounded_over_all_links_that_end_in_it(monke
     rig.settle()
     assert len(lost.deliveries) == 100
     by_turn: Counter[int] = Counter()
-    give_back = Cursor.give_back
+    requeue = Cursor.requeue
 
     def counted(self: Cursor, sequences: list[int], *, failed: bool) -> None:
         by_turn[node.turns] += len(sequences)
-        give_back(self, sequences, failed=failed)
+        requeue(self, sequences, failed=failed)
 
-    monkeypatch.setattr(Cursor, "give_back", counted)
+    monkeypatch.setattr(Cursor, "requeue", counted)
     lost.close_transport()
     rig.run(2)
     assert by_turn.total() == 100 and max(by_turn.values()) <= 20
@@ -194,9 +194,9 @@ def test_links_that_ended_first_give_back_first(monkeypatch: pytest.MonkeyPatch)
     fill(rig, client, 1)
     assert node.core is not None
     waits, cursor = node.core.jobs.returns, node.queue("work").shared
-    waits.give_back_found(cast(Any, "first"), cursor, lambda: [1, 2], 2)
-    waits.give_back(cast(Any, "second"), cursor, [3], failed=True)
-    waits.give_back_found(cast(Any, "third"), cursor, lambda: [4], 1)
+    waits.requeue_found(cast(Any, "first"), cursor, lambda: [1, 2], 2)
+    waits.requeue(cast(Any, "second"), cursor, [3], failed=True)
+    waits.requeue_found(cast(Any, "third"), cursor, lambda: [4], 1)
     assert [(item.taker, [*item.remaining()]) for item in waits.waiting] == [
         ("first", [1, 2]), ("second", [3]), ("third", [4]),
     ]  # fmt: skip

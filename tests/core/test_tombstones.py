@@ -124,7 +124,7 @@ def test_a_purge_that_a_full_disk_refuses_says_so_and_doubles_nothing() -> None:
     for _ in range(2):
         jfk.refuse = 1
         assert purge(rig, jfk, "@hub") == 0 and not jfk.refuse
-        assert shared.position == 0 and not shared.returned and not shared.counts
+        assert shared.position == 0 and not shared.requeued and not shared.counts
     rig.refuse_dials = False
     rig.run(40)
     assert hub.bodies("work") == names(1, 3) and not jfk.queue("@hub").messages

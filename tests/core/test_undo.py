@@ -28,7 +28,7 @@ def calls_of_undoing(count: int) -> int:
     profile.enable()
     undo.take_back_gathered(core, ())
     profile.disable()
-    assert len(node.queue("work").shared.returned) == count and not core.turns.gathered.moves
+    assert len(node.queue("work").shared.requeued) == count and not core.turns.gathered.moves
     stats: Any = Stats(profile)
     return int(stats.total_calls)
 

@@ -48,7 +48,7 @@ class Cursor:
     __slots__ = (
         "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
         "links_ended", "mark", "mark_stored", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
-        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below",
+        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "shown", "shown_below",
         "takers", "tracked",
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ class Cursor:
         """Of what the last `finish` was told."""
         self.tracked = bool(name)
         """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
-        self.returned: list[int] = []
+        self.requeued: list[int] = []
         self.shown: dict[int, Shown] = {}
         self.counts: dict[int, int] = {}
         self.prefetched: list[tuple[int, bytes]] = []
@@ -107,7 +107,7 @@ class Cursor:
             del self.takers[taker]
             if not (self.name or self.takers):
                 self.queue.consumers_changed(False)
-            back = self.exclusions.left(taker, self.returned)
+            back = self.exclusions.left(taker, self.requeued)
             if not self.takers:
                 self.forget_read_ahead()
             if back:
@@ -117,7 +117,7 @@ class Cursor:
     def detach(self, taker: EntryConsumer, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
         self.release(taker)
-        self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
+        self.requeue([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
 
     def wanted(self) -> int:
         return sum(taker.will_want() for taker in self.takers)
@@ -127,7 +127,7 @@ class Cursor:
     @property
     def has_ahead(self) -> bool:
         """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
-        return self.position < self.queue.visible or bool(self.returned) or bool(self.exclusions.aside)
+        return self.position < self.queue.visible or bool(self.requeued) or bool(self.exclusions.aside)
 
     def pump(self, limit: int) -> int:
         """Hands out entries to takers in turn; returns how many. `limit`: entries that it looks at in all, handed out
@@ -138,7 +138,7 @@ class Cursor:
         self.passed = self.passed_bytes = 0
         queue = self.queue
         if self.exclusions.aside and takers:
-            looks = self.exclusions.offer_to(takers, self.returned, limit)
+            looks = self.exclusions.offer_to(takers, self.requeued, limit)
             queue.work.offered_count += looks // LOOKS_PER_ENTRY
             if looks >= LOOKS_MAX:
                 queue.touch()
@@ -249,7 +249,7 @@ class Cursor:
     def _is_plain(self, taker: EntryConsumer) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
         return not (
-            self.returned
+            self.requeued
             or self.tracked
             or self.prefetched
             or self.counts
@@ -307,8 +307,8 @@ class Cursor:
         return taken, sum(sizes)
 
     def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
-        self.returned += sequences
-        heapify(self.returned)
+        self.requeued += sequences
+        heapify(self.requeued)
 
     def failures(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
@@ -321,10 +321,10 @@ class Cursor:
         queue = self.queue
         most = self.passed + limit
         while self.passed < most:
-            if self.returned:
-                sequence = self.returned[0]
+            if self.requeued:
+                sequence = self.requeued[0]
                 value = queue.value(sequence)
-                heappop(self.returned)
+                heappop(self.requeued)
                 if value is None:  # purged or expired meanwhile
                     self.counts.pop(sequence, None)
                     self.passed += 1
@@ -473,7 +473,7 @@ class Cursor:
     def _unfinish(self, sequences: list[int]) -> None:
         """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
         self.offer_anew(sequences)
-        for sequence in set(sequences).intersection(self.returned):
+        for sequence in set(sequences).intersection(self.requeued):
             self.counts.setdefault(sequence, 1)
 
     def offer_anew(self, sequences: list[int]) -> None:
@@ -485,14 +485,14 @@ class Cursor:
     def finish_wherever(self, sequences: list[int]) -> None:
         """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
         left = self.finish(sequences)
-        if (self.returned or self.exclusions.aside) and len(left) < len(sequences):
-            gone = set(sequences).difference(left).intersection((*self.returned, *self.exclusions.aside))
+        if (self.requeued or self.exclusions.aside) and len(left) < len(sequences):
+            gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
             values = [(sequence, self.queue.value(sequence)) for sequence in gone]
             sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
             self.shown.update((sequence, Shown(next(iter(self.takers)), size)) for sequence, size in sizes)
             if gone:
-                self.returned = [sequence for sequence in self.returned if sequence not in gone]
-                heapify(self.returned)
+                self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
+                heapify(self.requeued)
                 self.finish(list(gone))
 
     def moved(self, sequence: int) -> None:
@@ -506,7 +506,7 @@ class Cursor:
         self.links_ended.pop(sequence, None)
         self.exclusions.done((sequence,))
 
-    def give_back(self, sequences: list[int], *, failed: bool) -> None:
+    def requeue(self, sequences: list[int], *, failed: bool) -> None:
         """What a taker could not finish; `failed` raises its delivery count. Old places are kept."""
         if sequences:
             self.queue.look_again(sequences)
@@ -515,7 +515,7 @@ class Cursor:
             if sequence in self.shown:
                 self.counts[sequence] = (self.failures(sequence) or 0) + failed
                 del self.shown[sequence]  # from here on nothing is called that could fail
-                heappush(self.returned, sequence)
+                heappush(self.requeued, sequence)
 
     def advance(self, sequence: int) -> None:
         """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
@@ -524,9 +524,9 @@ class Cursor:
         self.finished.add(self.floor, sequence - 1)
         self.raise_floor()
         self.position = max(self.position, self.floor)
-        if self.returned:
-            self.returned = [item for item in self.returned if item >= self.floor]
-            heapify(self.returned)
+        if self.requeued:
+            self.requeued = [item for item in self.requeued if item >= self.floor]
+            heapify(self.requeued)
         self.exclusions.done_below(self.floor)
         for below in [item for item in self.counts if item < self.floor]:
             self.forget_counts(below)
@@ -581,20 +581,20 @@ class Cursor:
         """Entries left the queue by another way (purge, expiry) while no taker held them."""
         for sequence in sequences:
             self.forget_counts(sequence)
-        if self.returned:
+        if self.requeued:
             gone = frozenset(sequences)
-            self.returned = [sequence for sequence in self.returned if sequence not in gone]
-            heapify(self.returned)
+            self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
+            heapify(self.requeued)
 
     def below_position(self) -> list[int]:
         """Entries that were looked at and are not done with."""
-        return [*self.shown, *self.returned, *self.exclusions.aside]
+        return [*self.shown, *self.requeued, *self.exclusions.aside]
 
     def forget(self, sequence: int) -> None:
         """As `forget_all` for one, the lowest of what was given back: it costs little."""
         self.forget_counts(sequence)
-        if self.returned and self.returned[0] == sequence:
-            heappop(self.returned)
-        elif sequence < self.position and sequence in self.returned:
-            self.returned.remove(sequence)
-            heapify(self.returned)
+        if self.requeued and self.requeued[0] == sequence:
+            heappop(self.requeued)
+        elif sequence < self.position and sequence in self.requeued:
+            self.requeued.remove(sequence)
+            heapify(self.requeued)

@@ -99,8 +99,8 @@ class Exclusions:
                 heapify(self._limits_heap)
         self.largest = max(self.largest, limit)
 
-    def left(self, taker: EntryConsumer, returned: list[int]) -> list[int]:
-        """`taker` is gone: moves into the heap `returned`, and returns, what is to be offered anew, because it was the
+    def left(self, taker: EntryConsumer, requeued: list[int]) -> list[int]:
+        """`taker` is gone: moves into the heap `requeued`, and returns, what is to be offered anew, because it was the
         one that could take it."""
         self._refused = max(0, self._refused - len(taker.excluded))
         live = self.live
@@ -120,27 +120,27 @@ class Exclusions:
         while self._limits_heap and -self._limits_heap[0] not in self._limits:
             heappop(self._limits_heap)
         self.largest = -self._limits_heap[0] if self._limits_heap else 0
-        back = self._offer_anew(returned)
+        back = self._offer_anew(requeued)
         self._count()
         return back
 
-    def _offer_anew(self, returned: list[int]) -> list[int]:
-        """Moves into the heap `returned`, and returns, what no taker takes for its size, or maybe none."""
+    def _offer_anew(self, requeued: list[int]) -> list[int]:
+        """Moves into the heap `requeued`, and returns, what no taker takes for its size, or maybe none."""
         back: list[int] = []
         while self._by_size and -self._by_size[0][0] > self.largest:
             size, sequence = heappop(self._by_size)
             if self.aside.get(sequence) == -size:
                 back.append(sequence)
                 del self.aside[sequence]
-                heappush(returned, sequence)
+                heappush(requeued, sequence)
         for sequence in self._mixed.intersection(self.aside):  # not each taker of such a size could have it
             back.append(sequence)
             del self.aside[sequence]
-            heappush(returned, sequence)
+            heappush(requeued, sequence)
         self._mixed.clear()
         return back
 
-    def recount(self, takers: Collection[EntryConsumer], returned: list[int]) -> None:
+    def recount(self, takers: Collection[EntryConsumer], requeued: list[int]) -> None:
         """These are all takers: a failure may lie between the coming or going of one and its count. As `left` where
         one went."""
         self._limits.clear()
@@ -152,7 +152,7 @@ class Exclusions:
         self._looked.intersection_update(takers)
         for taker in takers:
             self.joined(taker)
-        self._offer_anew(returned)
+        self._offer_anew(requeued)
         self._count()
 
     def choose(
@@ -273,8 +273,8 @@ class Exclusions:
                 if sequence in self.live:
                     self._mixed.add(sequence)
 
-    def offer_to(self, takers: list[EntryConsumer], returned: list[int], limit: int) -> int:
-        """Moves into the heap `returned` what one of `takers` can have, for each at most what it wants, and `limit` in
+    def offer_to(self, takers: list[EntryConsumer], requeued: list[int], limit: int) -> int:
+        """Moves into the heap `requeued` what one of `takers` can have, for each at most what it wants, and `limit` in
         all. Returns how many it looked at; from LOOKS_MAX on maybe not all."""
         looks = 0
         for taker in takers:
@@ -289,7 +289,7 @@ class Exclusions:
             looks += looked
             limit -= len(found)
             for sequence in found:
-                heappush(returned, sequence)
+                heappush(requeued, sequence)
                 del self.aside[sequence]
             if len(found) < wanted:
                 self._looked.add(taker)

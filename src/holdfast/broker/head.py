@@ -19,7 +19,7 @@ FRONT_BYTES: Final = 64 * 1024
 def head_of(queue: EntryLog, shared: Cursor) -> int:
     """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none; `shared`: the
     queue's cursor of ordinary consumers."""
-    position, shown, returned, aside = shared.position, shared.shown, shared.returned, shared.exclusions.aside
+    position, shown, requeued, aside = shared.position, shared.shown, shared.requeued, shared.exclusions.aside
     front = queue.read(shared.floor, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
     if not front:
         return queue.visible
@@ -27,9 +27,9 @@ def head_of(queue: EntryLog, shared: Cursor) -> int:
         return front[0][0]
     if front[0][0] < position:
         for sequence, _ in front:
-            if sequence >= position or (returned and sequence > returned[0]):
+            if sequence >= position or (requeued and sequence > requeued[0]):
                 break
-            if sequence in shown or sequence in aside or (returned and sequence == returned[0]):
+            if sequence in shown or sequence in aside or (requeued and sequence == requeued[0]):
                 return sequence
         waiting = [sequence for sequence in shared.below_position() if sequence >= front[0][0]]
         heapify(waiting)

@@ -49,21 +49,21 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
-    def give_back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
-        """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.give_back`."""
+    def requeue(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
+        """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.requeue`."""
         if self.waiting or len(sequences) > self._left:
             self.waiting.append(Return(taker, cursor, deque(sequences), failed))
         elif sequences:
             self._left -= len(sequences)
             self._back(taker, cursor, sequences, failed)
 
-    def give_back_found(self, taker: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
-        """As `give_back`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
+    def requeue_found(self, taker: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+        """As `requeue`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
             self.waiting.append(Return(taker, cursor, deque(), True, find))
         else:
-            self.give_back(taker, cursor, find(), failed=True)
+            self.requeue(taker, cursor, find(), failed=True)
 
     def step(self) -> None:
         """This turn's share."""
@@ -91,4 +91,4 @@ class Returns:
     def _back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
         shown = cursor.shown
         mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
-        cursor.give_back(mine, failed=failed)
+        cursor.requeue(mine, failed=failed)

@@ -101,7 +101,7 @@ class SentBack:
                 held.attempts += 1
                 held.sent_again_at = now
                 queue = self._catalog.transmission(destination)
-                queue.shared.give_back(list(again), failed=False)
+                queue.shared.requeue(list(again), failed=False)
 
     def next_deadline(self) -> float | None:
         if not self.by_destination:

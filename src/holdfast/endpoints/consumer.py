@@ -180,7 +180,7 @@ class ConsumerLink(Offered):
             if not own.dead_lettering.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
                 cursor.set_aside(sequence, size)
             return
-        cursor.give_back([sequence], failed=False)
+        cursor.requeue([sequence], failed=False)
         if alone:
             cursor.links_ended[sequence] = ended + 1
         text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
@@ -275,9 +275,9 @@ class ConsumerLink(Offered):
                 self.parts.settlements.annotate(self, contexts, state, notes, answer)
                 answer = None
             else:
-                cursor.give_back(contexts, failed=bool(state.delivery_failed))
+                cursor.requeue(contexts, failed=bool(state.delivery_failed))
         else:
-            cursor.give_back(contexts, failed=False)
+            cursor.requeue(contexts, failed=False)
         cursor.queue.touch()
         if answer is not None and not isinstance(state, Rejected):
             self.parts.turns.gathered.answers.append(answer)
@@ -301,7 +301,7 @@ class ConsumerLink(Offered):
         self.end_large()
         self.finish_presettled()
         self.cursor.release(self)
-        self.parts.returns.give_back_found(
+        self.parts.returns.requeue_found(
             self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
         )
         self.parts.dynamic_nodes.left(self, self.queue)

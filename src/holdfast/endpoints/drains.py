@@ -18,7 +18,7 @@ def offers(queue: Queue, resting: Container[object]) -> bool:
 
 def has_something(cursor: Cursor, *, marks: bool) -> bool:
     """Whether a pump could hand anything out, now or, if there are to be `marks`, once one is stored."""
-    if cursor.returned or cursor.exclusions.aside:
+    if cursor.requeued or cursor.exclusions.aside:
         return True
     queue = cursor.queue
     limit = queue.visible if marks or not queue.config.durable else min(queue.visible, cursor.mark_stored)
@@ -29,7 +29,7 @@ def only_excluded(cursor: Cursor, taker: EntryConsumer) -> bool:
     """Whether all that is left is what `taker` cannot have. Where only a pump can tell, one is asked for."""
     if cursor.position < cursor.queue.visible and not cursor.halted:
         return False
-    if not all(sequence in taker.excluded for sequence in cursor.returned):
+    if not all(sequence in taker.excluded for sequence in cursor.requeued):
         return False
     if cursor.exclusions.has_none_for(taker):
         return True

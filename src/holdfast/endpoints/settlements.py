@@ -131,7 +131,7 @@ class Annotation(Settlement):
         if why:
             self.left_out += 1
             self.why = why
-        self.cursor.give_back([sequence], failed=self.delivery_failed)
+        self.cursor.requeue([sequence], failed=self.delivery_failed)
         return ended
 
     def over(self) -> None:
@@ -293,7 +293,7 @@ class Settlements:
             ended = settlement.settle(self._dead_lettering, sequence)
         except Exception:
             if settlement.failed == sequence:
-                cursor.give_back([sequence], failed=True)
+                cursor.requeue([sequence], failed=True)
             settlement.failed = sequence
             raise
         size = ended.read_bytes + BESIDE_BYTES
@@ -328,7 +328,7 @@ class Settlements:
         """The node stops: what waits is back in its place, and is given out again later."""
         for settlement in self.waiting:
             if self._catalog.has_cursor(settlement.cursor):
-                settlement.cursor.give_back(list(settlement.sequences), failed=True)
+                settlement.cursor.requeue(list(settlement.sequences), failed=True)
         self.waiting.clear()
         self._lanes.clear()
         self.counts.clear()

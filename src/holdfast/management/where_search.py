@@ -189,7 +189,7 @@ def _in_local(queue: Queue, sequence: int) -> Step:
     taken = queue.taken_by
     if taken is not None:
         return told | {"state": "queued", "waits_for": f"subscription {taken!r}"}
-    waits = sequence >= shared.position or sequence in shared.returned or sequence in shared.exclusions.aside
+    waits = sequence >= shared.position or sequence in shared.requeued or sequence in shared.exclusions.aside
     done = sequence in shared.finished or not waits
     if done and left:
         return told | {"state": "consumed", "waits_for": f"subscriptions {', '.join(sorted(left))}"}

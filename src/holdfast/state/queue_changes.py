@@ -159,7 +159,7 @@ class QueueChanges:
             queue.bytes_held += entry.size_of(value)
             back.setdefault(queue, []).append(sequence)
         for queue, sequences in back.items():
-            _give_back(queue, sequences)
+            _requeue(queue, sequences)
             queue.touch_counters()
             queue.touch()
 
@@ -195,20 +195,20 @@ class QueueChanges:
         for queue in self._catalog.queues.values():
             queue.consumers_changed(bool(queue.shared.takers))
             for cursor in queue.cursors:
-                cursor.exclusions.recount(cursor.takers, cursor.returned)
+                cursor.exclusions.recount(cursor.takers, cursor.requeued)
                 kept = suspended | dict.fromkeys(map(id, cursor.takers))
                 lost = [
                     number
                     for number, item in cursor.shown.items()
                     if (held := kept.get(id(item.taker), ())) is not None and number not in held
                 ]
-                cursor.give_back(lost, failed=True)
-                queue.look_again(cursor.returned)
+                cursor.requeue(lost, failed=True)
+                queue.look_again(cursor.requeued)
             if queue.memory is not None:
                 queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
 
 
-def _give_back(queue: Queue, sequences: list[int]) -> None:
+def _requeue(queue: Queue, sequences: list[int]) -> None:
     """Entries that were moved elsewhere are in their places again: one that lies ahead is met there, once; what
     `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
     moved."""
@@ -216,10 +216,10 @@ def _give_back(queue: Queue, sequences: list[int]) -> None:
     if queue.kind is QueueKind.WAITING:
         return
     below = [sequence for sequence in sequences if sequence < cursor.position]
-    known = {*cursor.shown, *cursor.returned} if below else set()  # of these their taker gives them back
+    known = {*cursor.shown, *cursor.requeued} if below else set()  # of these their taker gives them back
     for sequence in below:
         if sequence not in known:
             known.add(sequence)
-            heappush(cursor.returned, sequence)
+            heappush(cursor.requeued, sequence)
         cursor.counts.setdefault(sequence, 1)
     queue.look_again(below)

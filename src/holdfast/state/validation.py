@@ -105,7 +105,7 @@ def queues(
             _hands(cursor, where, values, suspended)
             _mark(cursor, where, turns, work)
             if values is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in purges):
-                places = {*cursor.shown, *cursor.returned, *cursor.exclusions.aside}
+                places = {*cursor.shown, *cursor.requeued, *cursor.exclusions.aside}
                 passed = min(cursor.position, queue.visible)
                 lost = [number for number in values if number < passed and number not in places]
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
@@ -137,8 +137,8 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
             assert value is not None
             size = entry.size_of(value)
             must(size == shown.size, f"{where}: {sequence} is held with another size", shown.size, size)
-    returned = set(cursor.returned)
-    must(len(returned) == len(cursor.returned), f"{where} has given-back entries twice", sorted(cursor.returned)[:20])
+    returned = set(cursor.requeued)
+    must(len(returned) == len(cursor.requeued), f"{where} has given-back entries twice", sorted(cursor.requeued)[:20])
     must(
         returned.isdisjoint(cursor.shown), f"{where}: given back and held", sorted(returned & cursor.shown.keys())[:20]
     )
@@ -146,7 +146,7 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
     twice = [*(aside & returned), *(aside & cursor.shown.keys())]
     must(not twice, f"{where}: set aside, and held or given back", twice[:20])
     if cursor.tracked:
-        both = [sequence for sequence in (*cursor.shown, *cursor.returned) if sequence in cursor.finished]
+        both = [sequence for sequence in (*cursor.shown, *cursor.requeued) if sequence in cursor.finished]
         must(not both, f"{where}: finished, and held or given back", both[:20])
         low = next(iter(cursor.finished), (cursor.floor, 0))[0]
         must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)

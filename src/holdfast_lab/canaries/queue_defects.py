@@ -85,24 +85,24 @@ def _redelivery_not_marked(original: Function) -> Function:
 def _given_back_unmarked(original: Function) -> Function:
     """A message released while another one that was given back waits is forgotten to have been shown."""
 
-    def give_back(self: Any, sequences: list[int], *, failed: bool) -> None:
-        waiting = len(self.returned)
+    def requeue(self: Any, sequences: list[int], *, failed: bool) -> None:
+        waiting = len(self.requeued)
         original(self, sequences, failed=failed)
         if waiting and not failed and len(sequences) == 1 and not self.counts.get(sequences[0]):
             self.counts.pop(sequences[0], None)
 
-    return give_back
+    return requeue
 
 
 def _given_back_to_the_tail(original: Function) -> Function:
     """Far on in a queue, what was read ahead from the disk goes before what was given back."""
 
     def _next(self: Any, limit: int) -> Any:
-        if not self.returned or self.returned[0] < 4 * MANY or len(self.prefetched) < 2:
+        if not self.requeued or self.requeued[0] < 4 * MANY or len(self.prefetched) < 2:
             return original(self, limit)
-        returned, self.returned = self.returned, []
+        returned, self.requeued = self.requeued, []
         item = original(self, limit)
-        self.returned = sorted(returned + self.returned)
+        self.requeued = sorted(returned + self.requeued)
         return item if item is not None else original(self, limit)
 
     return _next
@@ -194,7 +194,7 @@ QUEUE_CANARIES = (
     Canary(
         name="given-back-unmarked",
         sentence="A message released while others that were given back wait comes again unmarked.",
-        target="broker.cursor:Cursor.give_back",
+        target="broker.cursor:Cursor.requeue",
         signature="(self, sequences: list[int], *, failed: bool) -> None",
         broken=_given_back_unmarked,
         expected="not as a redelivery",

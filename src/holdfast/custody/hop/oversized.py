@@ -32,7 +32,7 @@ class Holder(Protocol):
     def in_hands(self, sequence: int) -> bytes | None:
         """That entry, if it is this sender's own."""
 
-    def give_back(self, sequences: list[int]) -> None:
+    def requeue(self, sequences: list[int]) -> None:
         """Those that are its own still go back to their places."""
 
     def schedule(self) -> None:
@@ -76,7 +76,7 @@ class Oversized:
             size += 0 if value is None else len(value)
             if size >= MOVED_BYTES:
                 break
-        sender.give_back(changed)
+        sender.requeue(changed)
 
     def clear(self) -> list[int]:
         """Forgets them; what there was."""

@@ -139,11 +139,11 @@ class CustodySender(TakesTurns):
             self.large.stop()
             if not self.in_doubt:
                 self.hop.unanswered.pop(self, None)
-        self.give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
+        self.requeue([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
 
-    def give_back(self, sequences: list[int]) -> None:
+    def requeue(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
-        self.cursor.give_back([sequence for sequence in sequences if self._has(sequence)], failed=False)
+        self.cursor.requeue([sequence for sequence in sequences if self._has(sequence)], failed=False)
 
     def _has(self, sequence: int) -> bool:
         shown = self.cursor.shown.get(sequence)
@@ -197,7 +197,7 @@ class CustodySender(TakesTurns):
         self._unblock(stored)
         for blocked in self.blocked.values():
             blocked.probe = None
-        self.give_back([*again, *self.oversized.clear()])
+        self.requeue([*again, *self.oversized.clear()])
         self.sure_bytes = limit - BESIDE_BYTES if limit is not None else sys.maxsize
         self.number = 0
         self.refusals = 0
@@ -223,7 +223,7 @@ class CustodySender(TakesTurns):
         held = self._parts.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
         known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
-        self.give_back([sequence for sequence in self.cursor.shown if sequence not in known])
+        self.requeue([sequence for sequence in self.cursor.shown if sequence not in known])
 
     # ------------------------------------------------------------------------------------------------ taker
 
@@ -413,7 +413,7 @@ class CustodySender(TakesTurns):
             numbers = [number for _, number in sorted(blocked.aside.items())]
             if all(number < after for number, after in pairwise(numbers)):
                 del self.blocked[origin]
-                self.give_back(list(blocked.aside))
+                self.requeue(list(blocked.aside))
             else:
                 blocked.due = self.clock.now
                 self.hop.stir()

@@ -138,7 +138,7 @@ class ResumableConsumer(ConsumerLink):
                         self.outcomes_due.append((step.state, sequence))
                     else:
                         settled.setdefault(group, (step.state, []))[1].append(sequence)
-        self.cursor.give_back(again, failed=False)
+        self.cursor.requeue(again, failed=False)
         for state, sequences in settled.values():
             self.outcomes(sequences, state, True, 0, 0)
             self.peer.amqp.took(OUTCOME + len(sequences))
@@ -247,14 +247,14 @@ class ResumableConsumer(ConsumerLink):
         if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
             self.held -= 1
             self._settled(self._size_of([sequence]))
-            cursor.give_back([sequence], failed=False)
+            cursor.requeue([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.parts.clock.steady_ms)
         if too_large(link, parts, value):  # it takes less than it did; whether another takes more is asked anew
             self.held -= 1
             self._settled(self._size_of([sequence]))
-            cursor.give_back([sequence], failed=False)
+            cursor.requeue([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         payload, state = content(step.state, b"".join(parts))
@@ -288,7 +288,7 @@ class ResumableConsumer(ConsumerLink):
         kept = set(record.held.values())
         record.count_for(self.use, self._size_of(list(kept)))
         unsent = [sequence for sequence in mine if sequence not in kept]
-        self.parts.returns.give_back(self, self.cursor, unsent, failed=False)
+        self.parts.returns.requeue(self, self.cursor, unsent, failed=False)
         self.keeper.ended(record, closed=False)
 
 

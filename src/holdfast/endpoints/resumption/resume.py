@@ -314,7 +314,7 @@ class Resumption:
             record.uncount()
             if record.taker is not None and record.held:
                 returns = self._returns
-                returns.give_back(record.taker, record.cursor, [*record.held.values()], failed=True)
+                returns.requeue(record.taker, record.cursor, [*record.held.values()], failed=True)
             record.taker = None
 
     def recover(self) -> None:
