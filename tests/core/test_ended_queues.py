@@ -101,7 +101,7 @@ def test_what_a_link_held_of_a_node_that_ends_before_it_is_given_back(monkeypatc
         link, address = dynamic(rig, node, client)
         third.receiver(address)
         fill(rig, other, 9, address)
-        assert len(node.queue(address).shared.shown) == 9
+        assert len(node.queue(address).shared.acquired) == 9
         third.close_transport()
         link.detach(closed=True)
         rig.run(1)
@@ -123,7 +123,7 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     taker = third.receiver(address)
     fill(rig, other, 50, address)
     queue = node.queue(address)
-    assert len(queue.shared.shown) == 50
+    assert len(queue.shared.acquired) == 50
     node.hold_commits = True  # until dead letters are on disk no more are made
     if way == "settlements":
         third.accept(Rejected(), link=taker)

@@ -531,5 +531,5 @@ def test_an_entry_that_became_a_dead_letter_is_in_nobodys_hands() -> None:
         rig.settle()
     (consumer,) = node.queue("work").shared.takers
     assert isinstance(consumer, ConsumerLink)
-    (size,) = [shown.size for shown in node.queue("work").shared.shown.values()]
+    (size,) = [shown.size for shown in node.queue("work").shared.acquired.values()]
     assert node.bodies("$dead-letters") == [BIG] and consumer.held_bytes == size

@@ -97,7 +97,7 @@ def test_what_is_in_doubt_ends_once_the_session_is_lost_in_which_it_was_sent() -
     rig.run(2)
     hub.hold_commits = True
     send(rig, jfk, ["x"], ttl_s=1.0)
-    assert jfk.queue("@hub").shared.shown
+    assert jfk.queue("@hub").shared.acquired
     rig.run(1 + WITHIN_S)
     assert stones(jfk) == [False]
     hub.crash()

@@ -258,8 +258,8 @@ def test_on_a_disk_that_takes_nothing_they_wait() -> None:
 def test_a_change_of_the_way_leaves_none_behind() -> None:
     _, jfk, _ = waiting()
     sender = sender_of(jfk)
-    shown = dict(sender.cursor.shown)
+    shown = dict(sender.cursor.acquired)
     sender.recover()
-    assert sender.cursor.shown == shown, "it knows them"
+    assert sender.cursor.acquired == shown, "it knows them"
     sender.stop()
-    assert not sender.oversized.sequences and not sender.cursor.shown
+    assert not sender.oversized.sequences and not sender.cursor.acquired

@@ -13,7 +13,7 @@ def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(m
     consumer.receiver("work", credit=300)
     rig.settle()
     shared = node.queue("work").shared
-    assert len(shared.shown) == 300
+    assert len(shared.acquired) == 300
     consumer.close_transport()
     rig.settle()
     assert len(shared.requeued) == 300

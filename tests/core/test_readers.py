@@ -331,7 +331,7 @@ def test_advance_forgets_what_is_known_of_what_came_back_below_it(monkeypatch: p
         rig.settle()
     assert lost.over and core.containment.peers_ended == 1
     subscription, account = node.queue("work").named["sub"], core.memory.withheld.given_back
-    assert subscription.counts == {2: 0} and list(subscription.shown) == list(range(3, 101))
+    assert subscription.counts == {2: 0} and list(subscription.acquired) == list(range(3, 101))
     lease = held(open_subscription(client, "copy"))
     for sequence, left in ((50, range(50, 101)), (101, range(0))):
         assert client.manage("ADVANCE", "subscription", "sub", sequence=sequence, **lease)[0] == 200

@@ -300,7 +300,7 @@ def test_who_comes_back_without_a_map_has_all_at_once(source: dict[str, Any]) ->
     consumer = Consumer(rig, node, **source)
     fill(rig, node, *"ab")
     consumer.lose()
-    assert node.queue("work").shared.shown
+    assert node.queue("work").shared.acquired
     consumer.come_back(None)
     assert consumer.told.unsettled is None
     assert consumer.client.bodies() == ["a", "b"]
@@ -541,7 +541,7 @@ def test_who_comes_back_taking_less_is_not_counted_with_what_it_cannot_have() ->
     shared = node.queue("work").shared
     (taker,) = [taker for taker in shared.takers if taker.bytes_max == 300]
     assert isinstance(taker, ResumableConsumer)
-    assert (taker.held, taker.held_bytes) == (1, shared.shown[2].size) and list(shared.shown) == [2]
+    assert (taker.held, taker.held_bytes) == (1, shared.acquired[2].size) and list(shared.acquired) == [2]
 
 
 @pytest.mark.parametrize("end", [Accepted(), Released()])

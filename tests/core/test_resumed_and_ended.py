@@ -47,7 +47,7 @@ def test_more_that_is_undeliverable_than_may_be_ends_it_and_the_rest_goes_to_oth
     ended = resume(rig, node, told | dict.fromkeys(tags[2:5], NOT_HERE), **settings)
     assert [str(event.error.condition) for event in ended.detached if event.error] == ["amqp:resource-limit-exceeded"]
     core, queue = node.core, node.queue("work")
-    assert core is not None and not core.resume.outgoing and not queue.shared.shown and not queue.shared.takers
+    assert core is not None and not core.resume.outgoing and not queue.shared.acquired and not queue.shared.takers
     core.validate()
     other = rig.client(node)
     other.receiver("work")
@@ -103,7 +103,7 @@ def test_what_a_consumer_that_a_failure_suspends_keeps_no_more_goes_back_to_its_
         rig.settle()
     assert lost.over and core.containment.peers_ended == 1 and not left
     shared = node.queue("work").shared
-    assert list(shared.shown) == [2, 3, 4, 5] and shared.requeued == [1]
+    assert list(shared.acquired) == [2, 3, 4, 5] and shared.requeued == [1]
     other = rig.client(node)
     other.receiver("work")
     rig.run(1)
@@ -129,7 +129,7 @@ def test_what_a_suspended_consumer_keeps_stays_its_own_when_another_connection_f
         patch.setattr(ConsumerLink, "outcomes", failing)
         bad.accept()
         rig.settle()
-    assert bad.over and core.containment.peers_ended == 1 and list(shared.shown) == [1, 2, 3, 4, 5]
+    assert bad.over and core.containment.peers_ended == 1 and list(shared.acquired) == [1, 2, 3, 4, 5]
     again = resume(rig, node, dict.fromkeys(tags[:3], Accepted()) | dict.fromkeys(tags[3:]))
     rig.run(1)
     assert node.bodies("work") == ["4", "5"] and not again.detached

@@ -48,7 +48,7 @@ def test_the_end_of_a_link_looks_at_what_it_held_alone(end: str) -> None:
     rig.settle()
     assert len(mine.deliveries) == 25
     shared = node.queue("work").shared
-    shared.shown = Unlisted(shared.shown)
+    shared.acquired = Unlisted(shared.acquired)
     for link in links:
         if end not in ("lost", "resumable"):
             link.detach(closed=end != "detach")
@@ -56,7 +56,7 @@ def test_the_end_of_a_link_looks_at_what_it_held_alone(end: str) -> None:
         mine.close_transport()
     rig.run(30)
     assert not node.core.containment.peers_ended and not node.core.containment.parts_failed  # type: ignore[union-attr]
-    shared.shown = dict(shared.shown)
+    shared.acquired = dict(shared.acquired)
     assert all_bodies(rig, node, 60) == [str(number) for number in range(41, 101)]
     other.close_transport()
     rig.settle()
@@ -97,7 +97,7 @@ def test_much_goes_back_over_several_turns_in_order(
     rig.settle()
     assert sorted(again.bodies(), key=int) == [str(number) for number in range(1, 101)]
     assert all(message.header is not None and message.header.delivery_count == 1 for message in again.messages())
-    assert node.queue("work").shared.shown.keys() == set(range(1, 101))
+    assert node.queue("work").shared.acquired.keys() == set(range(1, 101))
 
 
 def left_waiting(monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Node, Client]:

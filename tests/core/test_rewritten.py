@@ -107,7 +107,7 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     assert core is not None
     queue = node.queue("work")
     before = queue.bytes_held
-    (sequence,) = queue.shared.shown
+    (sequence,) = queue.shared.acquired
     (peer,) = core.connections.values()
     for note in ("once", "a second time"):
         core.dead_lettering.annotate_entry(peer, queue, sequence, annotations.to_add({WHY: note}))
@@ -115,7 +115,7 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
         queue.shared.finish([sequence])
     undo.take_back_gathered(core, ())
     assert queue.bytes_held == (0 if leaves else before) and not queue.work.rewritten
-    assert leaves or queue.shared.shown[sequence].size == before
+    assert leaves or queue.shared.acquired[sequence].size == before
 
 
 # ------------------------------------------------------------------------------------------------ bounds
@@ -410,7 +410,7 @@ def test_two_subscriptions_hold_it_with_one_size(cache_bytes: int) -> None:
     annotate(clients[0], links[0], "once")
     rig.settle()
     queue = node.queue("work")
-    assert {cursor.shown[1].size for cursor in queue.named.values()} == {queue.bytes_held}
+    assert {cursor.acquired[1].size for cursor in queue.named.values()} == {queue.bytes_held}
     assert node.core is not None
     node.core.validate()
     sender.receiver("work")

@@ -59,7 +59,7 @@ def test_what_a_tracked_cursor_has_shown_is_bounded_and_goes_on_as_it_is_settled
         other.send(link, str(number))
     rig.settle()
     shared = node.queue("work").shared
-    assert len(shared.shown) == 8
+    assert len(shared.acquired) == 8
     seen: list[str] = []
     while any(client.deliveries for client in clients):
         for client in clients:
@@ -67,7 +67,7 @@ def test_what_a_tracked_cursor_has_shown_is_bounded_and_goes_on_as_it_is_settled
                 client.deliveries.insert(0, client.deliveries.pop())
                 seen += client.accept(count=1)
                 rig.settle()
-            assert len(shared.shown) + len(shared.finished) + len(shared.requeued) <= 8 + 2
+            assert len(shared.acquired) + len(shared.finished) + len(shared.requeued) <= 8 + 2
     assert sorted(seen, key=int) == [str(number) for number in range(40)]
 
 

@@ -178,7 +178,7 @@ def test_many_small_dispositions_in_one_read(outcome: Any, units: int) -> None:
     rig.settle()
     receiver = client.receiver("work")
     rig.settle()
-    held = hub.queue("work").shared.shown
+    held = hub.queue("work").shared.acquired
     assert len(held) == 1_000
     client.amqp.take_output(rig.now)
     receiver.grant(0)

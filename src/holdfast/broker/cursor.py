@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from holdfast.broker import entry, halting
-from holdfast.broker.entry_consumer import EntryConsumer, Shown
+from holdfast.broker.entry_consumer import Acquired, EntryConsumer
 from holdfast.broker.entry_log import EntryLog
 from holdfast.broker.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
 from holdfast.broker.ranges import RangeSet
@@ -46,9 +46,9 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
-        "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
-        "links_ended", "mark", "mark_stored", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
-        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "shown", "shown_below",
+        "acquired", "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor",
+        "lease_epoch", "links_ended", "mark", "mark_stored", "mode", "name", "owner", "passed", "passed_bytes",
+        "place_kept", "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "shown_below",
         "takers", "tracked",
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Cursor:
         self.tracked = bool(name)
         """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
         self.requeued: list[int] = []
-        self.shown: dict[int, Shown] = {}
+        self.acquired: dict[int, Acquired] = {}
         self.counts: dict[int, int] = {}
         self.prefetched: list[tuple[int, bytes]] = []
         self.counted_bytes = 0
@@ -117,7 +117,9 @@ class Cursor:
     def detach(self, taker: EntryConsumer, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
         self.release(taker)
-        self.requeue([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
+        self.requeue(
+            [sequence for sequence, acquired in self.acquired.items() if acquired.taker is taker], failed=failed
+        )
 
     def wanted(self) -> int:
         return sum(taker.will_want() for taker in self.takers)
@@ -217,7 +219,7 @@ class Cursor:
                     break
                 continue
             taker = found
-            self.shown[sequence] = Shown(taker, size)
+            self.acquired[sequence] = Acquired(taker, size)
             taker.count_held(size)
             room_bytes -= len(value)
             taker.take(sequence, value, failures)
@@ -241,10 +243,10 @@ class Cursor:
 
     def set_aside(self, sequence: int, size: int) -> None:
         """An entry in a taker's hands, as a delivery of `size` bytes, waits for a taker that takes so much."""
-        if sequence in self.shown:
+        if sequence in self.acquired:
             self.queue.look_again([sequence])
             self.exclusions.set_aside({sequence: size})
-            del self.shown[sequence]
+            del self.acquired[sequence]
 
     def _is_plain(self, taker: EntryConsumer) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
@@ -298,9 +300,9 @@ class Cursor:
         if taken < len(values):
             sequences, values, sizes = sequences[:taken], values[:taken], sizes[:taken]
         if sizes.count(sizes[0]) == taken:
-            self.shown.update(dict.fromkeys(sequences, Shown(taker, sizes[0])))
+            self.acquired.update(dict.fromkeys(sequences, Acquired(taker, sizes[0])))
         else:
-            self.shown.update(zip(sequences, [Shown(taker, size) for size in sizes], strict=True))
+            self.acquired.update(zip(sequences, [Acquired(taker, size) for size in sizes], strict=True))
         self.position = sequences[-1] + 1
         if cached:
             queue.uncache_run(sequences, values)
@@ -443,12 +445,12 @@ class Cursor:
 
     def _finish(self, sequences: list[int], done: list[int]) -> None:
         queue = self.queue
-        shown = self.shown
+        acquired = self.acquired
         counts = self.counts
         tracked = self.tracked
         size = 0
         for sequence in sequences:
-            held = shown.pop(sequence, None)
+            held = acquired.pop(sequence, None)
             if held is None:
                 continue
             done.append(sequence)
@@ -489,7 +491,7 @@ class Cursor:
             gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
             values = [(sequence, self.queue.value(sequence)) for sequence in gone]
             sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
-            self.shown.update((sequence, Shown(next(iter(self.takers)), size)) for sequence, size in sizes)
+            self.acquired.update((sequence, Acquired(next(iter(self.takers)), size)) for sequence, size in sizes)
             if gone:
                 self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
                 heapify(self.requeued)
@@ -497,7 +499,7 @@ class Cursor:
 
     def moved(self, sequence: int) -> None:
         """An entry that was in a taker's hands goes elsewhere with this turn's batch."""
-        self.shown.pop(sequence)
+        self.acquired.pop(sequence)
         self.forget_counts(sequence)
 
     def forget_counts(self, sequence: int) -> None:
@@ -512,9 +514,9 @@ class Cursor:
             self.queue.look_again(sequences)
             self.queue.touch()
         for sequence in sequences:
-            if sequence in self.shown:
+            if sequence in self.acquired:
                 self.counts[sequence] = (self.failures(sequence) or 0) + failed
-                del self.shown[sequence]  # from here on nothing is called that could fail
+                del self.acquired[sequence]  # from here on nothing is called that could fail
                 heappush(self.requeued, sequence)
 
     def advance(self, sequence: int) -> None:
@@ -588,7 +590,7 @@ class Cursor:
 
     def below_position(self) -> list[int]:
         """Entries that were looked at and are not done with."""
-        return [*self.shown, *self.requeued, *self.exclusions.aside]
+        return [*self.acquired, *self.requeued, *self.exclusions.aside]
 
     def forget(self, sequence: int) -> None:
         """As `forget_all` for one, the lowest of what was given back: it costs little."""

@@ -33,7 +33,7 @@ def part(queue: Queue) -> None:
     for halted in work.halted.values():
         halted.pop(queue, None)
     for cursor in queue.cursors:
-        cursor.shown.clear()
+        cursor.acquired.clear()
     queue.timed = None  # nothing of it is looked for
     queue.named.clear()
     del queue.shared

@@ -56,7 +56,7 @@ class EntryConsumer(Protocol):
         """
 
 
-class Shown(NamedTuple):
+class Acquired(NamedTuple):
     """An entry in somebody's hands, mostly a taker's; `size` as the queue counts it."""
 
     taker: object

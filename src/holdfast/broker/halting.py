@@ -44,7 +44,7 @@ class Reader(Protocol):
     @property
     def finished(self) -> Sized: ...
     @property
-    def shown(self) -> Sized: ...
+    def acquired(self) -> Sized: ...
     @property
     def requeued(self) -> Sized: ...
 
@@ -57,7 +57,7 @@ def is_halted(cursor: Reader) -> bool:
         return False
     ranges = len(cursor.finished)
     most = FINISHED_MAX if cursor.queue.ranges.room else FINISHED_MIN
-    outstanding = len(cursor.shown) + len(cursor.requeued) + len(cursor.exclusions.aside)
+    outstanding = len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
     return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
 
 
@@ -74,5 +74,5 @@ def _has_much_back(cursor: Reader) -> bool:
     if not cursor.counts:
         return False
     # Of an earlier life's counts some lie ahead: only what is below can be done first.
-    given_back = min(len(cursor.counts) - len(cursor.exclusions.aside), len(cursor.shown) + len(cursor.requeued))
+    given_back = min(len(cursor.counts) - len(cursor.exclusions.aside), len(cursor.acquired) + len(cursor.requeued))
     return given_back >= GIVEN_BACK_MIN and not cursor.queue.in_transit

@@ -19,7 +19,7 @@ FRONT_BYTES: Final = 64 * 1024
 def head_of(queue: EntryLog, shared: Cursor) -> int:
     """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none; `shared`: the
     queue's cursor of ordinary consumers."""
-    position, shown, requeued, aside = shared.position, shared.shown, shared.requeued, shared.exclusions.aside
+    position, acquired, requeued, aside = shared.position, shared.acquired, shared.requeued, shared.exclusions.aside
     front = queue.read(shared.floor, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
     if not front:
         return queue.visible
@@ -29,7 +29,7 @@ def head_of(queue: EntryLog, shared: Cursor) -> int:
         for sequence, _ in front:
             if sequence >= position or (requeued and sequence > requeued[0]):
                 break
-            if sequence in shown or sequence in aside or (requeued and sequence == requeued[0]):
+            if sequence in acquired or sequence in aside or (requeued and sequence == requeued[0]):
                 return sequence
         waiting = [sequence for sequence in shared.below_position() if sequence >= front[0][0]]
         heapify(waiting)

@@ -62,7 +62,7 @@ def at_rest(
     for sequence, value in found:
         if sequence >= end:
             return messages, end
-        if not (value[1] & entry.TOMBSTONE or sequence in queue.shared.shown or sequence in leaving):
+        if not (value[1] & entry.TOMBSTONE or sequence in queue.shared.acquired or sequence in leaving):
             messages.append((sequence, value))
     return messages, found[-1][0] + 1 if found else end
 

@@ -160,7 +160,7 @@ class Queue(EntryLog):
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
         gone = self.named.pop(name)
         gone.forget_memory()
-        gone.shown.clear()  # who held them may know the cursor still
+        gone.acquired.clear()  # who held them may know the cursor still
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
         shared = self.shared

@@ -22,12 +22,12 @@ def replace(
         ahead = cursor.prefetched
         if ahead and ahead[-1][0] <= sequence <= ahead[0][0]:
             cursor.forget_read_ahead()
-    shown = [cursor.shown for cursor in cursors if sequence in cursor.shown]
-    held = [item[sequence]._replace(size=size) for item in shown]
+    acquired = [cursor.acquired for cursor in cursors if sequence in cursor.acquired]
+    held = [item[sequence]._replace(size=size) for item in acquired]
     stones = bool(value[1] & entry.TOMBSTONE) - bool(before[1] & entry.TOMBSTONE)
     queue.bytes_held += grown  # from here on nothing is called that could fail
     queue.tombstones = max(0, queue.tombstones + stones)
-    for item, anew in zip(shown, held, strict=True):
+    for item, anew in zip(acquired, held, strict=True):
         item[sequence] = anew
     if rewritten is not None:
         work = queue.work

@@ -63,7 +63,7 @@ class Shutdown:
         for queue in self._catalog.queues.values():
             for taker in list(queue.shared.takers):
                 queue.shared.release(taker)
-            queue.shared.requeue(list(queue.shared.shown), failed=True)
+            queue.shared.requeue(list(queue.shared.acquired), failed=True)
         self._catalog.before_stop()
         store, resident_bytes = str(self._identities.store_uuid), self._resident_bytes()
         self._outbox.record("node", {"event": "stopped", "store": store, "resident_bytes": resident_bytes})

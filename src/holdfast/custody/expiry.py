@@ -180,8 +180,8 @@ class Expiry:
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
             self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False
-        shown = [cursor.shown[sequence] for cursor in queue.cursors if sequence in cursor.shown]
-        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.taker) for item in shown):
+        acquired = [cursor.acquired[sequence] for cursor in queue.cursors if sequence in cursor.acquired]
+        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.taker) for item in acquired):
             self._work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
             return False
         return True

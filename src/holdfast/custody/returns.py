@@ -89,6 +89,6 @@ class Returns:
         self.waiting.clear()
 
     def _back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
-        shown = cursor.shown
-        mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
+        acquired = cursor.acquired
+        mine = [sequence for sequence in sequences if sequence in acquired and acquired[sequence].taker is taker]
         cursor.requeue(mine, failed=failed)

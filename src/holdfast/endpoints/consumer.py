@@ -129,8 +129,8 @@ class ConsumerLink(Offered):
             self.use.settled(size)
 
     def _size_of(self, sequences: list[int]) -> int:
-        shown = self.cursor.shown
-        return sum([shown[sequence].size for sequence in sequences if sequence in shown])
+        acquired = self.cursor.acquired
+        return sum([acquired[sequence].size for sequence in sequences if sequence in acquired])
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         own = self.parts
@@ -269,7 +269,7 @@ class ConsumerLink(Offered):
             self.parts.settlements.reject(self, contexts, state, answer)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
-                cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
+                cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.acquired])
             notes = annotate.notes_added(state.message_annotations)
             if notes.added:
                 self.parts.settlements.annotate(self, contexts, state, notes, answer)
@@ -309,16 +309,16 @@ class ConsumerLink(Offered):
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
         """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end
         told, and of `others`. Where that is less, as after a failure, all that is shown is looked through."""
-        shown = self.cursor.shown
+        acquired = self.cursor.acquired
         known = {
             *unsettled,
             *self.link.unsettled.values(),
             *others,
             *([] if self.large is None else [self.large.context]),
         }
-        mine = [sequence for sequence in known if sequence in shown and shown[sequence].taker is self]
+        mine = [sequence for sequence in known if sequence in acquired and acquired[sequence].taker is self]
         if len(mine) < self.held + held:
-            mine = [sequence for sequence, item in shown.items() if item.taker is self]
+            mine = [sequence for sequence, item in acquired.items() if item.taker is self]
         return mine
 
     def let_go(self) -> None:

@@ -19,7 +19,7 @@ from holdfast.amqp.wire.performatives import Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import annotate
 from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_consumer import Shown
+from holdfast.broker.entry_consumer import Acquired
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import REASON_CHARACTERS_MAX, DeadLettering, Ended
 from holdfast.peers.peer import Peer
@@ -202,13 +202,15 @@ class Settlements:
 
     def _add(self, settlement: Settlement, sequences: list[int]) -> None:
         link = settlement.link
-        shown, key = link.cursor.shown, (link.cursor, link.use)
-        taken = {sequence: Shown(settlement, shown[sequence].size) for sequence in sequences if sequence in shown}
+        acquired, key = link.cursor.acquired, (link.cursor, link.use)
+        taken = {
+            sequence: Acquired(settlement, acquired[sequence].size) for sequence in sequences if sequence in acquired
+        }
         settlement.sequences.extend(taken)
         settlement.counted_bytes = SETTLEMENT_BYTES + settlement.words_bytes
         lane = self._lanes.get(link.peer) or Lane()
         self.account.add(settlement.counted_bytes + ROW_BYTES * len(taken))
-        shown.update(taken)  # from here on nothing is called that could fail
+        acquired.update(taken)  # from here on nothing is called that could fail
         self.waiting[settlement] = None
         self._lanes[link.peer] = lane
         lane.links.setdefault(link, deque()).append(settlement)
@@ -278,8 +280,8 @@ class Settlements:
         size = 0
         while sequences and not size:
             sequence = sequences[0]
-            shown = cursor.shown.get(sequence)
-            if shown is not None and shown.taker is settlement:
+            acquired = cursor.acquired.get(sequence)
+            if acquired is not None and acquired.taker is settlement:
                 size = self._settle_entry(settlement, sequence)
             self.account.refund(ROW_BYTES)
             del sequences[0]

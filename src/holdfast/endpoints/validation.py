@@ -49,7 +49,7 @@ def clients(known: list[PeerLink], *, stopping: bool) -> None:
 
 def _consumer(link: ConsumerLink, *, stopping: bool) -> None:
     where = f"consumer {link.link.name!r} of queue {link.cursor.queue.name!r}"
-    mine = {sequence for sequence, shown in link.cursor.shown.items() if shown.taker is link}
+    mine = {sequence for sequence, acquired in link.cursor.acquired.items() if acquired.taker is link}
     must(link in link.cursor.takers or stopping, f"{where} is no taker of its cursor")
     large = 0 if link.large is None else 1
     if stopping:

@@ -66,6 +66,6 @@ class Management:
             return 1
         queue = catalog.queues.get(name if kind == QUEUE else str(arguments.get("queue")))
         cursor = None if queue is None else queue.shared
-        waiting = 0 if cursor is None else len(cursor.shown) + len(cursor.requeued) + len(cursor.exclusions.aside)
+        waiting = 0 if cursor is None else len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
         counted = len(catalog.queues) // 100 if operation == "OPEN" else 0  # all their subscriptions
         return 1 + waiting // WAITING_LOOKED_AT + counted

@@ -148,7 +148,7 @@ class QueueOperations:
             raise Refused(409, f"queue {name!r} belongs to the node")
         self._resume.release(queue)
         links = self._links
-        if queue.shared.takers or queue.shared.shown or links.producers_of(queue) or links.readers_of(queue):
+        if queue.shared.takers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):
             raise Refused(409, f"queue {name!r} has links")
         if queue.named:
             raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
@@ -197,7 +197,7 @@ class QueueOperations:
         later = Later()
 
         def ended(gone: int) -> None:
-            held = min(len(queue.shared.shown), queue.messages - queue.tombstones)
+            held = min(len(queue.shared.acquired), queue.messages - queue.tombstones)
             later.answer(Answer(200, "OK", {"purged": Ulong(gone), "held": Ulong(max(0, held))}, stored=True))
 
         self._jobs.purge(queue, ended)

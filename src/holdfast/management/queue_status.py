@@ -47,7 +47,7 @@ class QueueStatus:
             "in_total": Ulong(queue.in_total),
             "out_total": Ulong(queue.out_total),
             "consumers": len(queue.shared.takers),
-            "unsettled": len(queue.shared.shown),
+            "unsettled": len(queue.shared.acquired),
             "subscriptions": sorted(queue.named),
             "bytes_max": queue.config.bytes_max,
             "messages_max": queue.config.messages_max,

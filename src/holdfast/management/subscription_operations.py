@@ -81,7 +81,7 @@ class SubscriptionOperations:
                 if queue.taken_by is not None:
                     raise Refused(409, f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}")
                 self._resume.release(queue)
-                if queue.shared.takers or queue.shared.shown:
+                if queue.shared.takers or queue.shared.acquired:
                     raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
             start = arguments.get("start", "first")
             if start == "first":
@@ -133,7 +133,7 @@ class SubscriptionOperations:
         if sequence > queue.visible:
             raise Refused(400, f"sequence: found {sequence}, accepted is at most {queue.visible}")
         self._resume.release(queue, cursor)
-        if cursor.shown or cursor.takers:
+        if cursor.acquired or cursor.takers:
             raise Refused(409, f"subscription {name!r} is read over a link, which settles what it read")
         cursor.advance(sequence)
         return Answer(200, "OK", {"advanced": Ulong(cursor.floor)}, stored=True)

@@ -184,7 +184,7 @@ def _in_local(queue: Queue, sequence: int) -> Step:
         name for name, cursor in queue.named.items() if cursor.floor <= sequence and sequence not in cursor.finished
     ]
     told: Step = {"subscriptions": sorted(left)} if left else {}
-    if sequence in shared.shown:
+    if sequence in shared.acquired:
         return told | {"state": "with a consumer", "waits_for": "its outcome"}
     taken = queue.taken_by
     if taken is not None:

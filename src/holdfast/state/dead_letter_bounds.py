@@ -93,13 +93,13 @@ class DeadLetters:
         bounds, clock = self._bounds, self._clock
         count = RECLAIM_COUNT if self._goes_on or self._over(queue) else LOOK_COUNT
         found = queue.read(self._place, count_max=count, bytes_max=4 * READ_BYTES)
-        held = [cursor.shown for cursor in queue.cursors]
+        held = [cursor.acquired for cursor in queue.cursors]
         leaving = queue.leaving() if found else frozenset()
         messages, size = queue.messages, queue.bytes_held
         before_ms = clock.wall_ms - int(bounds.keep_s * 1000)
         gone: list[int] = []
         for sequence, value in found:
-            if sequence in leaving or any(sequence in shown for shown in held):
+            if sequence in leaving or any(sequence in acquired for acquired in held):
                 self._place = sequence + 1
                 self._look_again(LOOK_S)
                 continue

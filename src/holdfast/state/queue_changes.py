@@ -199,7 +199,7 @@ class QueueChanges:
                 kept = suspended | dict.fromkeys(map(id, cursor.takers))
                 lost = [
                     number
-                    for number, item in cursor.shown.items()
+                    for number, item in cursor.acquired.items()
                     if (held := kept.get(id(item.taker), ())) is not None and number not in held
                 ]
                 cursor.requeue(lost, failed=True)
@@ -216,7 +216,7 @@ def _requeue(queue: Queue, sequences: list[int]) -> None:
     if queue.kind is QueueKind.WAITING:
         return
     below = [sequence for sequence in sequences if sequence < cursor.position]
-    known = {*cursor.shown, *cursor.requeued} if below else set()  # of these their taker gives them back
+    known = {*cursor.acquired, *cursor.requeued} if below else set()  # of these their taker gives them back
     for sequence in below:
         if sequence not in known:
             known.add(sequence)

@@ -105,7 +105,7 @@ def queues(
             _hands(cursor, where, values, suspended)
             _mark(cursor, where, turns, work)
             if values is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in purges):
-                places = {*cursor.shown, *cursor.requeued, *cursor.exclusions.aside}
+                places = {*cursor.acquired, *cursor.requeued, *cursor.exclusions.aside}
                 passed = min(cursor.position, queue.visible)
                 lost = [number for number in values if number < passed and number not in places]
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
@@ -128,25 +128,30 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
     """What takers hold are entries, each in one taker's hands, and no taker is gone."""
     takers = {id(taker) for taker in cursor.takers}
     must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
-    for sequence, shown in cursor.shown.items():
-        must(id(shown.taker) in takers or id(shown.taker) in suspended, f"{where}: {sequence} is held by who is gone")
+    for sequence, acquired in cursor.acquired.items():
+        must(
+            id(acquired.taker) in takers or id(acquired.taker) in suspended,
+            f"{where}: {sequence} is held by who is gone",
+        )
         must(sequence < cursor.position, f"{where}: {sequence} is held and still ahead", cursor.position)
         if known is not None:
             value = known.get(sequence)
             must(value is not None, f"{where}: {sequence} is held and no entry")
             assert value is not None
             size = entry.size_of(value)
-            must(size == shown.size, f"{where}: {sequence} is held with another size", shown.size, size)
+            must(size == acquired.size, f"{where}: {sequence} is held with another size", acquired.size, size)
     returned = set(cursor.requeued)
     must(len(returned) == len(cursor.requeued), f"{where} has given-back entries twice", sorted(cursor.requeued)[:20])
     must(
-        returned.isdisjoint(cursor.shown), f"{where}: given back and held", sorted(returned & cursor.shown.keys())[:20]
+        returned.isdisjoint(cursor.acquired),
+        f"{where}: given back and held",
+        sorted(returned & cursor.acquired.keys())[:20],
     )
     aside = cursor.exclusions.aside.keys()
-    twice = [*(aside & returned), *(aside & cursor.shown.keys())]
+    twice = [*(aside & returned), *(aside & cursor.acquired.keys())]
     must(not twice, f"{where}: set aside, and held or given back", twice[:20])
     if cursor.tracked:
-        both = [sequence for sequence in (*cursor.shown, *cursor.requeued) if sequence in cursor.finished]
+        both = [sequence for sequence in (*cursor.acquired, *cursor.requeued) if sequence in cursor.finished]
         must(not both, f"{where}: finished, and held or given back", both[:20])
         low = next(iter(cursor.finished), (cursor.floor, 0))[0]
         must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)

@@ -31,11 +31,11 @@ def _aside_stranded(original: Function) -> Function:
     """As the route changes, what was put aside stays in the hands of the sender that stops."""
 
     def stop(self: Any) -> None:
-        shown = self.cursor.shown
-        aside = {sequence for blocked in self.blocked.values() for sequence in blocked.aside if sequence in shown}
-        kept = {sequence: shown.pop(sequence) for sequence in aside} if self.active else {}
+        acquired = self.cursor.acquired
+        aside = {sequence for blocked in self.blocked.values() for sequence in blocked.aside if sequence in acquired}
+        kept = {sequence: acquired.pop(sequence) for sequence in aside} if self.active else {}
         original(self)
-        shown.update(kept)
+        acquired.update(kept)
 
     return stop
 

@@ -26,7 +26,7 @@ def _gathers(core: NodeCore) -> bool:
 
 
 def _holds(core: NodeCore) -> bool:
-    return any(cursor.shown for queue in core.catalog.queues.values() for cursor in queue.cursors)
+    return any(cursor.acquired for queue in core.catalog.queues.values() for cursor in queue.cursors)
 
 
 def _in_doubt(core: NodeCore) -> bool:

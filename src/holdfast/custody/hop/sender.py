@@ -139,15 +139,15 @@ class CustodySender(TakesTurns):
             self.large.stop()
             if not self.in_doubt:
                 self.hop.unanswered.pop(self, None)
-        self.requeue([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
+        self.requeue([sequence for sequence, acquired in self.cursor.acquired.items() if acquired.taker is self])
 
     def requeue(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
         self.cursor.requeue([sequence for sequence in sequences if self._has(sequence)], failed=False)
 
     def _has(self, sequence: int) -> bool:
-        shown = self.cursor.shown.get(sequence)
-        return shown is not None and shown.taker is self
+        acquired = self.cursor.acquired.get(sequence)
+        return acquired is not None and acquired.taker is self
 
     def in_hands(self, sequence: int) -> bytes | None:
         """That entry, if it is this sender's own."""
@@ -214,7 +214,7 @@ class CustodySender(TakesTurns):
             self.given.forget()
             self.given = None
         self.open = False
-        self.queue.look_again(list(self.cursor.shown))
+        self.queue.look_again(list(self.cursor.acquired))
         self.hop.unanswered.pop(self, None)
         self.yields_at = self.link = self.peer = None
 
@@ -223,7 +223,7 @@ class CustodySender(TakesTurns):
         held = self._parts.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
         known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
-        self.requeue([sequence for sequence in self.cursor.shown if sequence not in known])
+        self.requeue([sequence for sequence in self.cursor.acquired if sequence not in known])
 
     # ------------------------------------------------------------------------------------------------ taker
 

@@ -45,7 +45,7 @@ def _sender(
     known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
     for blocked in sender.blocked.values():
         known.update(blocked.aside)
-    held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}
+    held = {sequence for sequence, item in sender.queue.shared.acquired.items() if item.taker is sender}
     must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
     places = sender.places
     must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")

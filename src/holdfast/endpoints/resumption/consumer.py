@@ -113,9 +113,11 @@ class ResumableConsumer(ConsumerLink):
         held, record = self.record.held, self.record
         record.uncount()
         before, record.taker, record.held = record.taker, self, {}
-        shown = self.cursor.shown
-        taken = {sequence: item for sequence in held.values() if (item := shown.get(sequence)) and item.taker is before}
-        shown.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
+        acquired = self.cursor.acquired
+        taken = {
+            sequence: item for sequence in held.values() if (item := acquired.get(sequence)) and item.taker is before
+        }
+        acquired.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
         self.taking_over = True
         again: list[int] = []
         settled: dict[tuple[object, ...], tuple[Any, list[int]]] = {}
