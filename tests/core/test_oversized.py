@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Header, Properties
+from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.custody.dead_lettering import MOVED_BYTES
 from holdfast.custody.hop import oversized
 from holdfast.custody.hop import sender as hops

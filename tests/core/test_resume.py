@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Attach, Received, Rejected, Released
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire.performatives import Accepted, Attach, Received, Rejected, Released
+from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig

@@ -7,7 +7,7 @@ part takes back what it owns (`Parts.undoing`).
 from collections.abc import Collection
 from typing import Final
 
-from holdfast.amqp.performatives import Released
+from holdfast.amqp.wire.performatives import Released
 from holdfast.core.parts import Parts
 from holdfast.engine.port import Batch
 from holdfast.peers.peer import Peer

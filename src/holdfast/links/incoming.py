@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.effort import MESSAGE, REFUSED
-from holdfast.amqp.events import DeliveryBegun
-from holdfast.amqp.extensions import TRY_LATER
-from holdfast.amqp.framing import check
-from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.message.framing import check
+from holdfast.amqp.session.bounds import ALONE_BYTES, EVENTS_MAX
+from holdfast.amqp.session.events import DeliveryBegun
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import TRY_LATER
+from holdfast.amqp.wire.performatives import Accepted, Error, Rejected, Released, TransactionalState
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from typing import Any
 
-from holdfast.amqp.types import Ulong
+from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.identity import Identities

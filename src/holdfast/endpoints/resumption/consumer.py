@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.performatives import Modified, Rejected
-from holdfast.amqp.resuming import Act, Step, content
+from holdfast.amqp.links.resuming import Act, Step, content
+from holdfast.amqp.wire.performatives import Modified, Rejected
 from holdfast.broker import annotate, entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue

@@ -7,10 +7,10 @@ may come back is `resume.py`.
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
-from holdfast.amqp.performatives import Error, Rejected, Target
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Rejected, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.producer import ProducerLink, ProducerParts

@@ -19,19 +19,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.storage.bounds import check_entry
 
 __all__ = [
-    "CHUNK_BYTES",
-    "COUNT",
-    "SEGMENT_BYTES",
-    "SEGMENT_COUNT_MAX",
-    "WHOLE_BYTES",
-    "EntryRef",
-    "Group",
-    "by_queue",
-    "ends_of",
-    "key_of",
-    "length_of",
-    "pack",
-    "place_of",
+    "CHUNK_BYTES", "COUNT", "SEGMENT_BYTES", "SEGMENT_COUNT_MAX", "WHOLE_BYTES", "EntryRef", "Group", "by_queue",
+    "ends_of", "key_of", "length_of", "pack", "place_of",
 ]  # fmt: skip
 
 CHUNK_BYTES: Final = 65_520
