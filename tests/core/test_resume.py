@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.message import Message
+from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Attach, Received, Rejected, Released
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.resumption.consumer import ResumableConsumer

@@ -13,7 +13,7 @@ from holdfast.amqp.connection import Connection
 from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.wire.performatives import Accepted, Modified
 from holdfast.amqp.wire.types import Symbol
-from holdfast.endpoints import resumable
+from holdfast.endpoints.resumption import consumer as consumers
 from holdfast.peers import memory
 from holdfast.settings import Limits, QueueConfig
 from support.memory import check_accounts
@@ -104,7 +104,7 @@ def test_more_annotated_that_is_undeliverable_than_may_be_ends_the_link_and_the_
 
 @pytest.mark.parametrize("early", ["credit", "none"])
 def test_nothing_is_sent_before_the_answer_and_all_of_it_behind(early: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(resumable, "OUTCOME_COST", memory.OFFERED_COUNT)
+    monkeypatch.setattr(consumers, "OUTCOME_COST", memory.OFFERED_COUNT)
     rig, node = filled(5, 10)
     [tags] = suspended(rig, node)
     states = {
@@ -171,7 +171,7 @@ def test_a_link_whose_place_a_newer_one_takes_before_the_answer_is_told_so(
 
 @pytest.mark.parametrize("how", ["lost", "detached", "stolen"])
 def test_what_was_applied_is_not_again_and_the_rest_is_when_it_is_told_anew(how: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(resumable, "OUTCOME_COST", memory.OFFERED_COUNT)
+    monkeypatch.setattr(consumers, "OUTCOME_COST", memory.OFFERED_COUNT)
     rig, node = filled(6, 10)
     [tags] = suspended(rig, node)
     states: dict[bytes, Any] = {tag: with_error_or_annotation(n, "annotated") for n, tag in enumerate(tags[:4])}
@@ -212,13 +212,13 @@ def test_what_was_told_behind_the_end_of_a_link_counts_for_nothing(monkeypatch: 
         tag: undeliverable(number) if number < 3 else with_error_or_annotation(number, "rejected")
         for number, tag in enumerate(tags)
     }
-    ended = resumable.ResumableConsumer.gone
+    ended = consumers.ResumableConsumer.gone
 
     def gone(consumer: Any, unsettled: list[Any]) -> None:
         core.jobs.returns._left = 0  # this turn has given back as much as one may
         ended(consumer, unsettled)
 
-    monkeypatch.setattr(resumable.ResumableConsumer, "gone", gone)
+    monkeypatch.setattr(consumers.ResumableConsumer, "gone", gone)
     client = rig.client(node)
     client.receiver("work", name="r0", source=TIMED, unsettled=states)
     rig.settle()

@@ -10,7 +10,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Accepted, Error, Modified, Received, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
-from holdfast.endpoints import resumable
+from holdfast.endpoints.resumption import consumer as consumers
 from holdfast.engine import events
 from holdfast.peers import memory
 from holdfast.peers.memory import HANDED_BYTES
@@ -296,8 +296,8 @@ def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
     how: str, links: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the peer had settled is told again, and what is gone is aborted: neither has any content."""
-    monkeypatch.setattr(memory, "OFFERED_COUNT", 100 * resumable.SENT_AGAIN_COST)
-    monkeypatch.setattr(resumable, "RESUME_COUNT", 20)
+    monkeypatch.setattr(memory, "OFFERED_COUNT", 100 * consumers.SENT_AGAIN_COST)
+    monkeypatch.setattr(consumers, "RESUME_COUNT", 20)
     rig, node = filled(600, 10)
     tags = suspended(rig, node, links)
     if how == "gone":
@@ -333,14 +333,14 @@ class Applied(NamedTuple):
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Applied]:
     """What resumed consumers apply from now on, in order."""
     seen: list[Applied] = []
-    take = resumable.ResumableConsumer.outcomes
+    take = consumers.ResumableConsumer.outcomes
 
     def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
         turn, answered = consumer.parts.work.turns, consumer.link.attach_sent
         seen.extend(Applied(turn, sequence, answered) for sequence in sequences)
         take(consumer, sequences, *rest)
 
-    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    monkeypatch.setattr(consumers.ResumableConsumer, "outcomes", outcomes)
     return seen
 
 
@@ -358,7 +358,7 @@ def test_outcomes_with_an_error_or_annotations_are_applied_by_shares_and_the_lin
     rig.settle()
     done = Counter(item.turn for item in seen)
     assert link.attached and done.total() == 300 and not any(item.answered for item in seen)
-    assert 1 < max(done.values()) <= memory.OFFERED_COUNT // resumable.OUTCOME_COST
+    assert 1 < max(done.values()) <= memory.OFFERED_COUNT // consumers.OUTCOME_COST
     if how == "rejected":
         assert stored(node, "$dead-letters") == list(range(300))
         assert not node.core.catalog.queues["work"].messages
@@ -371,7 +371,7 @@ def test_outcomes_with_an_error_or_annotations_are_applied_by_shares_and_the_lin
 def test_a_link_that_goes_before_all_its_outcomes_are_applied_holds_the_others_as_before(
     closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "OUTCOME_COST", memory.OFFERED_COUNT)  # one in each turn
+    monkeypatch.setattr(consumers, "OUTCOME_COST", memory.OFFERED_COUNT)  # one in each turn
     rig, node = filled(5, 10)
     [tags] = suspended(rig, node)
     states = {tag: with_error_or_annotation(number, "rejected") for number, tag in enumerate(tags)}
