@@ -335,7 +335,7 @@ def test_advance_forgets_what_is_known_of_what_came_back_below_it(monkeypatch: p
     lease = held(open_subscription(client, "copy"))
     for sequence, left in ((50, range(50, 101)), (101, range(0))):
         assert client.manage("ADVANCE", "subscription", "sub", sequence=sequence, **lease)[0] == 200
-        assert subscription.counts == dict.fromkeys(left, 1) and sorted(subscription.returned) == list(left)
+        assert subscription.counts == dict.fromkeys(left, 1) and sorted(subscription.requeued) == list(left)
         rig.settle()
         assert account.held == len(left) * exclusions.GIVEN_BACK_BYTES
     check_accounts(core)

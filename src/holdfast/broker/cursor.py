@@ -77,8 +77,7 @@ class Cursor:
         """What was read anew in this pump, and is not counted yet."""
         self.passed = self.passed_bytes = 0
         """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
-        self.mark = 0
-        self.mark_stored = 0
+        self.mark = self.mark_stored = 0
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
         self.takers: dict[EntryConsumer, None] = {}
@@ -117,9 +116,7 @@ class Cursor:
     def detach(self, taker: EntryConsumer, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
         self.release(taker)
-        self.requeue(
-            [sequence for sequence, acquired in self.acquired.items() if acquired.taker is taker], failed=failed
-        )
+        self.requeue([sequence for sequence, item in self.acquired.items() if item.taker is taker], failed=failed)
 
     def wanted(self) -> int:
         return sum(taker.will_want() for taker in self.takers)
