@@ -13,7 +13,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine import events
-from holdfast.peering.sessions import CAPABILITY
+from holdfast.peers.features import CUSTODY
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from support.hops import is_empty, names, send
 from support.raw import Raw, credit, opened, sends
@@ -270,7 +270,7 @@ def test_a_neighbour_that_says_anything_of_its_limits(begins: int, channel_max: 
         rig = Rig()
         hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),), forwarding=(("d", "jfk"),))
         raw = Raw(rig, hub)
-        hello = [Open("jfk", channel_max=channel_max, offered_capabilities=[Symbol(CAPABILITY)])]
+        hello = [Open("jfk", channel_max=channel_max, offered_capabilities=[Symbol(CUSTODY)])]
         sessions = [wire(Begin(None, 0, 5_000, 5_000, handle_max), channel=channel) for channel in range(begins)]
         raw.say(AMQP_HEADER, *hello, *sessions[:cut])
         for begin in sessions[cut:]:

@@ -7,8 +7,8 @@ import pytest
 from holdfast.amqp.wire.frames import AMQP_HEADER
 from holdfast.amqp.wire.performatives import Begin, Close, Open
 from holdfast.amqp.wire.types import Symbol
-from holdfast.peering.sessions import CAPABILITY
 from holdfast.peers.containers import SOLE
+from holdfast.peers.features import CUSTODY
 from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.raw import Raw, opened
 from support.rig import Node, Rig
@@ -88,7 +88,7 @@ def test_who_merely_claims_a_neighbours_name_takes_no_place_of_its() -> None:
         "user": "ann",
         "password": "other",
         "container_id": "jfk",
-        "offered_capabilities": (CAPABILITY,),
+        "offered_capabilities": (CUSTODY,),
         "desired_capabilities": (SOLE,),
     }
     first = rig.client(hub, **claims)

@@ -13,6 +13,7 @@ from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.peering import sessions
 from holdfast.peering.control import CONTROL_ADDRESS
+from holdfast.peers import features
 from holdfast.peers.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
 from support import today
@@ -442,7 +443,7 @@ def test_who_is_not_the_neighbour_gets_nothing_of_it(user: str, password: str, c
         mechanism="PLAIN",
         user=user,
         password=password,
-        offered_capabilities=(sessions.CAPABILITY,),
+        offered_capabilities=(features.CUSTODY,),
         properties={sessions.STORE: rig.uuid(), sessions.DIAL: Ulong(2**63)},
     )
     for address in (CONTROL_ADDRESS, "$holdfast/custody"):
@@ -467,7 +468,7 @@ def test_a_stranger_takes_no_session_away() -> None:
         mechanism="PLAIN",
         user="ann",
         password="other",
-        offered_capabilities=(sessions.CAPABILITY,),
+        offered_capabilities=(features.CUSTODY,),
         properties={sessions.DIAL: Ulong(2**63)},
     )
     client.sender(CONTROL_ADDRESS)

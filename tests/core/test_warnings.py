@@ -12,7 +12,7 @@ from holdfast.engine import incidents
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management import warnings as warnings_module
 from holdfast.names import HostPort
-from holdfast.peering import sessions
+from holdfast.peers import features
 from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import apart, names, replaced_disk, reroute, send
@@ -311,7 +311,7 @@ def test_a_node_that_has_this_ones_name() -> None:
     """What dials says whom it takes us for, and hears that the name is ours."""
     rig = Rig()
     hub = rig.node("hub")
-    client = rig.client(hub, container_id="hub", offered_capabilities=(sessions.CAPABILITY,))
+    client = rig.client(hub, container_id="hub", offered_capabilities=(features.CUSTODY,))
     client.sender("$holdfast/control")
     rig.settle()
     (line,) = status(rig, hub)["warnings"]
@@ -322,9 +322,7 @@ def test_nodes_that_are_not_listed_are_bounded_in_number_and_in_the_log() -> Non
     rig = Rig()
     hub = rig.node("hub")
     for number in range(3 * incidents.STRANGERS_MAX):
-        client = rig.client(
-            hub, container_id=f"node{number:03}" + 200 * "x", offered_capabilities=(sessions.CAPABILITY,)
-        )
+        client = rig.client(hub, container_id=f"node{number:03}" + 200 * "x", offered_capabilities=(features.CUSTODY,))
         client.sender("$holdfast/control")
         rig.settle()
         assert client.detached[-1].error is not None

@@ -22,6 +22,7 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
+from holdfast.peers import features
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import answer_open
 from holdfast.peers.deadlines import Deadlines
@@ -118,9 +119,9 @@ class Doors:
             told[sessions.DIAL] = Ulong(neighbour.dials)
             settings = amqp.Settings(
                 **common,
-                offered_capabilities=(sessions.CAPABILITY, sessions.ALIASES),
+                offered_capabilities=features.ALL,
                 properties=told,
-                desired_capabilities=(sessions.CAPABILITY,),
+                desired_capabilities=(features.CUSTODY,),
                 idle_time_out_s=config.hold_time_s,
                 mechanism=mechanism_for(config.user or None),
                 user=config.user,
@@ -132,7 +133,7 @@ class Doors:
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
                 **common,
-                offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
+                offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY),
                 properties=told,
                 answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
                 idle_time_out_s=limits.idle_time_out_s,
@@ -173,10 +174,14 @@ class Doors:
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """Why the connection is closed as it opens, and nothing that came with its open is begun; None where it stays.
 
-        Aliases are offered to who offers them: a client's answer stays as short as it was.
+        Of the features a node is offered those that it offers: a client's answer stays short.
         """
-        if sessions.ALIASES in [str(item) for item in theirs.offered_capabilities or ()]:
-            ours.offered_capabilities = (*(ours.offered_capabilities or ()), Symbol(sessions.ALIASES))
+        both = features.offered_by(theirs)
+        told = ours.offered_capabilities or ()
+        ours.offered_capabilities = (
+            *told,
+            *(Symbol(item) for item in features.ALL if item in both and item not in told),
+        )
         refused = answer_open(self._connections, self._neighbours, theirs, ours)
         peer = self._connections.get(number)
         if refused is not None or peer is None or self._speaks_as(peer, theirs) is not None:
@@ -220,16 +225,15 @@ class Doors:
             self._refusals.closing(peer)
             return
         name = str(event.open.container_id)
-        offered = [str(item) for item in event.open.offered_capabilities or ()]
         properties = event.open.properties or {}
-        peer.takes_aliases = sessions.ALIASES in offered
+        peer.features = features.offered_by(event.open)
         if peer.dialled:
             neighbour = peer.neighbour
             assert neighbour is not None
             if name != neighbour.name:
                 text = f"found node {name!r} at its remote, not {neighbour.name!r}"
                 self._connections.drop(peer, f"{text}: correct name or remote of [[neighbour]]")
-            elif sessions.CAPABILITY not in offered:
+            elif features.CUSTODY not in peer.features:
                 self._connections.drop(
                     peer, "what answers at its remote is no Holdfast node: it does not offer custody"
                 )
@@ -241,7 +245,7 @@ class Doors:
     def _speaks_as(self, peer: Peer, theirs: Open) -> str | None:
         """The neighbour as which a connection that came to us speaks; None: a client's."""
         name = str(theirs.container_id)
-        offers = sessions.CAPABILITY in (str(item) for item in theirs.offered_capabilities or ())
+        offers = features.CUSTODY in features.offered_by(theirs)
         return name if offers and name in self._neighbours and self._is_neighbour(peer, name) else None
 
     def _is_neighbour(self, peer: Peer, name: str) -> bool:
@@ -258,7 +262,7 @@ class Doors:
         """What a connection is told that asks for what only neighbours may have. One of another node of ours, which
         may be meant as a neighbour, is among the warnings here as well."""
         theirs = peer.amqp.remote_open
-        if theirs is None or sessions.CAPABILITY not in [str(item) for item in theirs.offered_capabilities or ()]:
+        if theirs is None or features.CUSTODY not in features.offered_by(theirs):
             return "this address is for neighbours: found a connection that does not offer custody"
         here, name = self._config.name, str(theirs.container_id)[:NAME_BYTES_MAX]
         listed = f"[[neighbour]] name = {_quoted(name)}"

@@ -40,9 +40,6 @@ from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings import NeighbourConfig, NodeConfig
 from holdfast.state.catalog import Catalog
 
-CAPABILITY: Final = "holdfast:custody"
-ALIASES: Final = "holdfast:aliases"
-"""Traces may come by aliases (peers/trace_aliases.py)."""
 STORE: Final = Symbol("holdfast:store")
 HOLD_TIME: Final = Symbol("holdfast:hold-time")
 DIAL: Final = Symbol("holdfast:dial")

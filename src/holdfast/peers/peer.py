@@ -98,9 +98,9 @@ class Peer:
 
     __slots__ = (
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
-        "deferred", "dialled", "egress", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
+        "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
         "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
-        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -162,7 +162,8 @@ class Peer:
         """Where it stands among the node's deadlines (deadlines.py)."""
         self.why_closed = "closed"
         """What is said of its end, where the close is the end."""
-        self.takes_aliases = False
+        self.features: frozenset[str] = frozenset()
+        """What it offers of what this node can (features.py)."""
         self.aliases_given, self.aliases_taken = Count(), Count()
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""

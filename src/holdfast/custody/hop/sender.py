@@ -34,6 +34,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.large_sends import LargeSend, LargeSends
 from holdfast.links.outgoing import too_large
 from holdfast.peers.connections import Connections
+from holdfast.peers.features import ALIASES
 from holdfast.peers.peer import Peer
 from holdfast.peers.trace_aliases import Given
 from holdfast.settings import NodeConfig
@@ -174,7 +175,7 @@ class CustodySender(TakesTurns):
         self.link.context = self
         peer.egress[self] = None
         self.epoch = epoch
-        self.given = Given(peer.aliases_given) if peer.takes_aliases else None
+        self.given = Given(peer.aliases_given) if ALIASES in peer.features else None
         peer.touch()
 
     def attached(self) -> None:
