@@ -122,11 +122,11 @@ def test_compiled_modules_are_kept() -> None:
 
 REPORT = """\
 <testsuites><testsuite tests="5">
-<testcase classname="tests.room.test_a" name="test_one[1]"/>
-<testcase classname="tests.room.test_a" name="test_one[2]">{second}</testcase>
-<testcase classname="tests.room.test_b" name="test_two"/>
-<testcase classname="tests.room.test_c" name="test_three"><skipped message="{reason}"/></testcase>
-<testcase classname="tests.room.test_c" name="test_four"><failure message="no"/></testcase>
+<testcase classname="tests.package.test_a" name="test_one[1]"/>
+<testcase classname="tests.package.test_a" name="test_one[2]">{second}</testcase>
+<testcase classname="tests.package.test_b" name="test_two"/>
+<testcase classname="tests.package.test_c" name="test_three"><skipped message="{reason}"/></testcase>
+<testcase classname="tests.package.test_c" name="test_four"><failure message="no"/></testcase>
 </testsuite></testsuites>
 """
 
@@ -162,7 +162,7 @@ def test_a_promise_is_held_where_all_its_tests_ran_and_passed(tmp_path: Path) ->
 def test_a_skip_is_expected_where_the_machine_lacks_what_its_reason_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert verdicts.unexpected_skips(ran_of(tmp_path)) == ["tests.room.test_c::test_three: no reason"]
+    assert verdicts.unexpected_skips(ran_of(tmp_path)) == ["tests.package.test_c::test_three: no reason"]
     ran = ran_of(tmp_path, reason="rhea is not installed: make peers")
     for there in (True, False):
         monkeypatch.setattr(verdicts.shutil, "which", lambda name, there=there: f"/bin/{name}" if there else None)
@@ -181,7 +181,7 @@ def test_unexpected_skips_and_promises_that_nothing_held_fail_the_run(
         stages.judge(list(stages.STAGES), total, whole=whole)
         assert total == stages.Tally(passed=3, failed=failed, skipped=0)
         said = capsys.readouterr().out
-        assert "skipped for no reason of this machine: tests.room.test_c::test_three: no reason" in said
+        assert "skipped for no reason of this machine: tests.package.test_c::test_three: no reason" in said
         assert ("promise not held, not run: tests/package/test_d.py::test_gone (fourth)" in said) is whole
         assert ("promises: 2 of 5 held in this run" in said) is whole
 
@@ -198,7 +198,7 @@ def test_campaigns_that_hold_promises_are_there() -> None:
 def test_a_module_that_skips_whole_says_why_and_its_promises_are_skipped(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(
-        '<testsuites><testsuite><testcase classname="" name="tests.room.test_c"><skipped message="collection skipped">'
+        '<testsuites><testsuite><testcase classname="" name="tests.package.test_c"><skipped message="collection skipped">'
         "('test_c.py', 9, \"Skipped: could not import 'pyspark'\")</skipped></testcase></testsuite></testsuites>"
     )
     ran = verdicts.Ran.of([report])
