@@ -8,7 +8,7 @@ PEERS := tests/interop/node_modules/.ready
 
 setup: $(SETUP)
 
-$(SETUP): pyproject.toml constraints.txt tools/setup.sh tools/java.py
+$(SETUP): pyproject.toml lab/pyproject.toml spark/pyproject.toml constraints.txt tools/setup.sh tools/java.py
 	PYTHON='$(PYTHON)' sh tools/setup.sh
 	@touch $@
 
@@ -130,5 +130,5 @@ constraints: setup
 
 clean:
 	rm -rf .venv .checks .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
-	rm -rf tests/interop/node_modules src/*.egg-info
+	rm -rf tests/interop/node_modules src/*.egg-info lab/src/*.egg-info spark/src/*.egg-info lab/build spark/build
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

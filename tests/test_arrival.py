@@ -23,12 +23,13 @@ from holdfast import cli
 from holdfast.node import config
 from holdfast.routing import topology
 from support.documents import ROOT, documents
+from support.packages import MODULES
 
 PACKAGE = Path(holdfast.__file__).parent
 DOCUMENTS = [path.as_posix() for path in documents() if path.parts[:2] not in (("docs", "adr"), ("docs", "results"))]
 """All but decisions and results, which tell of what there was when they were written."""
 LINE_MAX = 120
-EXTRAS = ("[spark]", "[demo]")
+EXTRAS = ("[demo]",)
 """What pip installs with Holdfast; written as a table of TOML is."""
 SCRIPTS = ("benchmarks", "tools", "tests")
 WITHOUT_KEYS = {"docs/simulator.md"}
@@ -350,7 +351,7 @@ def test_words_with_a_bound_s_ending_are_keys(name: str) -> None:
         ("[[users]]", "no table [[users]]"),
         ('when_ful = "block"', "no key when_ful"),
         ("[pipeline]", "no table [pipeline]"),
-        ("[spark]", None),
+        ("[demo]", None),
     ],
 )
 def test_a_key_that_is_none_is_found(span: str, found: str | None) -> None:
@@ -366,7 +367,7 @@ def constants() -> str:
     """All texts of the source, one after the other; of a text with holes each part between two holes."""
     texts = [
         node.value
-        for path in sorted(PACKAGE.parent.rglob("*.py"))
+        for path in MODULES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from holdfast import __version__, cli
-from holdfast.cli import messages, process
+from holdfast.cli import distributions, messages, process
 from holdfast.errors import ConfigError, HoldfastError
 
 
@@ -368,9 +369,16 @@ def test_nothing_is_loaded_before_ctrl_c_has_its_meaning() -> None:
     assert set(found.stdout.split()) <= {"_signal", "holdfast", "holdfast.__main__"}
 
 
-@pytest.mark.parametrize("line", ["pipeline ingest q --out {}", "pipeline swarm --out {}", "demo --out {}"])
+@pytest.mark.parametrize(
+    ("line", "source"),
+    [
+        ("pipeline ingest q --out {}", "./spark"),
+        ("pipeline swarm --out {}", "./spark"),
+        ("demo --out {}", "./spark './lab[demo]'"),
+    ],
+)
 def test_a_package_that_is_missing_is_told_with_what_installs_it(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("pyspark_holdfast")]:
         monkeypatch.delitem(sys.modules, name)
@@ -378,4 +386,59 @@ def test_a_package_that_is_missing_is_told_with_what_installs_it(
         monkeypatch.setitem(sys.modules, name, None)
     assert exit_code(*line.format(tmp_path / "table").split()) == 2
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "pip install '.[demo]'` in the directory of Holdfast's source" in told
+    assert told.count("\n") == 1 and f"pip install {source}` in the directory of Holdfast's source" in told
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """The entry points that the command line finds: none, until a test adds some."""
+    points: list[EntryPoint] = []
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    return points
+
+
+@pytest.mark.parametrize(
+    ("line", "distribution"),
+    [
+        ("sim list", "holdfast-lab"),
+        ("fleet up x", "holdfast-lab"),
+        ("demo", "holdfast-lab"),
+        ("pipeline ingest q --out d", "pyspark-holdfast"),
+        ("sim --help", "holdfast-lab"),
+    ],
+)
+def test_a_verb_whose_distribution_is_missing_says_what_to_install(
+    line: str, distribution: str, installed: list[EntryPoint], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*line.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        f"holdfast {line.split(maxsplit=1)[0]}: distribution '{distribution}': not found; install it by"
+    )
+    assert told.count("\n") == 1
+
+
+def test_without_other_distributions_help_has_our_own_verbs(
+    installed: list[EntryPoint], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("--help") == 0
+    text = capsys.readouterr().out
+    assert "topology" in text and not any(verb in text for verb in ("sim ", "demo", "pipeline", "fleet"))
+    assert exit_code("nonsense") == 2 and "accepted is one of node, send" in capsys.readouterr().err
+
+
+def test_a_distribution_that_cannot_be_loaded_is_one_line(
+    installed: list[EntryPoint], capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed.append(EntryPoint(name="sim", value="holdfast_lab.no_such_module:add", group=distributions.GROUP))
+    assert exit_code("sim", "list") == 1
+    assert "its verb 'sim' cannot be loaded (No module named" in capsys.readouterr().err
+
+
+def test_a_verb_of_another_distribution_joins_ours(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint(name="zebra", value="holdfast.cli.serving:add_store", group=distributions.GROUP))
+    installed.append(EntryPoint(name="node", value="holdfast_lab.no_such_module:add", group=distributions.GROUP))
+    verbs = argparse.ArgumentParser().add_subparsers()
+    verbs.add_parser("node")
+    distributions.add_installed(verbs, ["zebra", "check"])
+    assert "store" in verbs.choices and "node" in verbs.choices

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from support.packages import NODE
+from support.packages import MODULES, NODE, OURS, module_path
 
 PACKAGE = Path(holdfast.__file__).parent
-SOURCES = PACKAGE.parent
-MODULES = sorted(SOURCES.rglob("*.py"))
 TESTS = Path(__file__).parent
 TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
 CORES = (*NODE, "routing", "telemetry")
@@ -21,10 +19,6 @@ LINES_MAX = 600
 
 # Of these modules a core may use the types alone: they are handed in, so that every run can be repeated.
 TYPES_ONLY = {"random": {"Random"}, "uuid": {"UUID"}}
-
-
-def relative(path: Path) -> str:
-    return path.relative_to(SOURCES).as_posix().removeprefix("holdfast/")
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -66,13 +60,13 @@ def environment_reads(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
+@pytest.mark.parametrize("path", MODULES, ids=module_path)
 def test_module_has_a_header_and_a_bounded_size(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"{relative(path)} does not say what it is for"
-    assert text.count("\n") <= LINES_MAX, f"{relative(path)} has more than {LINES_MAX} lines"
+    assert ast.get_docstring(ast.parse(text)), f"{module_path(path)} does not say what it is for"
+    assert text.count("\n") <= LINES_MAX, f"{module_path(path)} has more than {LINES_MAX} lines"
     left_open = re.findall(r"NotImplementedError|\bTODO\b|\bFIXME\b", text)
-    assert not left_open, f"{relative(path)} leaves open: {left_open}"
+    assert not left_open, f"{module_path(path)} leaves open: {left_open}"
 
 
 @pytest.mark.parametrize("path", TEST_MODULES, ids=lambda path: path.relative_to(TESTS).as_posix())
@@ -82,12 +76,12 @@ def test_tests_have_a_header_and_a_bounded_size(path: Path) -> None:
     assert text.count("\n") <= LINES_MAX, f"tests/{path.relative_to(TESTS)} has more than {LINES_MAX} lines"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if relative(p).split("/")[0] in CORES], ids=relative)
+@pytest.mark.parametrize("path", [p for p in MODULES if module_path(p).split("/")[0] in CORES], ids=module_path)
 def test_core_has_no_chance_identity_or_clock_of_its_own(path: Path) -> None:
     assert not forbidden_names(tree_of(path))
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.name not in COMMAND_LINE], ids=relative)
+@pytest.mark.parametrize("path", [p for p in MODULES if p.name not in COMMAND_LINE], ids=module_path)
 def test_environment_is_read_by_the_command_line_alone(path: Path) -> None:
     assert not environment_reads(tree_of(path))
 
@@ -139,12 +133,14 @@ FILE_NAMED = re.compile(r"(?<![\w./-])([a-z_]+(?:/[a-z_0-9]+)*\.py)\b")
 """A file of Python that a text names, from the folder that it stands in or from the top."""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
+@pytest.mark.parametrize("path", MODULES, ids=module_path)
 def test_a_file_that_a_module_names_is_there(path: Path) -> None:
     """So that whoever reads it finds it: modules move, and texts about them do not."""
-    whole = SOURCES / path.relative_to(SOURCES).parts[0]
-    folders = (path.parent, whole, PACKAGE, SOURCES, TESTS.parent, TESTS)
+    whole = next(package for package in OURS if path.is_relative_to(package))
+    folders = (path.parent, whole, PACKAGE, *(package.parent for package in OURS), TESTS.parent, TESTS)
     named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
     found = [any((folder / name).exists() for folder in folders) for name in named]
     missing = sorted({name for name, there in zip(named, found, strict=True) if not there})
-    assert not missing, f"{relative(path)} names {', '.join(missing)}: no such file beside it, or below src"
+    assert not missing, (
+        f"{module_path(path)} names {', '.join(missing)}: no such file beside it, or where imports begin"
+    )

@@ -16,24 +16,25 @@ from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
 from holdfast.lines import json_line, one_line, say
 from holdfast_lab.base.progress import Progress
+from support.packages import LAB, SPARK, module_path
 from support.screen import Screen
 
 PACKAGE = Path(holdfast.__file__).parent
-SOURCES = PACKAGE.parent
 NASTY = ["\x1b[2J", "\x9b2J", "\u202e", "\u2028", "\r", "\nwarning: none", "\x85", "\x7f"]
 """What clears a screen (by ESC and by a C1 character), turns text round, ends a line, or goes back in it."""
 
 OURS = ("holdfast", "pyspark_holdfast")
 """What the names of our packages begin with."""
+GRAMMAR = [*sorted((PACKAGE / "cli").glob("*.py")), LAB / "verbs.py", SPARK / "verbs.py"]
 IMPORTS = [
     node
-    for path in sorted((PACKAGE / "cli").glob("*.py"))
+    for path in GRAMMAR
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     if isinstance(node, ast.ImportFrom) and str(node.module).startswith(OURS)
 ]
 VERBS = sorted(
     {
-        *(PACKAGE / "cli").glob("*.py"),
+        *GRAMMAR,
         *(PACKAGE / "client" / "verbs").glob("*.py"),
         *(Path(str(find_spec(str(node.module)).origin)) for node in IMPORTS),  # type: ignore[union-attr]  # it is there
     }
@@ -110,7 +111,7 @@ def test_a_mistake_on_the_command_line_is_one_line(nasty: str, capsys: pytest.Ca
 
 
 def test_every_verb_is_looked_at() -> None:
-    found = {path.relative_to(SOURCES).as_posix().removeprefix("holdfast/") for path in VERBS}
+    found = {module_path(path) for path in VERBS}
     assert {
         "holdfast_lab/real/fleet.py",
         "holdfast_lab/sim_commands.py",
@@ -121,7 +122,7 @@ def test_every_verb_is_looked_at() -> None:
     assert "pyspark_holdfast/commands.py" in found
 
 
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: path.relative_to(SOURCES).as_posix())
+@pytest.mark.parametrize("path", VERBS, ids=module_path)
 def test_verbs_print_by_say_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     draws = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in DRAWS]

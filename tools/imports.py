@@ -19,7 +19,7 @@ import networkx  # type: ignore[import-untyped]  # it has no types
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "src" / "holdfast"
-BESIDE: Final = (ROOT / "src" / "holdfast_lab", ROOT / "src" / "pyspark_holdfast")
+BESIDE: Final = (ROOT / "lab" / "src" / "holdfast_lab", ROOT / "spark" / "src" / "pyspark_holdfast")
 """Packages of other distributions, each one line."""
 DOCUMENT: Final = ROOT / "docs" / "ARCHITECTURE.md"
 BLOCK: Final = re.compile(r"(<!-- imports: make graph -->\n```\n)(.*?)(```\n)", re.DOTALL)

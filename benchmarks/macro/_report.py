@@ -28,7 +28,7 @@ def commit() -> str:
     identity = _git("rev-parse", "HEAD")
     if not identity:
         return "unknown"
-    return identity + ("+changes" if _git("status", "--porcelain", "--", "src", "benchmarks") else "")
+    return identity + ("+changes" if _git("status", "--porcelain", "--", "src", "lab", "spark", "benchmarks") else "")
 
 
 def machine(data: Path) -> dict[str, object]:

@@ -39,7 +39,7 @@ class ConfigError(HoldfastError):
     """A mistake in a file, an option or an argument. The text says what was found and what is accepted."""
 
 
-def missing_package(name: str | None) -> ConfigError:
-    """For a package of other people's that an optional part of Holdfast needs, and that is not installed."""
-    how = "`make setup`, or by `pip install '.[demo]'` in the directory of Holdfast's source"
+def missing_package(name: str | None, install: str) -> ConfigError:
+    """For a package that a part of Holdfast needs, and that is not installed. `install` is what pip is given."""
+    how = f"`make setup`, or by `pip install {install}` in the directory of Holdfast's source"
     return ConfigError(f"package {name!r}: not found; install it by {how}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import ConfigError
+from support.packages import OURS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ TESTS = Path(__file__).resolve().parent.parent
 
 def worker_path() -> str:
     """What Spark's workers need on PYTHONPATH to find the tests' own sources."""
-    return os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    return os.pathsep.join(map(str, (TESTS, *(package.parent for package in OURS))))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

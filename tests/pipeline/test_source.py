@@ -1,21 +1,26 @@
 """The source's protocol with Spark, without Spark: exact rows through deaths of the driver at any step."""
 
+import io
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
+import pyspark_holdfast
 from holdfast.errors import ConfigError
 from pipeline.fake_bus import FakeDataSource, FakeQueue
 from pyspark_holdfast.bus import ReaderFenced
 from pyspark_holdfast.checkpoint import SinkLog, batches_in
-from pyspark_holdfast.source import PARTITIONS_MAX, HoldfastStreamReader, split
+from pyspark_holdfast.source import PARTITIONS_MAX, HoldfastDataSource, HoldfastStreamReader, split
 
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
+from pyspark.sql.worker import lookup_data_sources
 
 from pipeline.mini_spark import Died, MiniSpark
 
@@ -30,6 +35,20 @@ def written(query: MiniSpark) -> list[int]:
     for file in SinkLog(query.out).files():
         rows += json.loads(file.read_text())
     return rows
+
+
+def test_spark_finds_the_source_by_itself() -> None:
+    """By the look-up that its Python worker makes, whose answer is names and pickled classes."""
+    found = io.BytesIO()
+    lookup_data_sources._main(io.BytesIO(), found)
+    assert b"holdfast" in found.getvalue() and b"HoldfastDataSource" in found.getvalue()
+    assert pyspark_holdfast.DefaultSource is HoldfastDataSource
+
+
+def test_the_grammar_of_the_command_line_loads_no_spark() -> None:
+    program = "import sys, pyspark_holdfast.verbs; print('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
 
 
 def test_everything_once_in_order_and_released(tmp_path: Path, queue: FakeQueue) -> None:

@@ -198,7 +198,8 @@ def test_campaigns_that_hold_promises_are_there() -> None:
 def test_a_module_that_skips_whole_says_why_and_its_promises_are_skipped(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(
-        '<testsuites><testsuite><testcase classname="" name="tests.package.test_c"><skipped message="collection skipped">'
+        '<testsuites><testsuite><testcase classname="" name="tests.package.test_c">'
+        '<skipped message="collection skipped">'
         "('test_c.py', 9, \"Skipped: could not import 'pyspark'\")</skipped></testcase></testsuite></testsuites>"
     )
     ran = verdicts.Ran.of([report])

@@ -23,7 +23,7 @@ from mutation.planted import Copy
 def state(mutants: Sequence[Mutant]) -> str:
     """Of all sources, tests and drawn mistakes, as one word."""
     digest = hashlib.sha256("\n".join(map(str, mutants)).encode())
-    for directory in ("src", "tests"):
+    for directory in ("src", "lab/src", "spark/src", "tests"):
         for path in sorted((ROOT / directory).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -7,11 +7,12 @@ A verb's function takes the Namespace that its parser fills, and returns the exi
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import messages, network, process, serving, trials
+from holdfast.cli import distributions, messages, network, process, serving
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -20,8 +21,11 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole grammar of the command line."""
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The grammar of the command line: the whole of it, or what `words` need.
+
+    Verbs of other distributions are in it if those are installed (`distributions.add_installed`).
+    """
     top: argparse.ArgumentParser = Parser(
         prog="holdfast",
         description="A store-and-forward message bus for sites joined by thin, breaking links.",
@@ -35,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     messages.add(verbs)
     serving.add_store(verbs)
     network.add(verbs)
-    trials.add(verbs)
+    distributions.add_installed(verbs, words)
     return top
 
 
@@ -51,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """As argparse does, which ends with SystemExit for usage and help: once help is printed."""
     try:
-        return parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        return parser(words).parse_args(words)
     except SystemExit as ended:
         if ended.code == 0:
             process.flush_output()

@@ -38,7 +38,7 @@ def ingest(args: argparse.Namespace) -> int:
         from pyspark_holdfast.node_bus import NodeBus
         from pyspark_holdfast.options import parse_options
     except ModuleNotFoundError as error:
-        raise missing_package(error.name) from None
+        raise missing_package(error.name, "./spark") from None
     job = _job(args)
     options = parse_options(job.options)
     check_writable("--out", job.out)
@@ -94,7 +94,7 @@ def swarm(args: argparse.Namespace) -> int:
         from pyspark_holdfast.session import reason, start_session, stop_session
         from pyspark_holdfast.swarm_job import summary, verdicts
     except ModuleNotFoundError as error:
-        raise missing_package(error.name) from None
+        raise missing_package(error.name, "./spark") from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     spark = start_session("holdfast swarm", logs=logs, master=args.master)

@@ -1,6 +1,6 @@
 """`python -m holdfast_lab.canaries`: lists the canaries, or finds anew the seeds that catch them.
 
-    python -m holdfast_lab.canaries --find >seeds.new && mv seeds.new src/holdfast_lab/canaries/seeds.py
+    python -m holdfast_lab.canaries --find >seeds.new && mv seeds.new lab/src/holdfast_lab/canaries/seeds.py
 
 Rules of this file: what is found goes to standard output as the module `seeds.py`, how it went to standard error.
 """

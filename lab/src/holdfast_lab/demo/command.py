@@ -89,7 +89,7 @@ class Plan:
         return cls(send_s, tuple(Event(round(part * course_s, 1), kind, nodes) for part, kind, nodes in course))
 
 
-PACKAGES: Final = ("pyspark", "pyarrow", "matplotlib")
+PACKAGES: Final = ("pyspark", "pyarrow", "matplotlib", "pyspark_holdfast")
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def run_demo(args: argparse.Namespace) -> int:
     out = Path(args.out)
     for package in PACKAGES:  # the last of them is needed when all else is over
         if importlib.util.find_spec(package) is None:
-            raise missing_package(package)
+            raise missing_package(package, "./spark './lab[demo]'")
     data.data_path()
     work = _fresh_work(out)
     keep = bool(args.keep)
