@@ -33,7 +33,7 @@ EXTRAS = ("[demo]",)
 """What pip installs with Holdfast; written as a table of TOML is."""
 SCRIPTS = ("benchmarks", "tools", "tests")
 WITHOUT_KEYS = {"docs/simulator.md"}
-"""Its TOML is of scenarios, which tests/harness/test_scenario.py looks at."""
+"""Its TOML is of scenarios, which tests/lab/test_scenario_file.py looks at."""
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
