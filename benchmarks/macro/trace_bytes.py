@@ -22,7 +22,8 @@ from holdfast.amqp.message.message import Message
 from holdfast.broker import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
-from holdfast.peering import doors, sessions
+from holdfast.peering import doors
+from holdfast.peers import features
 from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
 
@@ -78,7 +79,7 @@ def exchange(one: Node, other: Node) -> None:
 
 def without_aliases(**fields: Any) -> Settings:
     """What a node that knows no aliases offers."""
-    offered = tuple(item for item in fields["offered_capabilities"] if item != sessions.ALIASES)
+    offered = tuple(item for item in fields["offered_capabilities"] if item != features.ALIASES)
     return Settings(**fields | {"offered_capabilities": offered})
 
 

@@ -10,7 +10,16 @@ import pytest
 from holdfast.broker import custody, entry, purge, queue
 from holdfast.broker.gaps import GapClocks
 from holdfast.core import node
-from holdfast.custody import dead_lettering, destination, expiry, forwarding, identity, neighbour_stores
+from holdfast.custody import (
+    dead_lettering,
+    destination,
+    expiry,
+    forwarding,
+    identity,
+    neighbour_stores,
+    receipts,
+    sent_back,
+)
 from holdfast.custody.hop import receiver as hop_receiver
 from holdfast.custody.hop import sender as hops
 from holdfast.endpoints import neighbour_attach, producer
@@ -92,8 +101,8 @@ def empty_queue_is_done(original: Original) -> Original:
     """An origin takes all that it no longer holds for finished."""
 
     def receipt_for(self: Any, origin: bytes, to: str) -> int:
-        if origin == self._identities.store_uuid.bytes and self._catalog.transmission(to).messages <= 1:
-            return int(self._catalog.ledger.identities.get(to, 1)) - 2
+        if origin == self._identities.store_uuid.bytes and self._destination.catalog.transmission(to).messages <= 1:
+            return int(self._ledger.identities.get(to, 1)) - 2
         return int(original(self, origin, to))
 
     return receipt_for
@@ -188,14 +197,14 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("commit-in-flight", neighbour_attach.NeighbourAttach, "receive_custody", answered_at_once),
     ("sender-restart", custody.Origin, "decide", no_copy_known),
     ("late-old-connection", custody.Origin, "decide", no_copy_known),
-    ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
+    ("low-water", receipts.Receipts, "receipt_for", empty_queue_is_done),
     ("bounded-restarts", custody.Origin, "load", waiting_anew),
     ("late-after-tombstone", custody.Origin, "decide", ended_is_a_copy),
     ("expired-in-custody", expiry, "make_tombstone", named_after_nobody),
     ("expired-in-custody", destination.Destination, "expire", returns(False)),
     ("strict-full", hops.CustodySender, "_block", returns(None)),
     ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),
-    ("stale-return", forwarding.Forwarding, "holds", returns(False)),
+    ("stale-return", sent_back.SentBack, "holds", returns(False)),
     ("own-origin", identity.Identities, "next", identity_kept),
     ("restored-backup", identity.Identities, "check_or_renew", returns(True)),
     ("copied-store", identity, "begin_anew", returns(None)),
