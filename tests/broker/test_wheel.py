@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,10 @@ class Blocks:
         self.expiring_max = PRUNE_COUNT
         self.first = 0
         self.above: list[int] = []
+        self.asked = 0
 
     def unfinished(self) -> tuple[int, list[int]]:
+        self.asked += 1
         return self.first, self.above
 
 
@@ -66,3 +69,15 @@ def test_blocks_of_what_consumers_took_are_forgotten() -> None:
         wheel.note(queue, sequence, 1_000_000 + sequence)
         assert len(queue.expiring) <= PRUNE_COUNT + 1
     assert 5 in queue.expiring and len(wheel._slots) <= PRUNE_COUNT + 1 and len(wheel._seconds) <= PRUNE_COUNT + 1
+
+
+@pytest.mark.parametrize("alive", [1, PRUNE_COUNT, 8 * PRUNE_COUNT])
+def test_blocks_are_looked_through_seldom_however_many_there_are(alive: int) -> None:
+    """All of them are looked through when there are twice as many: each note pays for a few."""
+    wheel, queue = Wheel(), Blocks()
+    count = 16 * PRUNE_COUNT
+    for block in range(count):
+        queue.first = (block - alive) * BLOCK_COUNT
+        wheel.note(queue, block * BLOCK_COUNT, block)
+    assert queue.asked <= 2 * count / PRUNE_COUNT
+    assert len(queue.expiring) <= max(PRUNE_COUNT, 2 * alive) + 1

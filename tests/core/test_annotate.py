@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.message.message import split
+from holdfast.amqp.message.message import Message, split
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.performatives import Header
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import annotate
 
@@ -62,3 +63,11 @@ def test_a_descriptor_in_another_encoding_is_the_same() -> None:
 def test_a_count_that_is_wrong_is_refused() -> None:
     with pytest.raises(annotate.RemoteProtocolError):
         stripped(map32(LONG, 4))
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "told"), [(0, 0), (5, 5), (2**32 - 1, 2**32 - 1), (2**32, 2**32 - 1), (2**63, 2**32 - 1)]
+)
+def test_a_time_to_live_that_fits_no_header_is_told_as_the_longest(ttl_ms: int, told: int) -> None:
+    header = Message.decode(annotate.encode_header(True, 7, ttl_ms, False, 3) + BODY).header
+    assert header == Header(durable=True, priority=7, ttl=told, first_acquirer=False, delivery_count=3)

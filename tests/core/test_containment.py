@@ -449,6 +449,33 @@ def test_a_part_of_the_node_that_fails_rests_and_is_tried_again(rig: Rig, node: 
     assert not core.containment.resting and core.containment.parts_failed == len(told)
 
 
+@pytest.mark.parametrize("dialled", [False, True])
+def test_a_connection_whose_opening_fails_is_ended_and_a_dialled_one_is_dialled_anew(
+    rig: Rig, dialled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jfk, hub = rig.pair(start=False)
+    opening, other = (jfk, hub) if dialled else (hub, jfk)
+    opening.start()
+    core = core_of(opening)
+    left = [Defect("while it opens")]
+    opened = core.driver_events.happened
+
+    def failing(event: events.Event) -> None:
+        if isinstance(event, events.ConnectionOpened) and left:
+            raise left.pop()
+        opened(event)
+
+    monkeypatch.setattr(core.driver_events, "happened", failing)
+    client = rig.client(opening) if not dialled else None
+    other.start()
+    rig.run(0.5)
+    assert not left and core.containment.peers_ended == 1 and core.containment.parts_failed == 0
+    assert client is None or client.over
+    rig.run(20.0)
+    assert core.neighbours[other.name].established
+    assert rig.client(opening).manage("STATUS", "node")[0] == 200
+
+
 def test_what_is_to_be_done_after_a_commit_is_tried_until_it_is_done(rig: Rig, node: Node) -> None:
     """Nobody asks for it again: what a queue hides until its entries are off the disk would be hidden for ever."""
     core = core_of(node)

@@ -1,12 +1,15 @@
 """The remembered deadlines answer what asking every connection would, whatever happens in between."""
 
+from heapq import heapify
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.peers import deadlines as module
 from holdfast.peers.deadlines import STALE_SPARE, Deadlines
 from holdfast.peers.peer import NEVER, Peer
 
@@ -117,3 +120,20 @@ def test_connections_that_are_gone_are_forgotten() -> None:
         assert len(deadlines._heap) <= 2 * len(peers) + STALE_SPARE + 1
         del peers[number]
     assert deadlines.first() == 1000.0
+
+
+def test_all_is_built_anew_only_when_most_of_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection that comes, or comes nearer, pays for a few."""
+    built: list[int] = []
+    monkeypatch.setattr(module, "heapify", lambda heap: (built.append(len(heap)), heapify(heap)))
+    peers: dict[int, Peer] = {}
+    deadlines = Deadlines(peers)
+    for number in range(20 * STALE_SPARE):
+        peers[number] = peer(number, 1000.0)
+        deadlines.watch(peers[number])
+    assert built == [], "all of it is fresh"
+    for turn in range(8):
+        for each in peers.values():
+            cast(Any, each.amqp).at = 999.0 - turn
+            deadlines.watch(each)
+    assert 0 < sum(built) <= 2 * 8 * len(peers)

@@ -100,6 +100,31 @@ def test_what_is_under_way_beyond_parked_bytes_max_is_rejected_and_never_release
     assert len(node.bodies("work")) + len(refused) == len(client.outcomes)
 
 
+@pytest.mark.parametrize("room_bytes", [-5_000, 0, 10**9])
+def test_after_a_refusal_there_is_no_room_until_a_commit_says_so(room_bytes: int) -> None:
+    """Whatever the store says with the refusal: it took less than it had said before."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(link, "1")
+    rig.settle()
+    core, commit = node.core, node.pending
+    assert core is not None and commit is not None
+    node.pending = None
+    node.handle(events.CommitRefused(number=commit.number, room_bytes=room_bytes))
+    assert core.room.bytes == min(0, room_bytes) and core.disk.full
+    assert not core.disk.gives_credit(node.queue("work"))
+    node.hold_commits = False
+    rig.run(5.0)
+    assert core.room.bytes > ROOM_BYTES and not core.disk.full
+    client.send(link, "2")
+    rig.settle()
+    assert node.bodies("work") == ["2"] and [type(state) for _, state in client.outcomes] == [Rejected, Accepted]
+
+
 def test_a_queue_that_refuses_rejects_on_a_full_disk() -> None:
     rig, _, client = small_disk(QueueConfig(name="work", when_full="refuse"))
     link = client.sender("work")

@@ -178,6 +178,28 @@ def test_what_others_have_taken_does_not_count() -> None:
     assert condition(client, link) == "" and len(client.detached) == 0
 
 
+def test_one_that_is_excluded_after_others_took_the_rest_ends_no_link() -> None:
+    """Neither how many it ever excluded decides, nor how many are left: more than may be, and not done with."""
+    rig, node, client = world(limits=Limits(excluded_max=2))
+    other = rig.client(node)
+    link = client.receiver("work", credit=10)
+    for first in (1, 3):
+        fill(rig, client, 2, first=first)
+        client.accept(NOT_HERE, link=link)
+        rig.settle()
+        assert condition(client, link) == ""
+        if first == 1:
+            taker = other.receiver("work", credit=2)
+            rig.settle()
+            assert taken(other, taker) == ["1", "2"]
+            taker.detach()
+            rig.settle()
+    fill(rig, client, 1, first=5)
+    client.accept(NOT_HERE, link=link)
+    rig.settle()
+    assert condition(client, link) == "amqp:resource-limit-exceeded"
+
+
 def test_what_many_links_exclude_is_bounded_and_the_connection_that_excludes_the_most_loses_links() -> None:
     """Each link stays within `excluded_max`; all of them together do not. Producers' gaps are remembered as before."""
     count = 300

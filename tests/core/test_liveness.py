@@ -295,3 +295,28 @@ def test_the_share_of_misses_is_since_the_last_time() -> None:
 
 def test_a_lan_is_probed_often_and_a_serial_line_seldom() -> None:
     assert PROBE_S_BY_KIND == {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
+
+
+def test_a_new_connection_begins_anew_and_is_silent_until_its_control_link_is_up() -> None:
+    link = Link(probe_s=0.01, keepalive_s=0.02)
+    link.run(1.0)
+    link.silence()
+    link.act(link.liveness.network_changed(link.now, link.heard_at))
+    link.run(0.03)
+    liveness = link.liveness
+    assert liveness.misses and liveness.smoothed_s is not None and liveness.time_out_s < FIRST_TIME_OUT_S
+    number = liveness.number
+    for fresh in (liveness, Liveness(probe_s=0.01, keepalive_s=0.02)):
+        fresh.reset(3.0)
+        for now in (link.now, link.now + 60.0):
+            assert fresh.next_deadline(link.heard_at, link.heard_at) is None
+            assert fresh.tick(now, link.heard_at, link.heard_at) is Act.NOTHING
+            assert fresh.network_changed(now, link.heard_at) is Act.NOTHING
+        assert (fresh.misses, fresh.smoothed_s, fresh.time_out_s) == (0, None, FIRST_TIME_OUT_S)
+        fresh.echo(number, link.now)
+        assert fresh.smoothed_s is None, "of a probe on the last connection"
+        fresh.begin(link.now)
+        assert (fresh.next_deadline(link.heard_at, None) or 0.0) <= link.now
+        assert fresh.tick(link.now, link.now, None) is Act.PROBE
+        fresh.echo(fresh.number, link.now + 0.001)
+        assert fresh.time_out_s == 0.01, "no hurry is left from the last connection"

@@ -2,7 +2,12 @@
 
 import pytest
 
-from holdfast.settings import UserConfig
+from holdfast.amqp.wire.types import Symbol
+from holdfast.custody import returns
+from holdfast.engine import events
+from holdfast.management.operations import Refused
+from holdfast.settings import QueueConfig, UserConfig
+from support.one_node import fill, world
 from support.rig import Rig
 
 
@@ -39,3 +44,50 @@ def test_a_request_is_carried_out_where_it_is_allowed_and_else_answered_with_the
         ("ann", "node STATUS", ""),
     ]
     assert "work" in node.core.catalog.queues and not node.queue("work").named
+
+
+@pytest.mark.parametrize("link", ["consumer", "consumer without credit", "producer", "reader", "subscription"])
+def test_a_queue_that_a_link_uses_is_not_deleted(link: str) -> None:
+    rig, node, client = world(QueueConfig(name="work"))
+    fill(rig, client, 2)
+    client.close_transport()
+    rig.settle()
+    operator, user = rig.client(node), rig.client(node)
+    if link == "producer":
+        user.sender("work")
+    elif link == "reader":
+        user.reader("work", 1)
+    elif link == "subscription":
+        user.receiver("work", name="sub", source={"durable": 2, "expiry_policy": Symbol("never")})
+    else:
+        user.receiver("work", credit=0 if link == "consumer without credit" else 1)
+    rig.settle()
+    status, _, text = operator.manage("DELETE", "queue", "work")
+    assert (status, text.startswith("queue 'work' has ")) == (409, True)
+    assert node.bodies("work") == ["1", "2"]
+    user.close_transport()
+    rig.settle()
+    assert operator.manage("DELETE", "queue", "work")[0] == (409 if link == "subscription" else 200)
+
+
+def test_a_queue_is_not_deleted_while_what_a_lost_consumer_held_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 2)
+    rig, node, client = world(QueueConfig(name="work"))
+    fill(rig, client, 9)
+    client.close_transport()
+    operator, user = rig.client(node), rig.client(node)
+    operator.manage("STATUS", "node")
+    user.receiver("work")
+    rig.settle()
+    queue = node.queue("work")
+    node.hold_commits = True
+    user.close_transport()
+    node.handle(events.TurnEnded(wall_ms=node.wall_ms))
+    assert not queue.shared.takers and queue.shared.acquired
+    assert node.core is not None
+    delete = node.core.management.operations["holdfast:queue", "DELETE"]
+    with pytest.raises(Refused, match="queue 'work' has links"):
+        delete("work", {})
+    node.hold_commits = False
+    rig.settle()
+    assert operator.manage("DELETE", "queue", "work")[0] == 200

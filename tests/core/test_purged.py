@@ -3,6 +3,11 @@
 import pytest
 
 from holdfast.broker import cursor
+from holdfast.broker.purge import leave_some
+from holdfast.broker.queue import RECLAIM_COUNT
+from holdfast.broker.work import RETIRES_MAX
+from holdfast.engine.port import Batch
+from holdfast.storage.memory import MemoryStore
 from support.one_node import fill, world
 
 
@@ -54,3 +59,18 @@ def test_one_by_one_the_lowest_costs_no_pass(monkeypatch: pytest.MonkeyPatch) ->
     shared.forget(80)
     shared.forget(1_000)
     assert sorted(shared.requeued) == [*range(51, 80), *range(81, 101)] and shared.requeued[0] == 51
+
+
+def test_what_a_deleted_queue_left_is_gone_through_once() -> None:
+    """Each turn begins behind the last one's share, whether that is on disk or not."""
+    store = MemoryStore()
+    count = RECLAIM_COUNT + 2
+    store.commit(Batch(appends=[(7, sequence, b"x" * 40) for sequence in range(3, 3 + count)]))
+    batch, first, places = Batch(), 0, []
+    while (following := leave_some(store, batch, 7, first)) is not None:
+        places.append(following)
+        first = following
+    assert places == [3 + RECLAIM_COUNT, 3 + count]
+    assert batch.retires == [(7, sequence) for sequence in range(3, 3 + count)]
+    batch.retires += [(7, 0)] * RETIRES_MAX
+    assert leave_some(store, batch, 7, 5) == 5, "a full batch takes nothing more"

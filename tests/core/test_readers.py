@@ -14,10 +14,11 @@ from holdfast.endpoints import consumer
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
+from support import streams
 from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world
-from support.rig import Client, Node
+from support.rig import Client, Node, Rig
 
 
 def open_subscription(client: Client, mode: str = "take", name: str = "sub", **more: Any) -> dict[str, Any]:
@@ -465,3 +466,45 @@ def test_a_reader_without_credit_whose_range_was_emptied_is_told_its_end_with_it
     link.grant(10)
     rig.settle()
     assert reader.bodies() == names(1, 3) and link.detached
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("sent", browsers.BROWSE_LIMIT), ("passed", browsers.BROWSE_LIMIT), ("size", cursor.PUMP_BYTES)]
+)
+def test_what_a_reader_comes_by_at_once_is_bounded_in_entries_and_bytes(field: str, most: int) -> None:
+    assert [browsers.Looked(**{field: most + more}).is_all for more in (-1, 0, 1)] == [False, True, True]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_behind_a_large_message_a_reader_goes_on(settled: bool) -> None:
+    rig = Rig()
+    node = streams.start(rig)
+    sender, link = streams.sending(rig, node)
+    sent = [streams.body(streams.LARGE, "a"), "small", streams.body(streams.LARGE, "b"), "the last"]
+    for text in sent:
+        sender.send(link, text)
+    rig.settle()
+    client = rig.client(node)
+    reader = client.reader("work", 1)
+    reader.grant(10)
+    rig.settle()
+    if not settled:
+        client.accept()
+        rig.settle()
+    assert client.bodies() == sent if settled else not client.bodies()
+
+
+def test_what_is_read_ahead_is_counted_once_however_often_it_is_read() -> None:
+    """Of a consumer whose messages are told of in the records, each of them is looked at."""
+    rig, node, client = world(QueueConfig(name="work"), telemetry_messages=True)
+    count = 3_000
+    for first in range(1, count, 500):
+        fill(rig, client, 500, first=first)
+    queue = node.queue("work")
+    shared, most = queue.shared, 0
+    stored = sum(len(value) for _, value in queue.read(0, count_max=count, bytes_max=MIB))
+    client.receiver("work", credit=count)
+    while rig.move():
+        most = max(most, shared.read_ahead_bytes)
+        assert shared.read_ahead_bytes <= stored / 2
+    assert most and client.bodies() == names(1, count) and not shared.read_ahead_bytes

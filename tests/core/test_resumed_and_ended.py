@@ -58,6 +58,32 @@ def test_more_that_is_undeliverable_than_may_be_ends_it_and_the_rest_goes_to_oth
     assert queue.messages == core.users.anonymous.unsettled_bytes == 0
 
 
+def test_what_ends_it_does_so_once_all_that_its_map_says_was_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the middle, when some of it is in nobody's hands yet, whichever outcome comes first."""
+    rig, node, client = world(limits=Limits(excluded_max=2))
+    fill(rig, client, 9)
+    tags = suspended(rig, node, 9)
+    applied: list[type[Any]] = []
+    held: list[list[type[Any]]] = []
+    outcomes, detach_with = ConsumerLink.outcomes, ConsumerLink.detach_with
+
+    def applying(self: ConsumerLink, contexts: list[Any], state: Any, *rest: Any) -> None:
+        outcomes(self, contexts, state, *rest)
+        applied.append(type(state))
+
+    def detaching(self: ConsumerLink, reason: str, condition: str) -> None:
+        held.append(list(applied))
+        detach_with(self, reason, condition)
+
+    monkeypatch.setattr(ConsumerLink, "outcomes", applying)
+    monkeypatch.setattr(ConsumerLink, "detach_with", detaching)
+    told = dict.fromkeys(tags[:4], NOT_HERE) | dict.fromkeys(tags[4:6], Accepted()) | {tags[6]: Rejected()}
+    ended = resume(rig, node, told | dict.fromkeys(tags[7:]))
+    assert [event.error is not None for event in ended.detached] == [True]
+    assert held == [[Modified, Accepted, Rejected]]
+    assert node.bodies("work") == ["1", "2", "3", "4", "8", "9"]
+
+
 def test_as_many_as_may_be_leave_it_resumed() -> None:
     rig, node, client = world(limits=Limits(excluded_max=3))
     fill(rig, client, 6)

@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import annotate as annotations
 from holdfast.broker import entry, rewriting
 from holdfast.core import undo
-from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.dead_lettering import NOTE_BYTES, DeadLettering
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import SETTLED_BYTES_MAX, Settlements
 from holdfast.engine import events
@@ -116,6 +116,27 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     undo.take_back_gathered(core, ())
     assert queue.bytes_held == (0 if leaves else before) and not queue.work.rewritten
     assert leaves or queue.shared.acquired[sequence].size == before
+
+
+@pytest.mark.parametrize("subscriptions", [0, 2])
+@pytest.mark.parametrize("notes", [1, 3])
+def test_an_annotation_counts_with_what_it_costs_each_reader(notes: int, subscriptions: int) -> None:
+    """The entry that is put anew, and something for each note and each cursor."""
+    _, node, _, _ = shown(0)
+    core = node.core
+    assert core is not None
+    queue = node.queue("work")
+    for number in range(subscriptions):
+        queue.add_cursor(f"s{number}", "copy", 1)
+    (sequence,) = queue.shared.acquired
+    (peer,) = core.connections.values()
+    before = core.turns.gathered.heard_bytes
+    added = {Symbol(f"x-opt-{number}"): "n" for number in range(notes)}
+    ended, why = core.dead_lettering.annotate_entry(peer, queue, sequence, annotations.to_add(added))
+    value = queue.value(sequence)
+    assert not why and value is not None
+    assert ended.read_bytes == len(value) + NOTE_BYTES * (notes + subscriptions)
+    assert core.turns.gathered.heard_bytes - before == ended.read_bytes
 
 
 # ------------------------------------------------------------------------------------------------ bounds

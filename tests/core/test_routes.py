@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.engine import events
 from holdfast.peering.route_status import status
+from holdfast.peering.routes import ASK_S
 from holdfast.routing.records import Known, Record
 from holdfast.settings import NeighbourConfig, RoutingConfig
 from holdfast.storage.memory import MemoryStore
@@ -284,9 +285,12 @@ def test_asking_is_bounded() -> None:
     rig.run(3)
     sent = []
     b.core.neighbours["a"].send = lambda fields: bool(sent.append(fields)) or True
-    for _ in range(50):
-        core_routes(b).ask_sync("again")
-    assert len(sent) == 1 and sent[0]["kind"] == "heartbeat" and sent[0]["sync"] is True
+    routes, began = core_routes(b), rig.now
+    for later_s, count in ((0.0, 1), (0.9 * ASK_S, 1), (ASK_S, 2), (1.9 * ASK_S, 2)):
+        routes.clock.now = began + later_s
+        for _ in range(50):
+            routes.ask_sync("again")
+        assert len(sent) == count and sent[-1]["kind"] == "heartbeat" and sent[-1]["sync"] is True
 
 
 def test_a_restart_with_an_old_table_learns_what_was_meanwhile() -> None:

@@ -8,18 +8,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.amqp.wire.types import Ulong
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.peering import sessions
 from holdfast.peering.control import CONTROL_ADDRESS
 from holdfast.peers import features
+from holdfast.peers.peer import REASON_CHARACTERS_MAX
 from holdfast.peers.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
 from support import today
 from support.rig import Node, Rig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+INTERNAL = Symbol(conditions.INTERNAL_ERROR)
 
 
 class Told:
@@ -376,6 +382,12 @@ def test_a_link_that_flaps_is_held_down_for_routing_while_its_session_stays() ->
     rig.run(1.0)
     assert hub.bodies("work") == ["1"], "the neighbour itself is reached all the same"
     ups = len(told.of("up"))
+    at = ends(jfk).damping.reuse_at()
+    assert at is not None
+    rig.run(at - rig.now - 0.0001)
+    assert len(told.of("up")) == ups and ends(jfk).damped
+    rig.run(0.0002)
+    assert len(told.of("up")) == ups + 1, "not only when something else wakes the node"
     rig.run(30.0)
     assert len(told.of("up")) == ups + 1
     assert not ends(jfk).damped
@@ -517,3 +529,39 @@ def test_what_failed_before_a_session_came_up_is_no_reason_any_more() -> None:
     hub.start()
     rig.run(10)
     assert ours.established and ours.reason == "cut"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, ""),
+        (Error(INTERNAL), f": {INTERNAL}"),
+        (Error(INTERNAL, "no more"), f": {INTERNAL}: no more"),
+        (Error(INTERNAL, "x" * 9_000), f": {INTERNAL}: {'x' * (REASON_CHARACTERS_MAX - len(INTERNAL) - 2)}"),
+    ],
+)
+def test_a_neighbour_that_closes_is_lost_for_the_reason_that_it_gave(error: Error | None, reason: str) -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1.0)
+    peer = ends(hub).peer
+    assert peer is not None
+    peer.amqp.close(error)
+    peer.touch()
+    hub.end_turn()
+    rig.settle()
+    assert [line for line in jfk.logs if line.endswith(f"Established -> Idle the control link was detached{reason}")]
+
+
+@pytest.mark.parametrize("side", ["jfk", "hub"])
+def test_a_connection_that_is_dropped_is_cut_off_with_what_is_on_its_way(side: str) -> None:
+    """A close would wait for a peer that perhaps never reads."""
+    rig = Rig()
+    rig.pair()
+    rig.run(1.0)
+    core = rig.nodes[side].core
+    assert core is not None
+    (peer,) = core.connections.values()
+    core.connections.drop(peer, "for once")
+    closing = [item for item in core.outbox.take() if isinstance(item, events.CloseConnection)]
+    assert closing == [events.CloseConnection(connection=peer.number, abort=True)]

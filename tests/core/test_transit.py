@@ -83,6 +83,27 @@ def test_time_to_live_and_tombstones_pass_through() -> None:
     assert ttl[0] is None and ttl[2] is None and 0 < ttl[1] < 51_000
 
 
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_each_node_tells_by_its_own_clock_when_a_message_came(hours: int, count: int) -> None:
+    """By the clock on its wall, whatever that was set to while it ran; one by one, and in a run."""
+    rig = Rig()
+    a, b, d = rig.line("a", "b", "d", d=STRICT)
+    rig.run(3)
+    b.clock_error_ms = d.clock_error_ms = hours * 3_600_000
+    rig.run(1)
+    d.hold_commits = True
+    send(rig, a, *names(1, count))
+    rig.run(0.5)
+    for node, name in ((a, "@d"), (b, "@d"), (d, "work")):
+        if name == "work":
+            d.hold_commits = False
+            rig.settle()
+        for _, value in node.queue(name).read(0, count_max=100, bytes_max=10**6):
+            assert abs(entry.unpack(value).enqueued_ms - node.wall_ms) < 2_000, node.name
+    assert d.bodies("work") == names(1, count)
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize("wrong", ["a", "b", "d"])
 def test_a_clock_an_hour_wrong_expires_nothing_early_or_late(wrong: str, hours: int) -> None:

@@ -34,13 +34,13 @@ class Part:
             self.left -= size
             self.queue.popleft()
             self.log(f"took {size + 1}")
-            return self.first + size
+            return max(self.first, self.one) + size
         move(self.one, self.other)
         raise ValueError(f"{size} is more than {self.left}")
 '''
 
 
-IF, RETURNS = (1 + SOURCE[: SOURCE.index(text)].count("\n") for text in ("if size <", "return self"))
+IF, RETURNS = (1 + SOURCE[: SOURCE.index(text)].count("\n") for text in ("if size <", "return max"))
 """Lines of SOURCE."""
 
 
@@ -58,6 +58,7 @@ def test_each_kind_is_planted_where_it_applies_and_nowhere_else() -> None:
         ("arithmetic", "-=", "+="),
         ("statement dropped", "self.queue.popleft()", "pass"),
         ("wrong function", "popleft", "pop"),
+        ("wrong function", "max", "min"),
         ("arithmetic", "+", "-"),
         ("statement dropped", "move(self.one, self.other)", "pass"),
         ("arguments swapped", "self.one, self.other", "self.other, self.one"),

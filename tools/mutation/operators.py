@@ -207,7 +207,8 @@ class _Finder(ast.NodeVisitor):
         if name in SWAPPED_NAMES:
             end = self._span(node.func)[1]
             self._add("wrong function", node, end - len(name), end, SWAPPED_NAMES[name])
-        if len(node.args) == 2 and all(isinstance(item, (ast.Name, ast.Attribute)) for item in node.args):
+        arguments = () if name in ("min", "max") else node.args  # of these the order says nothing
+        if len(arguments) == 2 and all(isinstance(item, (ast.Name, ast.Attribute)) for item in arguments):
             one, other = self._span(node.args[0]), self._span(node.args[1])
             swapped = self.text[slice(*other)] + self.text[one[1] : other[0]] + self.text[slice(*one)]
             self._add("arguments swapped", node, one[0], other[1], swapped)

@@ -75,7 +75,8 @@ class Cursor:
         """What is counted of it, until the last is handed out (read_ahead.py)."""
         self.read_bytes = 0
         """What was read anew in this pump, and is not counted yet."""
-        self.passed = self.passed_bytes = 0
+        self.passed: int
+        self.passed_bytes: int
         """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
         self.mark = self.mark_stored = 0
         self.shown_below = 0

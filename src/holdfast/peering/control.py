@@ -16,7 +16,7 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.peers.connections import Connections
-from holdfast.peers.peer import Peer
+from holdfast.peers.peer import REASON_CHARACTERS_MAX, Peer
 
 CONTROL_ADDRESS: Final = "$holdfast/control"
 CONTROL_CREDIT: Final = 200
@@ -144,7 +144,7 @@ class ControlSender(Egress):
     def gone(self, unsettled: list[Any]) -> None:
         if self.neighbour.control is self:
             error = self.link.error
-            reason = "" if error is None else f": {error.condition}: {error.description}"
+            reason = "" if error is None else f": {error.text[:REASON_CHARACTERS_MAX]}"
             self._connections.drop(self.peer, f"the control link was detached{reason}")
 
 

@@ -64,20 +64,21 @@ class Liveness:
         self._forget()
 
     def _forget(self) -> None:
-        self.misses = 0
+        self._life()
         self.smoothed_s: float | None = None
         self._variance_s = 0.0
         self._begun = False
-        self._asked_at: float | None = None
-        """When the probe that waits for its answer was sent."""
         self._due_at = 0.0
-        self._confirming = False
-        self._short = False
-        self._moved = False
         self._ahead: tuple[int, int] | None = None
         """Of the probe that waits: how far the output had come when last measured, and what lies before the probe."""
         self._sent_at: dict[int, float] = {}
         self.probed_at = 0.0
+
+    def _life(self) -> None:
+        self._asked_at: float | None = None
+        """When the probe that waits for its answer was sent."""
+        self.misses = 0
+        self._confirming = self._short = self._moved = False
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -165,11 +166,6 @@ class Liveness:
         return self._ask_at(heard_at, unanswered_at)
 
     # ------------------------------------------------------------------------------------------------ news
-
-    def _life(self) -> None:
-        self._asked_at = None
-        self.misses = 0
-        self._confirming = self._short = self._moved = False
 
     def echo(self, number: int, now: float) -> None:
         """The answer to probe `number` came; one that we do not know says nothing."""

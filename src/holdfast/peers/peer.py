@@ -195,8 +195,7 @@ class Peer:
     def closed(self, error: Error | None) -> None:
         """It closed, or answered our close; `error`: why, in its own words."""
         if error is not None:
-            text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
-            self.why_closed = f"closed by it: {text[:REASON_CHARACTERS_MAX]}"
+            self.why_closed = f"closed by it: {error.text[:REASON_CHARACTERS_MAX]}"
 
     def refuse_detached(self, link: Link) -> None:
         """Answers the attach of a link that ended before it was answered, if nothing has yet: the peer keeps the handle

@@ -32,6 +32,11 @@ class Error:
     description: str | None = None
     info: Fields | None = None
 
+    @property
+    def text(self) -> str:
+        """For people: the condition, and the description where there is one."""
+        return f"{self.condition}: {self.description}" if self.description else str(self.condition)
+
 
 @composite(0x23, "amqp:received:list", "uint!", "ulong!")
 @dataclass(slots=True)

@@ -249,7 +249,7 @@ class HopLinks:
         self.holding.pop(sender, None)
         self._refusals.pop(sender, None)
         if error is not None:
-            self._refusals[sender] = f"{error.condition}: {error.description}"[:REASON_CHARACTERS_MAX]
+            self._refusals[sender] = error.text[:REASON_CHARACTERS_MAX]
         if error is not None and error.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
             self._refused_at, self._refused_count = self._clock.now, len(self.holding)
         if self.ready:

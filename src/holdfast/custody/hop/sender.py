@@ -233,7 +233,8 @@ class CustodySender(TakesTurns):
         if link is None:
             self.places.note_work(self)
             return 0
-        if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
+        assert self.peer is not None  # as long as it has a link
+        if not self.open or self.large or not self.peer.writable or not link.sendable:
             return 0  # also while an aborted large delivery has not ended
         forwarding = self._parts.forwarding
         if not self.active or (forwarding.returned and forwarding.sent_back.held(self.destination) >= HELD_MAX):

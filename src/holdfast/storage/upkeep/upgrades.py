@@ -132,7 +132,6 @@ def _rewrite(path: Path, step: Rewrite, *, copied: bool) -> int:
                 _fill(old, txn, new, step)
             with new.begin(write=True) as writing:
                 record_rewrite(writing, copied=copied)
-            new.sync(True)
         sync_file(aside / DATA)
         if not copied:
             forget_transaction(path)
