@@ -178,26 +178,23 @@ def test_what_others_have_taken_does_not_count() -> None:
     assert condition(client, link) == "" and len(client.detached) == 0
 
 
-def test_one_that_is_excluded_after_others_took_the_rest_ends_no_link() -> None:
-    """Neither how many it ever excluded decides, nor how many are left: more than may be, and not done with."""
+def test_what_others_took_of_what_is_excluded_makes_room_for_one_more() -> None:
+    """What counts is what it cannot have and is not done with, not how many it ever excluded."""
     rig, node, client = world(limits=Limits(excluded_max=2))
     other = rig.client(node)
     link = client.receiver("work", credit=10)
-    for first in (1, 3):
-        fill(rig, client, 2, first=first)
-        client.accept(NOT_HERE, link=link)
-        rig.settle()
-        assert condition(client, link) == ""
-        if first == 1:
-            taker = other.receiver("work", credit=2)
-            rig.settle()
-            assert taken(other, taker) == ["1", "2"]
-            taker.detach()
-            rig.settle()
-    fill(rig, client, 1, first=5)
+    fill(rig, client, 2)
     client.accept(NOT_HERE, link=link)
     rig.settle()
-    assert condition(client, link) == "amqp:resource-limit-exceeded"
+    taker = other.receiver("work", credit=1)
+    rig.settle()
+    assert taken(other, taker) == ["1"]
+    taker.detach()
+    for number, ends in ((3, ""), (4, "amqp:resource-limit-exceeded")):
+        fill(rig, other, 1, first=number)
+        client.accept(NOT_HERE, link=link)
+        rig.settle()
+        assert condition(client, link) == ends
 
 
 def test_what_many_links_exclude_is_bounded_and_the_connection_that_excludes_the_most_loses_links() -> None:

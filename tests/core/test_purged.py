@@ -66,11 +66,11 @@ def test_what_a_deleted_queue_left_is_gone_through_once() -> None:
     store = MemoryStore()
     count = RECLAIM_COUNT + 2
     store.commit(Batch(appends=[(7, sequence, b"x" * 40) for sequence in range(3, 3 + count)]))
-    batch, first, places = Batch(), 0, []
-    while (following := leave_some(store, batch, 7, first)) is not None:
-        places.append(following)
-        first = following
-    assert places == [3 + RECLAIM_COUNT, 3 + count]
+    batch = Batch()
+    places: list[int | None] = [0]
+    for _ in range(3):
+        places.append(leave_some(store, batch, 7, places[-1] or 0))
+    assert places == [0, 3 + RECLAIM_COUNT, 3 + count, None]
     assert batch.retires == [(7, sequence) for sequence in range(3, 3 + count)]
     batch.retires += [(7, 0)] * RETIRES_MAX
     assert leave_some(store, batch, 7, 5) == 5, "a full batch takes nothing more"

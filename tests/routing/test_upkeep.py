@@ -137,3 +137,12 @@ def test_a_record_that_a_fault_took_alone_is_not_stamped() -> None:
     assert "b" in states.unstamped
     states.stamp("b", "a", 1)
     assert "b" not in states.unstamped and "b" not in states.known
+
+
+def test_only_a_table_whose_own_version_came_to_its_end_begins_anew() -> None:
+    fresh = LinkStates("a", {"a": {"b": COST}}, records_max=10, neighbours_max=10)
+    assert not fresh.resets and not table().resets
+    assert not table(version=VERSION_HIGH - 1).resets
+    states = table(version=VERSION_HIGH - 1)
+    states.say({"b": COST}, version=1)
+    assert states.resets

@@ -222,8 +222,9 @@ class EntryLog:
 
     def oldest_wall_ms(self) -> int | None:
         """When the oldest visible entry came, None where there is none."""
-        found = self.read(0, count_max=1, bytes_max=1) if self.messages else []
-        return entry.unpack(found[0][1]).enqueued_ms if found else None
+        for _, value in self.read(0, count_max=1, bytes_max=1) if self.messages else ():
+            return entry.unpack(value).enqueued_ms
+        return None
 
     # ------------------------------------------------------------------------------------------------ cache
 

@@ -28,6 +28,9 @@ LOOKS_MAX: Final = 20_000
 LOOKS_PER_ENTRY: Final = 64
 """So many such questions take about the time of one entry that is handed out, and count as one for the turn."""
 
+STALE_SPARE: Final = 64
+"""Entries in order of size that are set aside no more, beyond twice those that are; then all are put in order anew."""
+
 SCAN_MAX: Final = 256
 """With more set aside than this only a pump looks through it for a taker."""
 
@@ -259,7 +262,7 @@ class Exclusions:
         self._looked = {
             taker for taker in self._looked if taker.bytes_max < smallest or taker.excluded.issuperset(sequences)
         }
-        if len(self._by_size) > 2 * len(self.aside) + 64:
+        if len(self._by_size) > 2 * len(self.aside) + STALE_SPARE:
             self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
             heapify(self._by_size)
         in_order = not self.aside or min(sequences) > next(reversed(self.aside))

@@ -37,6 +37,10 @@ TICK_S: Final = 1.0
 NEXT_BYTES: Final = 1024 * 1024
 """What of the store's reserve the next expected number of an origin may use beyond that of forwarding."""
 
+LOAD_COUNT: Final = 1_000
+LOAD_BYTES: Final = 8 * 1024 * 1024
+"""What is read at once of what waits, as the node starts."""
+
 RELEASE_COUNT: Final = 500
 RELEASE_BYTES: Final = 4 * 1024 * 1024
 """What one turn moves from `$waiting` to the queues at most, and one message more (ADR 0013)."""
@@ -112,7 +116,7 @@ class Destination:
         if held is None or not held.messages:
             return
         first = 0
-        while found := held.read(first, count_max=1_000, bytes_max=8 * 1024 * 1024):
+        while found := held.read(first, count_max=LOAD_COUNT, bytes_max=LOAD_BYTES):
             for sequence, value in found:
                 item = entry.unpack(value)
                 if item.identity is not None:
