@@ -299,6 +299,7 @@ class ConsumerLink(Offered):
         known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
         self.let_go()
         self.end_large()
+        self.finish_presettled()
         self.cursor.release(self)
         self.parts.returns.requeue_found(
             self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))

@@ -276,6 +276,7 @@ class ResumableConsumer(ConsumerLink):
             unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps), held=len(self.waiting)
         )
         self.end_large()
+        self.finish_presettled()
         self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
