@@ -36,7 +36,7 @@ from holdfast.settings import NeighbourConfig, NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601
-from support import early, today
+from support import today
 from support.watch import Watch
 
 WALL_MS = 1_700_000_000_000
@@ -577,7 +577,7 @@ class Rig:
             deadlines = [node.core.next_deadline() for node in self.nodes.values() if node.core is not None]
             known = [at for at in deadlines if at is not None]
             at = min([until, *(max(at, self.now + 1e-6) for at in known)])
-            early.pass_until(self, at)
+            self.pass_time(at - self.now)
             if at >= until:
                 self.settle()
                 return

@@ -305,14 +305,14 @@ class CustodySender(TakesTurns):
             short=path is not None,
         )  # fmt: skip
         numbers = range(number, number + len(values))
+        if origin == ours:  # first, as in `_send`; those that do not go now go one by one at once
+            highest = max([entry.number_of(value) for value in values])
+            known = shared.identities.sent
+            known[self.destination] = max(highest, known.get(self.destination, 0))
         sent = link.send_run(heads, [value[bare_at:] for value in values], numbers, settled=False)
         if not sent:
             return 0
         self.number += sent
-        if origin == ours:  # as in `_send`
-            highest = max([entry.number_of(value) for value in values[:sent]])
-            known = shared.identities.sent
-            known[self.destination] = max(highest, known.get(self.destination, 0))
         self.in_doubt.update(zip(numbers[:sent], sequences, strict=False))
         self.hop.unanswered.setdefault(self, self.clock.now)
         passed = PASSED_BYTES + 16 * first[3]
