@@ -128,6 +128,26 @@ async def test_a_map_that_fits_no_frame_goes_in_rounds(frame_size: int, broker: 
         assert broker.attaches - attaches > 2
 
 
+async def test_a_second_break_that_leaves_as_many_doubles_nothing(broker: FakeBroker) -> None:
+    """Its rounds are not those of the first, after which as many were left: they settle something."""
+    from holdfast.client import connect
+
+    broker.keeps_maps, broker.frame_size = True, 512
+    async with await connect(broker.url) as connection:
+        sender = await in_doubt(broker, connection, 60)
+        for sent in (60, 120, 180):
+            broker.hold_outcomes = False
+            broker.cut()
+            await asyncio.wait_for(sender.drain(), 20)
+            assert broker.bodies("q") == bodies(*range(sent))
+            broker.hold_outcomes = True
+            for body in bodies(*range(sent, sent + 60)):
+                await sender.post(body)
+            await broker.until(lambda: len(broker.bodies("q")) >= sent + 60)  # noqa: B023
+        broker.release_outcomes()
+        await asyncio.wait_for(sender.drain(), 20)
+
+
 async def test_rounds_that_settle_nothing_end(broker: FakeBroker) -> None:
     from holdfast.client import connect
 
@@ -247,6 +267,22 @@ def test_a_receivers_rounds_end_where_nothing_is_settled() -> None:
     state.answered(link(pair, again, dict.fromkeys(again)))
     state.next_round()
     assert state.map(lambda item: item) is None
+
+
+def test_a_receivers_rounds_after_the_next_break_count_anew() -> None:
+    """They are not those of the first, though as many are left."""
+    state: ReceivingState[bytes] = ReceivingState()
+    for _ in range(2):
+        state.answered(link(Pair(), {}, {}))
+        for number in range(100):
+            state.took(number.to_bytes(4), b"")
+        pair = Pair({"max_frame_size": 512}, {"max_frame_size": 512})
+        state.answered(link(pair, state.map(lambda item: item), {}))
+        state.next_round()
+        again = state.map(lambda item: item)
+        assert again is not None and 0 < len(again) < 100
+        state.answered(link(Pair(), again, {}))
+        assert state.attached and not state.partial and not state.open
 
 
 class Item:

@@ -41,6 +41,15 @@ class _Rounds:
         self._ended = False
         self._left = -1
 
+    def _told(self, link: EngineSender | EngineReceiver) -> None:
+        """The node answered the attach of `link`. A complete map ends the rounds: those of the next break, which may
+        leave as many tags as one of these did, count anew."""
+        self.attached = True
+        self.partial = link.resumes_only
+        if not self.partial:
+            self._ended = False
+            self._left = -1
+
     def next_round(self) -> None:
         """This round is over, and the caller detaches."""
         self.again = self._ended = True
@@ -105,8 +114,7 @@ class SendingState(_Rounds, Generic[K]):
 
     def answered(self, link: EngineSender) -> list[tuple[K, Any]]:
         """Takes the peer's map in; returns what it decided: (item, state). What stays `held` is not to be sent anew."""
-        self.attached = True
-        self.partial = link.resumes_only
+        self._told(link)
         held, self.held = self.held, {}
         if not link.resumes or link.remote_attach is None:
             return []
@@ -216,8 +224,7 @@ class ReceivingState(_Rounds, Generic[T]):
 
         What is no more in `open` does not go on: the peer settled it, or offers it again as new.
         """
-        self.attached = True
-        self.partial = link.resumes_only
+        self._told(link)
         if not link.resumes or link.remote_attach is None or link.local_attach is None:
             self.forget()
             self.attached = True
