@@ -51,4 +51,5 @@ def _sender(
     must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")
     waits = sender in places.ready or sender in places.holding or not sender.may_attach or not sender.has_work
     waits = waits or stopping or sender.retry_at is not None or not sender.hop.established
+    waits = waits or sender.queue.visible < sender.queue.next_sequence  # told of it once that is on disk
     must(waits or sender.link is not None, f"{where} has work, and nothing attaches its link")
