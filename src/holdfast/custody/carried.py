@@ -16,7 +16,6 @@ from holdfast.broker import annotate, entry
 from holdfast.broker.annotate import DURABLE_HEADER
 from holdfast.custody.carried_form import (
     ALIASES,
-    COPY_BYTES,
     FORM_BYTES_MAX,
     LENGTH,
     LENGTH_NAME,
@@ -30,6 +29,7 @@ from holdfast.custody.carried_form import (
     TOMBSTONE,
     TRACE,
     form_of,
+    tail_of,
     written,
 )  # fmt: skip
 from holdfast.errors import RemoteProtocolError
@@ -66,7 +66,7 @@ def parts_of(
             identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
         )
         message_format = int.from_bytes(value[20:24], "big")
-        bare = value[end:] if len(value) < COPY_BYTES else memoryview(value)[end:]
+        bare = tail_of(value, end)
         return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
     whole = entry.unpack(value)
     assert whole.identity is not None

@@ -46,7 +46,7 @@ _FORMS_MAX: Final = 1_024
 FORM_BYTES_MAX: Final = 1_024
 """A larger section is read the long way, lest a stranger fill memory with forms."""
 
-COPY_BYTES: Final = 2_048
+_COPY_BYTES: Final = 2_048
 """Below that a copy of the bare message costs less than a view of it."""
 
 
@@ -135,3 +135,8 @@ def form_of(before: bytes, middle: bytes, tail: bytes) -> Form | None:
     ):
         return None
     return Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone, short)
+
+
+def tail_of(data: bytes, at: int) -> bytes | memoryview:
+    """What begins at `at`: a copy of what is short, a view of what is long."""
+    return data[at:] if len(data) < _COPY_BYTES else memoryview(data)[at:]

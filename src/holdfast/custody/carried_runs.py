@@ -12,12 +12,12 @@ from holdfast.amqp.message.message import BARE_STARTS
 from holdfast.broker import entry
 from holdfast.broker.annotate import DURABLE_HEADER
 from holdfast.custody.carried_form import (
-    COPY_BYTES,
     FORM_BYTES_MAX,
     NUMBER_AT,
     NUMBER_MAX,
     SEQUENCE_AT,
     form_of,
+    tail_of,
     written,
 )
 from holdfast.peers.trace_aliases import Taken
@@ -111,6 +111,6 @@ def entries_of(run: ArrivedRun, payloads: Sequence[bytes], *, enqueued_ms: int, 
     )  # fmt: skip
     end = run.bare_at
     return [
-        b"".join((before, sequence, behind, payload[end:] if len(payload) < COPY_BYTES else memoryview(payload)[end:]))
+        b"".join((before, sequence, behind, tail_of(payload, end)))
         for sequence, payload in zip(run.sequences, payloads, strict=False)
     ]

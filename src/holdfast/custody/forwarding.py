@@ -189,11 +189,7 @@ class Forwarding:
         if origin.bytes == ours:
             self._identities.check_or_renew(destination, number)
         else:
-            if receiver.way != (self.receipts.ways, origin):
-                self.receipts.brought_by(origin, destination, receiver.neighbour)
-                receiver.way = self.receipts.ways, origin
-            if arrival.receipt:
-                self.receipts.note(origin, destination, arrival.receipt)
+            self._came_by(receiver, origin, arrival.receipt)
         queue = receiver.onward
         if queue is None:
             queue = receiver.onward = self._catalog.transmission(destination)
@@ -240,7 +236,6 @@ class Forwarding:
         origin, ours = run.origin, self._identities.store_uuid.bytes
         if run.raw_origin == ours or ours in run.trace or len(run.trace) >= 16 * entry.TRACE_MAX:
             return False
-        destination = receiver.destination
         queue = receiver.onward
         if queue is None or self._config.telemetry_messages:
             return False
@@ -249,13 +244,18 @@ class Forwarding:
         size = sum([len(payload) for payload in payloads[:count]]) - count * run.bare_at
         if not (queue.fits_all(count, size) and self._room.has(sum([len(value) for value in values]))):
             return False
-        if receiver.way != (self.receipts.ways, origin):
-            self.receipts.brought_by(origin, destination, receiver.neighbour)
-            receiver.way = self.receipts.ways, origin
-        if run.receipt:
-            self.receipts.note(origin, destination, run.receipt)
+        self._came_by(receiver, origin, run.receipt)
         queue.append_all(values, size)
         return True
+
+    def _came_by(self, receiver: Bringer, origin: UUID, receipt: int) -> None:
+        """Remembers the way back to another node's store, and the receipt that came along; 0 is none."""
+        receipts, destination = self.receipts, receiver.destination
+        if receiver.way != (receipts.ways, origin):
+            receipts.brought_by(origin, destination, receiver.neighbour)
+            receiver.way = receipts.ways, origin
+        if receipt:
+            receipts.note(origin, destination, receipt)
 
     def _would_return(self, destination: str, went_by: bytes) -> bool:
         """Whether what came back would go the way again that it came back from; not where the table has changed."""

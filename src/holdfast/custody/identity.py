@@ -282,6 +282,11 @@ class Identities:
             del self._ledger.renewals[destination]
             self._offer_again(self._catalog.transit[destination])
 
+    def remember_sent(self, destination: str, number: int) -> None:
+        """A message of that number is about to go out. To be called first: what nobody remembers to have sent would
+        look like a restored store's."""
+        self.sent[destination] = max(number, self.sent.get(destination, 0))
+
     def undo(self, undone: Undone) -> None:
         """Those turns never were: who the store became it stays; what was numbered anew in them is so once more."""
         for turn in undone.turns:

@@ -89,13 +89,12 @@ class Dispatch:
             elif isinstance(event, amqp.ConnectionClosed):
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
-                peer.log("WARNING", f"connection closed: {event.error.condition}: {event.error.description}")
+                peer.log("WARNING", f"connection closed: {event.error.text}")
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
         if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
-            text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
-            peer.log("WARNING", text)
+            peer.log("WARNING", f"it ended the link {event.link.name}: {event.error.text}")
         if link is None:
             return
         event.link.context = None

@@ -196,11 +196,13 @@ class QueueChanges:
             queue.consumers_changed(bool(queue.shared.takers))
             for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers, cursor.requeued)
-                kept = suspended | dict.fromkeys(map(id, cursor.takers))
+                here = set(map(id, cursor.takers))
                 lost = [
                     number
                     for number, item in cursor.acquired.items()
-                    if (held := kept.get(id(item.taker), ())) is not None and number not in held
+                    if id(item.taker) not in here
+                    and (held := suspended.get(id(item.taker), ())) is not None
+                    and number not in held
                 ]
                 cursor.requeue(lost, failed=True)
                 queue.look_again(cursor.requeued)

@@ -367,7 +367,7 @@ class Watch:
             elif isinstance(fields, (Detach, End, Close)) and fields.error is not None:
                 error = fields.error
                 if str(error.condition) in BROKEN_PROTOCOL:
-                    raise Violation(f"{self.name} was sent what AMQP forbids: {error.condition}: {error.description}")
+                    raise Violation(f"{self.name} was sent what AMQP forbids: {error.text}")
 
     def _answered(self, channel: int, first: int, last: int, state: object) -> None:
         accepted = isinstance(state, Accepted)

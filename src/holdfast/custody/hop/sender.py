@@ -20,6 +20,7 @@ from holdfast.broker.entry_consumer import UNLIMITED
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody import carried, carried_runs
+from holdfast.custody.carried_form import tail_of
 from holdfast.custody.dead_lettering import DeadLettering, make_tombstone
 from holdfast.custody.forwarding import PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
@@ -305,11 +306,9 @@ class CustodySender(TakesTurns):
             short=path is not None,
         )  # fmt: skip
         numbers = range(number, number + len(values))
-        if origin == ours:  # first, as in `_send`; those that do not go now go one by one at once
-            highest = max([entry.number_of(value) for value in values])
-            known = shared.identities.sent
-            known[self.destination] = max(highest, known.get(self.destination, 0))
-        sent = link.send_run(heads, [value[bare_at:] for value in values], numbers, settled=False)
+        if origin == ours:  # those that do not go now go one by one at once
+            shared.identities.remember_sent(self.destination, max(map(entry.number_of, values)))
+        sent = link.send_run(heads, [tail_of(value, bare_at) for value in values], numbers, settled=False)
         if not sent:
             return 0
         self.number += sent
@@ -354,9 +353,8 @@ class CustodySender(TakesTurns):
             self.number -= 1
             self.oversized.add(self, sequence, value)
             return
-        if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
-            sent = shared.identities.sent
-            sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
+        if origin == ours:
+            shared.identities.remember_sent(self.destination, entry.number_of(value))
         self.in_doubt[number] = sequence
         self.hop.unanswered.setdefault(self, self.clock.now)
         if large:
