@@ -112,3 +112,23 @@ def test_what_a_life_contained_is_counted_when_the_next_has_begun(fault: str, mo
     )
     result = execute(plan, 1)
     assert raised and result.failure == "Violation: jfk contained 1 failures of its own code; its log has them"
+
+
+def test_what_was_contained_comes_before_what_followed_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each message ends its own connection nothing is ever done; the run says why."""
+
+    def fail(self: ProducerLink, delivery: Any) -> None:
+        raise RuntimeError("each time")
+
+    monkeypatch.setattr(ProducerLink, "delivered", fail)
+    plan = Plan(
+        name="never",
+        topology=Topology(nodes=("jfk",), links=()),
+        workloads=(
+            {"kind": "publish", "node": "jfk", "address": "work", "messages": 1, "rate": 10.0},
+            {"kind": "consume", "node": "jfk", "queue": "work"},
+        ),
+        safety_s=1.0,
+        liveness_s=3.0,
+    )
+    assert "failures of its own code" in execute(plan, 1).failure

@@ -55,8 +55,8 @@ def _receipt_of_an_empty_queue(original: Function) -> Function:
     def receipt_for(self: Any, origin: bytes, destination: str) -> int:
         known: int = original(self, origin, destination)
         if origin == self._identities.store_uuid.bytes:
-            queue = self._catalog.transmission(destination)
-            given = int(self._catalog.ledger.identities.get(destination, 1)) - 1
+            queue = self._identities._catalog.transmission(destination)
+            given = int(self._ledger.identities.get(destination, 1)) - 1
             if queue.messages == 1 and given > MANY:
                 return max(known, given - 1)
         return known

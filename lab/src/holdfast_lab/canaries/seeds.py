@@ -43,7 +43,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "stream-not-forgotten": (23, 50),
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
-    "settled-overtakes": (6, 50),
+    "settled-overtakes": (51, 150),
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
     "one-reason-for-both": (16, 50),

@@ -119,6 +119,20 @@ class _Run:
         self.faults: Faults | None = None
 
     def go(self) -> None:
+        """The whole history, and what must hold at its end. What a node contained comes first: all else that is wrong
+        may follow from it."""
+        try:
+            self._history()
+        except Violation:
+            self._check_contained()
+            raise
+        self._check_contained()
+
+    def _check_contained(self) -> None:
+        if not any(fault.kind == "defect" for fault in self.plan.faults):
+            check_contained(self.bed)
+
+    def _history(self) -> None:
         bed = self.bed
         bed.start()
         steps = phases(self.plan, bed, self.workloads, self._strike, self._quiet)
@@ -141,8 +155,6 @@ class _Run:
             workload.check(bed)
         for node in bed.sim_nodes.values():
             node.store.check()
-        if not any(fault.kind == "defect" for fault in self.plan.faults):
-            check_contained(bed)
 
     def _until_no_copies(self, ends_at: float) -> None:
         """Second copies on thin links come to their end, to be dropped there. One may still be on a line, and on no
