@@ -60,6 +60,24 @@ def test_package_has_no_circle(package: str) -> None:
     assert not circles(graph), f"holdfast.{package} imports in a circle: {example(graph)}"
 
 
+def parts_of(package: str) -> networkx.DiGraph:
+    """What stands directly in a package, modules and packages, and their imports of each other."""
+    graph = networkx.DiGraph()
+    for one, other in part(package).edges:
+        first, second = (name[len(package) + 1 :].partition(".")[0] for name in (one, other))
+        if first and second and first != second:
+            graph.add_edge(first, second)
+    return graph
+
+
+def test_no_circle_between_the_parts_of_a_package() -> None:
+    """A package within another imports only what does not import it back."""
+    packages = sorted({name.rpartition(".")[0] for name in GRAPH if name.count(".") > 1})
+    assert "holdfast.broker.entries" in packages
+    for package in packages:
+        assert not circles(parts_of(package)), f"{package}: {example(parts_of(package))}"
+
+
 @pytest.mark.parametrize(("package", "sizes"), CIRCLE_SIZES.items())
 def test_circles_do_not_grow(package: str, sizes: list[int]) -> None:
     found = circles(part(package))

@@ -39,6 +39,21 @@ def test_it_is_there(path: str, name: str) -> None:
     assert name in functions_of(ROOT / path)
 
 
+ROOTS = tuple(
+    ROOT / name for name in (".", "src/holdfast", "lab/src", "lab/src/holdfast_lab", "spark/src", "benchmarks")
+)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+TAKEN_AWAY = {"docs/adr/0055-one-wire-form.md": {"amqp/direct.py"}}
+
+
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
+def test_modules_that_a_page_names_are_there(page: str) -> None:
+    """Those that stand with their package; TAKEN_AWAY names what a decision is about that deleted it."""
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)", (ROOT / page).read_text(encoding="utf-8")))
+    missing = {path for path in named if not any((root / path).exists() for root in ROOTS)}
+    assert missing == TAKEN_AWAY.get(page, set())
+
+
 ITEMS = {
     int(number): text
     for number, text in re.findall(

@@ -19,11 +19,11 @@ from _report import emit, frame
 
 from holdfast.amqp.connection import Settings
 from holdfast.amqp.message.message import Message
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.peering import doors
-from holdfast.peers import features
+from holdfast.peers.neighbours import features
 from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
 

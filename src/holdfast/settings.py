@@ -7,7 +7,7 @@ key, what was found and what is accepted.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.address import QUEUES_PREFIX, without_alias
+from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing.topology import ROLES, Topology
@@ -359,7 +359,7 @@ class NodeConfig:
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
-    (endpoints/resolver.py).
+    (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
     """
 

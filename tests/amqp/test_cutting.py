@@ -113,7 +113,7 @@ def test_a_run_leaves_what_the_peer_does_not_take() -> None:
 
 
 def test_the_bytes_that_wait_for_the_window_are_counted_until_they_went_or_their_link_has() -> None:
-    """What memory is accounted with (peers/memory.py)."""
+    """What memory is accounted with (peers/limits/memory.py)."""
     pair, mine = linked(512, 4)
     for _ in range(10):
         mine.send(bytes(100), context=None)

@@ -214,7 +214,7 @@ def test_what_waits_goes_on_by_itself_and_silence_meanwhile_is_ours() -> None:
 
 def test_a_burden_from_outside_makes_it_wait() -> None:
     side = limited()
-    side.burden(50_000, NOW)
+    side.charge_late(50_000, NOW)
     assert side.resumes_at is not None
     assert hear(side, wire(Begin(None, 0, 1, 1), channel=3)) == []
     assert side.resume(side.resumes_at)

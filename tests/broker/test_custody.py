@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from holdfast.broker.custody import Origin, Verdict, Waiting
-from holdfast.broker.gaps import GapClocks
-from holdfast.broker.ranges import RangeSet
-from holdfast.broker.records import OriginRecord
+from holdfast.broker.stored.gaps import GapClocks
+from holdfast.broker.stored.origins import Origin, Verdict, Waiting
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.records import OriginRecord
 
 
 def test_the_next_missing_number_is_found_at_once_however_far_it_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.errors import StorageError
 
 uuids = st.uuids()

@@ -1,4 +1,4 @@
-"""Who can have what of a cursor, by largest limits: as if each taker were asked (broker/exclusions.py)."""
+"""Who can have what of a cursor, by largest limits: as if each consumer were asked (broker/cursors/exclusions.py)."""
 
 from collections import Counter
 from random import Random
@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from holdfast.accounts import Account
-from holdfast.broker.entry_consumer import UNLIMITED
-from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, LOOKS_MAX, Exclusions, Withheld
+from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.cursors.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, LOOKS_MAX, Exclusions
+from holdfast.broker.entries.withheld import Withheld
 from support.stores import Idle
 
 
@@ -15,7 +16,7 @@ def accounts() -> Withheld:
     return Withheld(Account("aside", 10**9), Account("excluded", 10**9), Account("given_back", 10**9))
 
 
-def taker(random: Random) -> Idle:
+def consumer(random: Random) -> Idle:
     made = Idle(random.choice([0, 1, 5]))
     made.bytes_max = random.choice([100, 200, 300, 10_000, UNLIMITED])
     return made
@@ -25,19 +26,19 @@ def can(one: Idle, sequence: int, size: int) -> bool:
     return size <= one.bytes_max and sequence not in one.excluded
 
 
-def agree(exclusions: Exclusions, takers: list[Idle], counted: Withheld, gone: set[int]) -> None:
+def agree(exclusions: Exclusions, consumers: list[Idle], counted: Withheld, gone: set[int]) -> None:
     """Nothing is aside in vain, and what the short ways say is what asking everybody says."""
-    assert exclusions.largest == max((one.bytes_max for one in takers), default=0)
+    assert exclusions.largest == max((one.bytes_max for one in consumers), default=0)
     for sequence in {1, 7, 33, 34, 50} - gone:
         for size in (50, 150, 9_000, 20_000):
-            expected = any(can(one, sequence, size) for one in takers)
-            assert exclusions.another_takes(list(takers), sequence, size) is expected
-    for one in takers:
+            expected = any(can(one, sequence, size) for one in consumers)
+            assert exclusions.another_takes(list(consumers), sequence, size) is expected
+    for one in consumers:
         none = not any(can(one, sequence, size) for sequence, size in exclusions.aside.items())
         assert exclusions.has_none_for(one) is none
     assert list(exclusions.aside) == sorted(exclusions.aside)
     assert counted.aside.held == exclusions.counted_aside == ASIDE_BYTES * len(exclusions.aside)
-    excluded = [sequence for one in takers for sequence in one.excluded]
+    excluded = [sequence for one in consumers for sequence in one.excluded]
     assert counted.excluded.held == exclusions.counted_excluded == EXCLUDED_BYTES * len(excluded)
     assert exclusions.live == Counter(sequence for sequence in excluded if sequence not in gone)
 
@@ -47,36 +48,39 @@ def test_any_order_of_steps(seed: int) -> None:
     random = Random(seed)
     counted = accounts()
     exclusions = Exclusions(counted)
-    takers: list[Idle] = []
+    consumers: list[Idle] = []
     outside = set(range(1, 200))
     gone: set[int] = set()
     sizes = {sequence: random.choice([50, 150, 250, 9_000]) for sequence in outside}
     for _ in range(400):
         step = random.randrange(6)
-        if step == 0 or not takers:
-            takers.append(taker(random))
-            exclusions.joined(takers[-1])
-        elif step == 1 and len(takers) > 2:
-            back = exclusions.left(takers.pop(random.randrange(len(takers))), heap := [])
+        if step == 0 or not consumers:
+            consumers.append(consumer(random))
+            exclusions.joined(consumers[-1])
+        elif step == 1 and len(consumers) > 2:
+            back = exclusions.left(consumers.pop(random.randrange(len(consumers))), heap := [])
             assert sorted(back) == sorted(heap)
             assert all(sequence not in exclusions.aside for sequence in back)
             outside.update(back)
             for sequence, size in exclusions.aside.items():
-                assert not size or any(can(one, sequence, size) for one in takers)
+                assert not size or any(can(one, sequence, size) for one in consumers)
         elif step == 2 and outside:
             some = random.sample(sorted(outside), min(len(outside), 3))
-            exclusions.exclude(random.choice(takers), some)
+            exclusions.exclude(random.choice(consumers), some)
         elif step == 3 and outside:
-            wanting = [one for one in takers if one.wants()]
+            wanting = [one for one in consumers if one.wants()]
             aside: dict[int, int] = {}
             for sequence in random.sample(sorted(outside), min(len(outside), 5)):
-                if wanting and exclusions.choose(wanting, list(takers), sequence, b"", sizes[sequence], aside) is None:
+                if (
+                    wanting
+                    and exclusions.choose(wanting, list(consumers), sequence, b"", sizes[sequence], aside) is None
+                ):
                     outside.discard(sequence)
             if aside:
                 exclusions.set_aside({s: sizes[s] if size else 0 for s, size in aside.items()})
         elif step == 4:
             returned: list[int] = []
-            wanting = [one for one in takers if one.wants()]
+            wanting = [one for one in consumers if one.wants()]
             assert exclusions.offer_to(wanting, returned, 4) < LOOKS_MAX
             assert len(returned) <= 4
             outside.update(returned)
@@ -85,12 +89,12 @@ def test_any_order_of_steps(seed: int) -> None:
             gone.update(done)
             outside.difference_update(gone)
             exclusions.done(done)
-        agree(exclusions, takers, counted, gone)
-    exclusions.recount(list(takers), back := [])
+        agree(exclusions, consumers, counted, gone)
+    exclusions.recount(list(consumers), back := [])
     outside.update(back)
-    agree(exclusions, takers, counted, gone)
+    agree(exclusions, consumers, counted, gone)
     exclusions.done(list(exclusions.aside))
-    for one in takers:
+    for one in consumers:
         exclusions.left(one, [])
     assert counted.aside.held == counted.excluded.held == 0 and exclusions.live == {} and exclusions.largest == 0
 
@@ -107,7 +111,7 @@ def test_limits_that_come_and_go_leave_nothing() -> None:
 
 
 def aside(*sequences: int) -> tuple[Exclusions, Idle]:
-    """These are set aside because of a taker, which has looked at them."""
+    """These are set aside because of a consumer, which has looked at them."""
     exclusions, one = Exclusions(accounts()), Idle(10)
     exclusions.joined(one)
     exclusions.exclude(one, sequences)
@@ -116,14 +120,14 @@ def aside(*sequences: int) -> tuple[Exclusions, Idle]:
     return exclusions, one
 
 
-def offered(exclusions: Exclusions, *takers: Idle, limit: int = 100) -> list[int]:
+def offered(exclusions: Exclusions, *consumers: Idle, limit: int = 100) -> list[int]:
     returned: list[int] = []
-    exclusions.offer_to(list(takers), returned, limit)
+    exclusions.offer_to(list(consumers), returned, limit)
     return sorted(returned)
 
 
 def test_who_left_and_comes_back_is_offered_it_anew() -> None:
-    """A custody link's sender is one taker over all its connections."""
+    """A custody link's sender is one consumer over all its connections."""
     exclusions, one = aside(1, 2)
     assert exclusions.left(one, []) == []
     exclusions.joined(one)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.gaps import CLOCKS_MAX, GapClocks
+from holdfast.broker.stored.gaps import CLOCKS_MAX, GapClocks
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=200))

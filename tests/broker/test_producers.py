@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.broker.producers import MISSING_MAX, Producer
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.producers import MISSING_MAX, Producer
+from holdfast.broker.stored.ranges import RangeSet
 
 
 @pytest.mark.parametrize("gaps", [MISSING_MAX, MISSING_MAX + 1, MISSING_MAX + 24])

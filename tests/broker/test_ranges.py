@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 
 numbers = st.integers(0, 60)
 steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "below"]), numbers, st.integers(0, 8)))

@@ -1,7 +1,7 @@
-"""What cursors read ahead is bounded, and who is idle makes room (broker/read_ahead.py)."""
+"""What cursors read ahead is bounded, and who is idle makes room (broker/entries/read_ahead.py)."""
 
 from holdfast.accounts import Account
-from holdfast.broker.read_ahead import IDLE_PUMPS, LOW_BYTES, READ_BYTES, ReadAhead
+from holdfast.broker.entries.read_ahead import IDLE_PUMPS, LOW_BYTES, READ_BYTES, ReadAhead
 
 
 class Reads:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker import records
-from holdfast.broker.gaps import GapClocks
-from holdfast.broker.ranges import RangeSet
-from holdfast.broker.tags import TagRing
+from holdfast.broker.stored import records
+from holdfast.broker.stored.gaps import GapClocks
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.tags import TagRing
 from holdfast.errors import StorageError
 
 u64 = st.integers(0, 2**64 - 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.tags import TagRing
+from holdfast.broker.stored.tags import TagRing
 from holdfast.errors import StorageError
 
 RUNS = st.lists(st.tuples(st.integers(0, 400) | st.integers(2**32 - 50, 2**32 - 41), st.integers(1, 40)), max_size=12)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.broker.wheel import BLOCK_COUNT, LATE_PARTS, PRUNE_COUNT, STEP_S_MAX, Wheel, due_s
+from holdfast.broker.entries.wheel import BLOCK_COUNT, LATE_PARTS, PRUNE_COUNT, STEP_S_MAX, Wheel, due_s
 
 
 class Blocks:

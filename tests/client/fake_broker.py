@@ -31,7 +31,7 @@ from holdfast.amqp.session.events import (
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Accepted, Error, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.units import MIB
 
 ENQUEUED_MS = 1_356_998_400_000

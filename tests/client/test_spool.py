@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
 from holdfast.client.spool import numbering, records
 from holdfast.client.spool import spool as spool_module

@@ -8,12 +8,12 @@ import pytest
 from holdfast.amqp.connection import LinkAttached, Sender, Settings
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import entry
-from holdfast.custody import carried
+from holdfast.broker.entries import entry
+from holdfast.custody.transfers import carried
 from holdfast.errors import RemoteProtocolError
 from holdfast.peering import doors
-from holdfast.peers import trace_aliases as aliases
-from holdfast.peers.trace_aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
+from holdfast.peers.neighbours import trace_aliases as aliases
+from holdfast.peers.neighbours.trace_aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
 from support.hops import STRICT, cut_any, is_empty, names, send
 from support.rig import Client, End, Node, Rig, Wire
 

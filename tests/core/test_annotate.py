@@ -11,7 +11,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Header
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.broker import annotate
+from holdfast.broker.entries import annotate
 
 BODY = b"\x00\x53\x75\xa0\x01x"
 LONG = b"\xa3\x03x-a" + b"\xb1\x00\x00\x00\x01z"

@@ -11,10 +11,10 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker import entry
-from holdfast.custody import carried, carried_form
+from holdfast.broker.entries import entry
+from holdfast.custody.transfers import carried, carried_form
 from holdfast.errors import RemoteProtocolError
-from holdfast.peers.trace_aliases import Count, Taken
+from holdfast.peers.neighbours.trace_aliases import Count, Taken
 
 u63 = st.integers(1, carried_form.NUMBER_MAX)
 BARE = b"\x00\x53\x75\xa0\x03abc"

@@ -5,10 +5,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker import entry
-from holdfast.custody import carried, carried_runs
-from holdfast.custody.carried_runs import ArrivedRun
-from holdfast.peers.trace_aliases import Count, Given, Taken
+from holdfast.broker.entries import entry
+from holdfast.custody.transfers import carried, carried_runs
+from holdfast.custody.transfers.carried_runs import ArrivedRun
+from holdfast.peers.neighbours.trace_aliases import Count, Given, Taken
 from support.today import examples
 
 OURS = UUID(int=77).bytes

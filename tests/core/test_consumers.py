@@ -168,10 +168,10 @@ def test_block_parks_and_resumes(bound: dict[str, int]) -> None:
     rig.settle()
     assert 1 <= node.queue("work").messages == min(3, sent)
     assert link.credit == (0 if sent >= 3 else 1)
-    taker = rig.client(node)
-    taker.receiver("work")
+    consumer = rig.client(node)
+    consumer.receiver("work")
     rig.settle()
-    while taker.accept():
+    while consumer.accept():
         rig.settle()
     assert not link.unsettled and link.credit > 0
     assert node.queue("work").messages == node.queue("work").bytes_held == 0
@@ -225,8 +225,8 @@ def test_there_is_no_bound_on_how_often_a_delivery_fails() -> None:
 def test_a_full_disk_refuses_and_loses_nothing(both: bool) -> None:
     rig, node, client = world()
     fill(rig, client, 2)
-    taker = rig.client(node)
-    taker.receiver("work", credit=1)
+    consumer = rig.client(node)
+    consumer.receiver("work", credit=1)
     rig.settle()
     node.refuse, node.hold_commits = 1, True
     link = client.sender("work")
@@ -244,9 +244,9 @@ def test_a_full_disk_refuses_and_loses_nothing(both: bool) -> None:
     client.send(link, "5")
     rig.settle()
     assert node.bodies("work") == ["1", "2", "5"]
-    taker.receiver("work")
+    consumer.receiver("work")
     rig.settle()
-    assert taker.bodies() == ["1", "2", "5"]
+    assert consumer.bodies() == ["1", "2", "5"]
     node.crash()
     node.start()
     assert node.bodies("work") == ["1", "2", "5"] and node.queue("work").messages == 3

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.endpoints import producer
 from holdfast.endpoints.consumer import ConsumerLink
@@ -502,11 +502,11 @@ def test_what_is_to_be_done_after_a_commit_is_tried_until_it_is_done(rig: Rig, n
 def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
     rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    sender, taker, other = (rig.client(node) for _ in range(3))
+    sender, consumer, other = (rig.client(node) for _ in range(3))
     link = sender.sender("work")
     rig.settle()
     sender.send(link, "a")
-    taker.receiver("work")
+    consumer.receiver("work")
     rig.settle()
     left = [Defect("of a dead letter")] * failures
     dead_letter = DeadLettering.dead_letter
@@ -518,9 +518,9 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr(DeadLettering, "dead_letter", fail)
-        taker.accept(Rejected())
+        consumer.accept(Rejected())
         rig.run(2)
-    assert taker.over and not left and not sender.over
+    assert consumer.over and not left and not sender.over
     other.receiver("work")
     rig.run(1)
     if failures == 1:
@@ -529,7 +529,7 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
         assert "$dead-letters" not in core_of(node).catalog.queues and other.bodies() == ["a"]
 
 
-def test_what_is_set_aside_is_offered_anew_though_its_takers_end_failed(
+def test_what_is_set_aside_is_offered_anew_though_its_consumers_end_failed(
     rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only one consumer takes so much, and is the one whose end fails."""

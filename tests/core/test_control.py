@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop.sender import BESIDE_BYTES
 from holdfast.peering import control
-from holdfast.peers.session_port import CONTROL_RESERVE
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.settings import Limits
 from holdfast.units import MIB
 from support.hops import send
@@ -110,13 +110,13 @@ def test_a_probe_without_a_number_is_not_answered(number: object) -> None:
 
 def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may say any max-message-size (AMQP 1.0 §2.7.3): what the node says of itself would not pass."""
-    monkeypatch.setattr("holdfast.endpoints.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB - 1)
+    monkeypatch.setattr("holdfast.endpoints.attaching.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB - 1)
     rig = Rig()
     jfk, hub = rig.pair()
     rig.run(1)
     assert not jfk.core.neighbours["hub"].established and not hub.core.neighbours["jfk"].established
     assert any("takes 1048575 bytes, accepted is 1048576 or more" in line for line in jfk.logs + hub.logs)
-    monkeypatch.setattr("holdfast.endpoints.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB)
+    monkeypatch.setattr("holdfast.endpoints.attaching.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB)
     rig.run(10)
     assert jfk.core.neighbours["hub"].established
 

@@ -209,9 +209,9 @@ def test_a_stop_while_a_mark_is_on_its_way_to_the_disk_takes_it_back() -> None:
     rig.client(hub).receiver("work", credit=1)
     rig.settle()
     cursor = hub.queue("work").shared
-    assert hub.pending is not None and cursor.mark > cursor.mark_stored
+    assert hub.pending is not None and cursor.watermark > cursor.watermark_stored
     hub.handle(events.Stopping())
     hub.end_turn()
     hub.hold_commits = False
     rig.settle()
-    assert cursor.mark_stored == cursor.mark == 0
+    assert cursor.watermark_stored == cursor.watermark == 0

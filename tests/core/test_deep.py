@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT
-from holdfast.broker.work import RETIRES_MAX
 from holdfast.endpoints.background_jobs import ASKED_MAX
 from holdfast.errors import ConfigError
-from holdfast.management.answers import Later, Refused
-from holdfast.management.queue_status import QUEUES_A_PAGE
+from holdfast.management.operations.answers import Later, Refused
+from holdfast.management.status.queues import QUEUES_A_PAGE
 from holdfast.settings import Limits, NodeConfig, QueueConfig
 from holdfast.storage.upkeep.check import check
 from support.rig import Rig
@@ -33,11 +33,11 @@ def purge(node: LoneNode, name: str) -> list[int]:
 def test_a_deep_queue_is_purged_bit_by_bit_and_what_comes_meanwhile_stays(tmp_path: Path) -> None:
     node = LoneNode(tmp_path)
     node.fill("q", DEEP)
-    taker = Idle(3)
+    consumer = Idle(3)
     queue = node.queue("q")
-    queue.shared.attach(taker)
+    queue.shared.attach(consumer)
     node.settle()
-    assert taker.taken == [1, 2, 3]
+    assert consumer.taken == [1, 2, 3]
     told = purge(node, "q")
     node.turn()
     assert not told and DEEP - BATCH_MAX <= queue.messages < DEEP
@@ -47,9 +47,9 @@ def test_a_deep_queue_is_purged_bit_by_bit_and_what_comes_meanwhile_stays(tmp_pa
     assert node.sequences("q") == [1, 2, 3, DEEP + 1, DEEP + 2]
     assert queue.messages == 5 and deepest(node) <= BATCH_MAX
     queue.shared.finish([1, 2])
-    taker.taken.clear()
+    consumer.taken.clear()
     node.settle()
-    assert taker.taken == [DEEP + 1, DEEP + 2]
+    assert consumer.taken == [DEEP + 1, DEEP + 2]
     node.stop()
     assert check(tmp_path).findings == []
 
@@ -64,10 +64,10 @@ def test_a_purge_that_a_crash_ends_leaves_the_rest_and_true_counters(tmp_path: P
     left = check(tmp_path)
     assert left.findings == [] and DEEP - BATCH_MAX <= left.entries < DEEP
     node = LoneNode(tmp_path)
-    taker = Idle(1)
-    node.queue("q").shared.attach(taker)
+    consumer = Idle(1)
+    node.queue("q").shared.attach(consumer)
     node.settle()
-    assert taker.taken == [node.sequences("q")[0]]
+    assert consumer.taken == [node.sequences("q")[0]]
     node.stop()
 
 
@@ -197,10 +197,10 @@ def test_what_a_deleted_subscription_kept_leaves_bit_by_bit(tmp_path: Path, rest
     assert check(tmp_path).findings == []
     node = LoneNode(tmp_path)
     assert not node.queue("q").shared.tracked and not node.queue("q").sweeping
-    taker = Idle(10)
-    node.queue("q").shared.attach(taker)
+    consumer = Idle(10)
+    node.queue("q").shared.attach(consumer)
     node.settle()
-    assert taker.taken == [10_000, DEEP]
+    assert consumer.taken == [10_000, DEEP]
     node.stop()
 
 
@@ -212,10 +212,10 @@ def test_a_deep_backlog_that_has_expired_is_not_one_turns_work(tmp_path: Path, s
     queue = node.queue("q")
     cursor = queue.add_cursor("audit", "copy", 1) if subscription else queue.shared
     node.settle()
-    taker = Idle(1)
-    cursor.attach(taker)
+    consumer = Idle(1)
+    cursor.attach(consumer)
     turns = node.settle()
-    assert taker.taken == [DEEP + 1] and turns > DEEP / (4 * BATCH_MAX)
+    assert consumer.taken == [DEEP + 1] and turns > DEEP / (4 * BATCH_MAX)
     assert deepest(node) <= BATCH_MAX
     if not subscription:
         assert node.sequences("q") == [DEEP + 1]
@@ -238,10 +238,10 @@ def test_a_deep_range_that_is_finished_is_passed_in_one_step(tmp_path: Path) -> 
         return read(queue_id, first, count_max=count_max, bytes_max=bytes_max)
 
     node.store.read = counted  # type: ignore[method-assign]  # counts what it passes on
-    taker = Idle(5)
-    cursor.attach(taker)
+    consumer = Idle(5)
+    cursor.attach(consumer)
     node.settle()
-    assert taker.taken == [1, DEEP] and reads < 20
+    assert consumer.taken == [1, DEEP] and reads < 20
     node.stop()
 
 
@@ -274,7 +274,7 @@ def test_queues_are_told_page_by_page(count: int) -> None:
 
 
 def test_subscriptions_are_told_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.management.subscription_operations.SUBSCRIPTIONS_A_PAGE", 3)
+    monkeypatch.setattr("holdfast.management.operations.subscriptions.SUBSCRIPTIONS_A_PAGE", 3)
     rig = Rig()
     many(rig, 6)
     client = rig.client(rig.nodes["hub"])
@@ -299,7 +299,7 @@ def told(node: LoneNode) -> list[str]:
 def test_telemetry_of_many_queues_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn tells some, an interval tells a bounded number, and the next interval begins with the others."""
     from holdfast.engine import events
-    from holdfast.management import meter
+    from holdfast.management.status.status import meter
 
     monkeypatch.setattr(meter, "QUEUES_A_TURN", 4)
     monkeypatch.setattr(meter, "QUEUES_MAX", 10)

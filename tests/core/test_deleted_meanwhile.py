@@ -8,7 +8,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import records
+from holdfast.broker.stored import records
 from holdfast.core import undo
 from holdfast.settings import Limits
 from support.one_node import fill, world

@@ -10,14 +10,14 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.broker import deletion
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.custody import dead_lettering, departed
 from holdfast.custody.hop.links import HopLinks
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.management import warnings
+from holdfast.management.status.status import warnings
 from holdfast.settings import NeighbourConfig
 from holdfast.state.catalog import Catalog
 from holdfast.storage.upkeep.check import check

@@ -1,7 +1,7 @@
-"""What the node says of its file descriptors (management/descriptors.py)."""
+"""What the node says of its file descriptors (management/status/descriptors.py)."""
 
 from holdfast.engine.events import DescriptorsMeasured
-from holdfast.management.descriptors import FEW
+from holdfast.management.status.descriptors import FEW
 from support.rig import Node, Rig
 
 

@@ -59,11 +59,11 @@ def test_a_full_disk_gives_no_credit_and_answers_when_there_is_room() -> None:
     late = idle.sender("work")
     rig.settle()
     assert late.attached and late.credit == 0
-    taker = rig.client(node)
-    reader = taker.receiver("work")
+    consumer = rig.client(node)
+    reader = consumer.receiver("work")
     seen: list[str] = []
     for _ in range(60):
-        seen += taker.accept(link=reader)
+        seen += consumer.accept(link=reader)
         rig.run(0.5)
     assert numbers(seen) == names(1, 30)
     assert len(client.outcomes) == 30 and all(outcome == Accepted() for _, outcome in client.outcomes)
@@ -391,20 +391,20 @@ def test_what_is_refused_twice_is_tried_once_a_second_whoever_is_there() -> None
     """The first time it is tried at once, without what was appended; then nobody but the timer asks for it."""
     rig = Rig()
     node = rig.node("hub")
-    client, taker = rig.client(node), rig.client(node)
+    client, consumer = rig.client(node), rig.client(node)
     link = client.sender("work")
-    taker.receiver("work")
+    consumer.receiver("work")
     rig.settle()
     for number in range(3):
         client.send(link, str(number))
     rig.settle()
     node.refuse, node.refuse_all, tries = 5, True, node.tries
-    taker.accept()
+    consumer.accept()
     client.send(link, "no room")
     rig.settle()
     assert at_rest(rig, node) == rig.now + RETRY_S
     assert node.tries - tries == 2 and isinstance(client.outcomes[-1][1], Rejected)
-    for party in (client, taker):
+    for party in (client, consumer):
         party.close_transport()
     rig.refuse_dials = True
     for tried in range(3, 6):
@@ -525,16 +525,16 @@ def test_a_disk_that_fills_up_is_logged_as_taking_stops_and_as_it_goes_on() -> N
     assert len(client.outcomes) < 30
     (full,) = lines(node)
     assert full.startswith("the disk is full: new messages wait or are refused until there is room; ")
-    taker = rig.client(node)
-    reader = taker.receiver("work", credit=1)
+    consumer = rig.client(node)
+    reader = consumer.receiver("work", credit=1)
     rig.settle()
     seen: list[str] = []
     for _ in range(20):  # each frees what the next one takes
-        seen += taker.accept(link=reader)
+        seen += consumer.accept(link=reader)
         reader.grant(1)
         rig.run(0.3)
     assert len(client.outcomes) >= 20 and lines(node) == [full]
-    while found := taker.accept(link=reader):
+    while found := consumer.accept(link=reader):
         seen += found
         reader.grant(1)
         rig.run(0.3)
@@ -570,14 +570,14 @@ def test_room_that_is_gone_again_soon_ends_no_spell_however_long_ago_it_was() ->
         client.send(link, body(number))
     rig.settle()
     (full,) = lines(node)
-    taker = rig.client(node)
-    reader = taker.receiver("work", credit=10)
+    consumer = rig.client(node)
+    reader = consumer.receiver("work", credit=10)
     rig.settle()
     core = node.core
     assert core is not None
     number = 10
     for _ in range(3):
-        while taker.accept(link=reader):
+        while consumer.accept(link=reader):
             reader.grant(10)
             rig.run(0.1)
         assert core.room.bytes >= ROOM_BYTES and lines(node) == [full]
@@ -588,7 +588,7 @@ def test_room_that_is_gone_again_soon_ends_no_spell_however_long_ago_it_was() ->
         turns = node.turns
         rig.run(2 * ROOMY_S)
         assert lines(node) == [full] and node.turns < turns + 100
-    while taker.accept(link=reader):
+    while consumer.accept(link=reader):
         reader.grant(10)
         rig.run(0.1)
     rig.run(ROOMY_S - 1)

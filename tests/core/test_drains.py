@@ -13,11 +13,12 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import cursor, exclusions, halting, purge
+from holdfast.broker import purge
+from holdfast.broker.cursors import cursor, exclusions, halting
 from holdfast.core import offering
 from holdfast.endpoints import settlements
 from holdfast.engine import events
-from holdfast.management.answers import Later
+from holdfast.management.operations.answers import Later
 from holdfast.settings import Limits, QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
@@ -459,11 +460,11 @@ def test_what_needs_no_disk_is_handed_out_while_a_commit_does_not_come_back(kind
     """Of a queue in memory all, of another what readers and consumers below the stored mark have left over."""
     rig, node, client = world(QueueConfig(name="deep", durable=durable))
     node.unwatched.add("deep")
-    taker = rig.client(node)
+    consumer = rig.client(node)
     terms: dict[str, Any] = {"subscription": {"name": "sub", "source": SUBSCRIPTION}}.get(kind, {})
     if kind == "browse":
         terms = {"source": {"distribution_mode": Symbol("copy")}}
-    link = taker.receiver("deep", snd_settle_mode=1, credit=1_000 if durable else 0, **terms)
+    link = consumer.receiver("deep", snd_settle_mode=1, credit=1_000 if durable else 0, **terms)
     sender, other = client.sender("deep"), client.sender("work")
     rig.settle()
     node.hold_commits = True
@@ -481,4 +482,4 @@ def test_what_needs_no_disk_is_handed_out_while_a_commit_does_not_come_back(kind
     else:
         link.grant(1_000)
     rig.settle()
-    assert node.pending is not None and len(taker.deliveries) == 256
+    assert node.pending is not None and len(consumer.deliveries) == 256

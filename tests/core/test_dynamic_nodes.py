@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.endpoints import dynamic_nodes, settlements
-from holdfast.endpoints.dynamic_nodes import ORPHANS_MAX
+from holdfast.broker.entries.entry_log import ENTRY_BYTES
+from holdfast.endpoints import settlements
+from holdfast.endpoints.addresses import dynamic_nodes
+from holdfast.endpoints.addresses.dynamic_nodes import ORPHANS_MAX
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig
 from support.rig import Client, Node, Rig

@@ -4,16 +4,16 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
-from holdfast.broker.records import Renewal
+from holdfast.broker.stored.records import Renewal
 from holdfast.custody.expiry import CountExpired, UnhideExpired
-from holdfast.custody.identity import OfferRenumbered, TellIdentity
-from holdfast.endpoints.neighbour_attach import AnswerHop
-from holdfast.endpoints.producer_attach import AnswerNamedProducer
+from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
+from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
+from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
-from holdfast.management.queue_operations import AnswerSkip
+from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.state.turns import Turn
 from support.rig import Rig

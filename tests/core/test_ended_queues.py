@@ -1,5 +1,5 @@
 """A queue that has ended, a dynamic node or one that an operator deleted, is asked for nothing any more, and is freed
-by reference counts alone (endpoints/dynamic_nodes.py, state/catalog.py; ADR 0005)."""
+by reference counts alone (endpoints/addresses/dynamic_nodes.py, state/catalog.py; ADR 0005)."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_a_dynamic_node_that_ends_while_a_commit_is_under_way_is_freed(way: str,
     stored = other.sender("stored")
     with collected() as left:
         link, address = dynamic(rig, node, client)
-        sender, taker = other.sender(address), third.receiver(address, credit=8)
+        sender, consumer = other.sender(address), third.receiver(address, credit=8)
         relay = other.session.attach_sender("relay", Source(), Target())
         rig.settle()
 
@@ -74,8 +74,8 @@ def test_a_dynamic_node_that_ends_while_a_commit_is_under_way_is_freed(way: str,
         if way == "a message comes":
             other.send(sender, "at the end")
         elif way == "outcomes come":
-            third.accept(Rejected(), count=2, link=taker)
-            third.accept(Modified(delivery_failed=True), link=taker)
+            third.accept(Rejected(), count=2, link=consumer)
+            third.accept(Modified(delivery_failed=True), link=consumer)
         if way == "lost":
             client.close_transport()
         else:
@@ -120,13 +120,13 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     waiting: Any = getattr(core.jobs, way)
     other, third = rig.client(node), rig.client(node)
     link, address = dynamic(rig, node, client)
-    taker = third.receiver(address)
+    consumer = third.receiver(address)
     fill(rig, other, 50, address)
     queue = node.queue(address)
     assert len(queue.shared.acquired) == 50
     node.hold_commits = True  # until dead letters are on disk no more are made
     if way == "settlements":
-        third.accept(Rejected(), link=taker)
+        third.accept(Rejected(), link=consumer)
         rig.settle()
     third.close_transport()
     link.detach(closed=True)
@@ -234,7 +234,7 @@ def test_a_link_that_goes_on_with_what_it_held_and_ends_in_the_same_turn_leaves_
         rig.settle()
         link = again.receiver("work", name="r", source={"timeout": 60}, unsettled=dict.fromkeys(tags))
         arrive(again)
-        (consumer,) = node.queue("work").shared.takers
+        (consumer,) = node.queue("work").shared.consumers
         assert consumer.steps and core.resume.going_on
         link.detach(closed=True)
         arrive(again)

@@ -7,9 +7,10 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.performatives import Modified, Released
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import annotate, cursor, exclusions, halting
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.cursors import cursor, exclusions, halting
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.exclusions import Exclusions
+from holdfast.broker.entries import annotate
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.settings import Limits, QueueConfig
@@ -155,9 +156,9 @@ def test_excluded_max(more: int) -> None:
     link = refused(rig, client, 10 + more)
     assert condition(client, link) == ("amqp:resource-limit-exceeded" if more else "")
     other = rig.client(node)
-    taker = other.receiver("work")
+    consumer = other.receiver("work")
     rig.settle()
-    assert len(taken(other, taker)) == 10 + more
+    assert len(taken(other, consumer)) == 10 + more
 
 
 def test_what_others_have_taken_does_not_count() -> None:
@@ -168,10 +169,10 @@ def test_what_others_have_taken_does_not_count() -> None:
         fill(rig, client, 10, first=first)
         client.accept(NOT_HERE, link=link)
         rig.settle()
-        taker = other.receiver("work", credit=10)
+        consumer = other.receiver("work", credit=10)
         rig.settle()
-        assert len(taken(other, taker)) == 10
-        taker.detach()
+        assert len(taken(other, consumer)) == 10
+        consumer.detach()
         rig.run(1)
         link.grant(10)
         rig.settle()
@@ -186,10 +187,10 @@ def test_what_others_took_of_what_is_excluded_makes_room_for_one_more() -> None:
     fill(rig, client, 2)
     client.accept(NOT_HERE, link=link)
     rig.settle()
-    taker = other.receiver("work", credit=1)
+    consumer = other.receiver("work", credit=1)
     rig.settle()
-    assert taken(other, taker) == ["1"]
-    taker.detach()
+    assert taken(other, consumer) == ["1"]
+    consumer.detach()
     for number, ends in ((3, ""), (4, "amqp:resource-limit-exceeded")):
         fill(rig, other, 1, first=number)
         client.accept(NOT_HERE, link=link)
@@ -397,12 +398,12 @@ def test_what_is_set_aside_counts_among_what_a_tracked_cursor_has_outstanding(mo
     rig.settle()
     shared = node.queue("work").shared
     assert len(shared.exclusions.aside) == 8 and client.deliveries == []
-    taker = rig.client(node)
-    taker.receiver("work")
+    consumer = rig.client(node)
+    consumer.receiver("work")
     rig.settle()
     got: list[str] = []
-    while taker.deliveries or client.deliveries:
-        got += taker.accept() + client.accept(link=link)
+    while consumer.deliveries or client.deliveries:
+        got += consumer.accept() + client.accept(link=link)
         rig.settle()
     assert sorted(got, key=int) == [str(number) for number in range(1, 21)]
 
@@ -475,7 +476,7 @@ def test_where_memory_is_used_up_little_is_set_aside(monkeypatch: pytest.MonkeyP
     assert len(node.queue("work").shared.exclusions.aside) == 3
 
 
-def test_a_pump_asks_a_bounded_number_of_takers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pump_asks_a_bounded_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of it comes in the next turns; nobody is passed over."""
     monkeypatch.setattr(exclusions, "LOOKS_MAX", 5, raising=False)
     monkeypatch.setattr(cursor, "LOOKS_MAX", 5, raising=False)
@@ -548,7 +549,7 @@ def test_an_entry_that_became_a_dead_letter_is_in_nobodys_hands() -> None:
     for _ in range(2):
         client.receiver("work", max_message_size=SMALL)
         rig.settle()
-    (consumer,) = node.queue("work").shared.takers
+    (consumer,) = node.queue("work").shared.consumers
     assert isinstance(consumer, ConsumerLink)
     (size,) = [shown.size for shown in node.queue("work").shared.acquired.values()]
     assert node.bodies("$dead-letters") == [BIG] and consumer.held_bytes == size

@@ -8,7 +8,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Rejected, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import records
+from holdfast.broker.stored import records
 from holdfast.custody import expiry
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB

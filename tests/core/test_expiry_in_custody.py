@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Header
-from holdfast.broker import entry, records
+from holdfast.broker.entries import entry
+from holdfast.broker.stored import records
 from holdfast.core import undo
 from holdfast.settings import QueueConfig
 from holdfast.state.catalog import WAITING

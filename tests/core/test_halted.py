@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import halting
+from holdfast.broker.cursors import halting
 from holdfast.engine import events
 from support.hops import names
 from support.memory import check_accounts

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
-from holdfast.peers.memory import HANDED_BYTES, HANDED_BYTES_MIN
+from holdfast.peers.limits.memory import HANDED_BYTES, HANDED_BYTES_MIN
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.one_node import world
@@ -188,8 +188,8 @@ def test_who_was_handed_something_long_ago_is_not_behind_who_was_just_now(kind: 
 def test_the_mark_is_stored_ahead_for_who_has_had_the_share_of_the_turn(kind: str) -> None:
     """What comes in that turn is shown once its own commit is on disk: it needs no further one."""
     rig, node, client = world(QueueConfig(name="work"))
-    taker = rig.client(node)
-    attach(taker, kind)
+    consumer = rig.client(node)
+    attach(consumer, kind)
     link = client.sender("work")
     rig.settle()
     node.hold_commits = True
@@ -204,7 +204,7 @@ def test_the_mark_is_stored_ahead_for_who_has_had_the_share_of_the_turn(kind: st
             rig.settle()
     node.finish_commit()
     rig.settle()
-    assert len(taker.deliveries) == 101 and node.pending is not None
+    assert len(consumer.deliveries) == 101 and node.pending is not None
     node.finish_commit()
     rig.settle()
-    assert len(taker.deliveries) == 106
+    assert len(consumer.deliveries) == 106

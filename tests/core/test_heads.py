@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
 from holdfast.broker.queue import Queue
-from holdfast.management.answers import Later
+from holdfast.management.operations.answers import Later
 from holdfast.management.requests import RequestLink
 from holdfast.settings import QueueConfig
 from support import today

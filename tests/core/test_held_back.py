@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Modified
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import WAIT_TURNS
 from holdfast.peers.peer import Peer

@@ -13,7 +13,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine import events
-from holdfast.peers.features import CUSTODY
+from holdfast.peers.neighbours.features import CUSTODY
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from support.hops import is_empty, names, send
 from support.raw import Raw, credit, opened, sends

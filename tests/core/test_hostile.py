@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.broker.custody import Origin
-from holdfast.broker.ranges import RangeSet
-from holdfast.management.answers import NODE, QUEUE, SUBSCRIPTION
-from holdfast.management.origin_status import ORIGINS_LISTED
+from holdfast.broker.stored.origins import Origin
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.management.operations.answers import NODE, QUEUE, SUBSCRIPTION
+from holdfast.management.status.origins import ORIGINS_LISTED
 from holdfast.settings import Limits
 from support.rig import Rig
 

@@ -27,7 +27,7 @@ from holdfast.amqp.wire.performatives import (
     Transfer,
 )
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.broker.entry_log import ENTRY_BYTES
+from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.engine import events
 from holdfast.settings import Limits
 from support.limits import RESOURCE, conditions, world

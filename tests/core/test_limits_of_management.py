@@ -14,9 +14,9 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.performatives import Accepted, Attach, Disposition, Flow, Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Ulong
-from holdfast.endpoints.attach import QUEUE_EFFORT
+from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
 from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.management.answers import Answer
+from holdfast.management.operations.answers import Answer
 from holdfast.management.requests import BACK_BYTES_MAX
 from holdfast.settings import Limits
 from support.limits import conditions, world

@@ -103,7 +103,15 @@ def test_nothing_refers_to_the_links_of_a_client_that_was_ended() -> None:
         end.receive(data)
     assert core.containment.peers_ended == 1
     del peer
-    assert tables >= {"memory", "requests of users", "requests granted", "presettled", "producers", "takers", "replies"}
+    assert tables >= {
+        "memory",
+        "requests of users",
+        "requests granted",
+        "presettled",
+        "producers",
+        "consumers",
+        "replies",
+    }
     kept = alive(refs)
     assert set(kept) == {"ResumableConsumer kept", "ResumableConsumer sub"}, kept  # they may be resumed
     core.validate()
@@ -173,7 +181,7 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_garbage_collector(way: str
     node = rig.node("hub")
     core = core_of(node)
     client = rig.client(node)
-    sender, taker = client.sender("work"), client.receiver("work", credit=3)
+    sender, consumer = client.sender("work"), client.receiver("work", credit=3)
     client.reader("work", 1)
     rig.settle()
     for body in "abcdef":
@@ -186,7 +194,7 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_garbage_collector(way: str
             client.amqp.close()
         else:
             if way.startswith("detached"):
-                taker.detach(closed=True)
+                consumer.detach(closed=True)
                 sender.detach(closed=True)
             else:
                 client.session.end()

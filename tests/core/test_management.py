@@ -1,11 +1,12 @@
-"""A request of `$management` is carried out only where its sender may ask for it (management/operations.py)."""
+"""A request of `$management` is carried out only where its sender may ask for it
+(management/operations/operation.py)."""
 
 import pytest
 
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody import returns
 from holdfast.engine import events
-from holdfast.management.operations import Refused
+from holdfast.management.operations.operation import Refused
 from holdfast.settings import QueueConfig, UserConfig
 from support.one_node import fill, world
 from support.rig import Rig
@@ -83,7 +84,7 @@ def test_a_queue_is_not_deleted_while_what_a_lost_consumer_held_goes_back(monkey
     node.hold_commits = True
     user.close_transport()
     node.handle(events.TurnEnded(wall_ms=node.wall_ms))
-    assert not queue.shared.takers and queue.shared.acquired
+    assert not queue.shared.consumers and queue.shared.acquired
     assert node.core is not None
     delete = node.core.management.operations["holdfast:queue", "DELETE"]
     with pytest.raises(Refused, match="queue 'work' has links"):

@@ -1,4 +1,5 @@
-"""What is held in memory for peers is counted in one account and bounded, whoever asks for it (peers/memory.py)."""
+"""What is held in memory for peers is counted in one account and bounded, whoever asks for it
+(peers/limits/memory.py)."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -10,15 +11,14 @@ from amqp.joined import wire
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.broker.halting import FINISHED_MIN
+from holdfast.broker.cursors.halting import FINISHED_MIN
+from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.core.relief import Relief
 from holdfast.engine import events
 from holdfast.engine.outbox import Outbox
 from holdfast.peers.connections import Connections
-from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import (
+from holdfast.peers.limits.memory import (
     CONNECTION_BYTES,
     LINK_BYTES,
     PARKED_BYTES,
@@ -28,6 +28,7 @@ from holdfast.peers.memory import (
     STEP_BYTES,
     Memory,
 )
+from holdfast.peers.link_tables import LinkTables
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts

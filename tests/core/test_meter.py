@@ -1,4 +1,5 @@
-"""Telemetry of queues: each interval tells of every queue once, as long as they are few (management/meter.py)."""
+"""Telemetry of queues: each interval tells of every queue once, as long as they are few
+(management/status/meter.py)."""
 
 from holdfast.settings import QueueConfig
 from support.one_node import fill, world

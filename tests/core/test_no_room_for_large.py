@@ -134,7 +134,7 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
     rig, a, b, c = joined(8 * MIB)
     put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     if not knows:
-        monkeypatch.setattr("holdfast.custody.carried.length_of", lambda payload: 0)
+        monkeypatch.setattr("holdfast.custody.transfers.carried.length_of", lambda payload: 0)
     put(rig, a, LARGE, "behind")
     rig.run(20)
     assert "work" not in c.core.catalog.queues
@@ -168,12 +168,12 @@ def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int)
         for _ in range(3):
             client = put(rig, node, body(most - 4 * KIB), address="work")
             assert isinstance(client.outcomes[0][1], Accepted)
-            taker = rig.client(node)
-            taker.receiver("work")
+            consumer = rig.client(node)
+            consumer.receiver("work")
             rig.settle()
-            assert len(taker.accept()) == 1
+            assert len(consumer.accept()) == 1
             rig.run(5)
-            taker.close_transport()
+            consumer.close_transport()
         rig.run(5)
         store._room._measure_at = 0.0  # what is free is counted now and then, by the machine's clock
         assert core.large_receives.has_room(most)
@@ -212,7 +212,7 @@ def test_where_unfinished_messages_are_at_their_bound_a_try_costs_a_frame_too() 
 
 
 def test_of_an_earlier_version_s_messages_it_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.custody.carried.length_of", lambda payload: 0)
+    monkeypatch.setattr("holdfast.custody.transfers.carried.length_of", lambda payload: 0)
     rig, a, b, _ = joined(8 * MIB)
     put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     put(rig, a, LARGE)

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
+from holdfast.broker.cursors.cursor import RUN_PER_ENTRY, Cursor
 from holdfast.core import offering
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.endpoints.consumer import ConsumerLink
@@ -26,9 +26,9 @@ def test_a_turn_that_only_settles_asks_no_cursor_and_gives_credit_only_where_roo
 ) -> None:
     rig = Rig()
     node = rig.node("hub", queues=(QueueConfig(name="work", **bound),))
-    client, taker = rig.client(node), rig.client(node)
+    client, consumer = rig.client(node), rig.client(node)
     link = client.sender("work")
-    taker.receiver("work", credit=10)
+    consumer.receiver("work", credit=10)
     rig.settle()
     client.send(link, "1")
     rig.settle()
@@ -36,14 +36,14 @@ def test_a_turn_that_only_settles_asks_no_cursor_and_gives_credit_only_where_roo
     pump, refill = Cursor.pump, ProducerLink.refill
     monkeypatch.setattr(Cursor, "pump", lambda self, limit: (asked.append("pump"), pump(self, limit))[1])
     monkeypatch.setattr(ProducerLink, "refill", lambda self: (asked.append("refill"), refill(self))[1])
-    taker.accept()
+    consumer.accept()
     rig.settle()
     assert node.queue("work").messages == 0
     assert asked == (["refill"] if bound else [])
     client.send(link, "2")
     rig.settle()
     assert asked.count("pump") == 1
-    assert taker.accept() == ["2"]
+    assert consumer.accept() == ["2"]
 
 
 @pytest.mark.parametrize("size", [1, 200 * KIB], ids=["whole", "in parts"])
@@ -68,12 +68,12 @@ def test_of_what_neighbours_bring_only_what_waits_is_asked_again(monkeypatch: py
     client.send(link, "x")
     rig.settle()
     assert set(asked) == {"waits"}
-    taker = rig.client(hub)
-    taker.receiver("work")
+    consumer = rig.client(hub)
+    consumer.receiver("work")
     taken: list[str] = []
     for _ in range(6):
         rig.run(0.5)
-        taken += taker.accept()
+        taken += consumer.accept()
     assert taken == bodies
     client.send(link, "y")
     rig.settle()
@@ -220,10 +220,10 @@ def test_entries_that_are_handed_out_one_by_one_count_more_than_those_of_a_run(
     node.core.memory.offered_count_max = most
     for number in range(queues):
         fill(rig, client, count, f"q{number}")
-    takers = [rig.client(node) for _ in range(consumers)]
-    for taker in takers:
+    readers = [rig.client(node) for _ in range(consumers)]
+    for reader in readers:
         for number in range(queues):
-            taker.receiver(f"q{number}", credit=count)
+            reader.receiver(f"q{number}", credit=count)
     handed: Counter[int] = Counter()
     take, take_all = ConsumerLink.take, ConsumerLink.take_all
 
@@ -239,7 +239,7 @@ def test_entries_that_are_handed_out_one_by_one_count_more_than_those_of_a_run(
     monkeypatch.setattr(ConsumerLink, "take", one)
     monkeypatch.setattr(ConsumerLink, "take_all", run)
     rig.run(1)
-    assert handed.total() == queues * count == sum(len(taker.deliveries) for taker in takers)
+    assert handed.total() == queues * count == sum(len(reader.deliveries) for reader in readers)
     if consumers == 1:
         assert 4 * (most + limit) < max(handed.values()) <= RUN_PER_ENTRY * (most + limit)
     else:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import records
-from holdfast.custody.destination import GRACE_S
+from holdfast.broker.stored import records
+from holdfast.custody.arrival.destination import GRACE_S
 from holdfast.settings import QueueConfig
 from holdfast.state import own_names
 from holdfast.state.catalog import WAITING

@@ -8,11 +8,11 @@ import pytest
 
 from core.test_offering import attach
 from holdfast.amqp.wire.performatives import Header
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.core import offering
 from holdfast.custody.expiry import Expiry
-from holdfast.peers import memory
+from holdfast.peers.limits import memory
 from holdfast.settings import QueueConfig
 from holdfast.units import KIB
 from support.one_node import world
@@ -110,12 +110,12 @@ def test_of_what_consumers_share_a_turn_drops_as_many_and_reads_them_together(
     node.unwatched.add("work")
     expire(rig, client)
     if not room:
-        monkeypatch.setattr("holdfast.broker.read_ahead.ReadAhead.has_room", lambda self: False)
+        monkeypatch.setattr("holdfast.broker.entries.read_ahead.ReadAhead.has_room", lambda self: False)
     turns = Turns(node, monkeypatch)
-    taker = rig.client(node)
-    attach(taker, "shared", credit=1)
+    consumer = rig.client(node)
+    attach(consumer, "shared", credit=1)
     rig.settle()
-    assert taker.bodies() == ["fresh"] and turns.passed.total() == EXPIRED
+    assert consumer.bodies() == ["fresh"] and turns.passed.total() == EXPIRED
     assert max(turns.passed.values()) < MOST + LIMIT
     assert turns.visits <= (10 if room else 10 * EXPIRED / LIMIT)
 
@@ -157,13 +157,13 @@ def test_what_is_looked_at_and_set_aside_counts_for_the_turn(what: str, monkeypa
     monkeypatch.setattr(memory, "OFFERED_COUNT", bounds[what][0])
     monkeypatch.setattr(memory, "OFFERED_BYTES", bounds[what][1])
     monkeypatch.setattr(offering, "PUMP_LIMIT", 100)
-    monkeypatch.setattr("holdfast.broker.cursor.LOOKS_PER_ENTRY", 8)
+    monkeypatch.setattr("holdfast.broker.cursors.cursor.LOOKS_PER_ENTRY", 8)
     rig, node, client = world(*(QueueConfig(name=name) for name in names))
-    takers = {name: rig.client(node) for name in names}
+    consumers = {name: rig.client(node) for name in names}
     links = []
     for name in names:
         client.receiver(name, credit=0)
-        links += [takers[name].receiver(name, credit=0, max_message_size=1_000) for _ in range(bounds[what][2] - 1)]
+        links += [consumers[name].receiver(name, credit=0, max_message_size=1_000) for _ in range(bounds[what][2] - 1)]
     rig.settle()
     for name in names:
         link = client.sender(name)
@@ -182,9 +182,9 @@ def test_what_is_looked_at_and_set_aside_counts_for_the_turn(what: str, monkeypa
     monkeypatch.setattr(Exclusions, "choose", counting)
     for link in links:
         link.grant(1)
-    for each in takers.values():
+    for each in consumers.values():
         each.flush()
     rig.settle()
-    assert [each.bodies() for each in takers.values()] == [[name] for name in names]
+    assert [each.bodies() for each in consumers.values()] == [[name] for name in names]
     assert looked.total() >= count * 100
     assert max(looked.values()) <= (100 if what == "questions" else 200) + 10

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.custody import path_check as verification
-from holdfast.custody.path_check import PathCheck
+from holdfast.custody.arrival import path_check as verification
+from holdfast.custody.arrival.path_check import PathCheck
 from holdfast.peering.routes import ASK_S
 from holdfast.routing.records import Known, Record
 from holdfast.telemetry.records import Paths

@@ -8,7 +8,7 @@ from holdfast.amqp.wire.frames import AMQP_HEADER
 from holdfast.amqp.wire.performatives import Begin, Close, Open
 from holdfast.amqp.wire.types import Symbol
 from holdfast.peers.containers import SOLE
-from holdfast.peers.features import CUSTODY
+from holdfast.peers.neighbours.features import CUSTODY
 from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.raw import Raw, opened
 from support.rig import Node, Rig

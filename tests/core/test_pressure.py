@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
 from holdfast.links import large_receives as streams
-from holdfast.peers.memory import PARKED_BYTES
+from holdfast.peers.limits.memory import PARKED_BYTES
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig

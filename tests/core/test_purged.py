@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.broker import cursor
+from holdfast.broker.cursors import cursor
+from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT
-from holdfast.broker.work import RETIRES_MAX
 from holdfast.engine.port import Batch
 from holdfast.storage.memory import MemoryStore
 from support.one_node import fill, world

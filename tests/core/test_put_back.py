@@ -5,10 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker import records, rewriting
+from holdfast.broker import rewriting
 from holdfast.broker.queue import Queue
-from holdfast.custody import identity
-from holdfast.custody.identity import Identities
+from holdfast.broker.stored import records
+from holdfast.custody.names import identity
+from holdfast.custody.names.identity import Identities
 from holdfast.engine.port import Batch
 from holdfast.settings import QueueConfig
 from support.hops import STRICT, names, send, snapshot

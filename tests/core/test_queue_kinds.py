@@ -7,7 +7,7 @@ import pytest
 from core.test_dynamic_nodes import alone, dynamic_source
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.kinds import QueueKind
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.engine.port import Batch
 from holdfast.state.catalog import DEAD_LETTERS, WAITING
 from support.rig import Rig

@@ -21,7 +21,7 @@ from holdfast.amqp.wire.performatives import (
     Released,
 )
 from holdfast.engine import events
-from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast.peers.limits.refusals import REFUSALS_MAX
 from holdfast.settings import Limits
 from support import today
 from support.hostile_values import PERFORMATIVES, frames, payloads, some, spoilt
@@ -179,7 +179,7 @@ class Node(RuleBasedStateMachine):
             self.node.handle(events.ConnectionLost(connection=number, reason="cut"))
         self.rig.settle()
         assert not (core.guard.half_open or core.guard.by_address or core.links.requests or core.links.reply_links)
-        assert not any(queue.shared.takers for queue in core.catalog.queues.values())
+        assert not any(queue.shared.consumers for queue in core.catalog.queues.values())
         client = self.rig.client(self.node, container_id="healthy")
         link = client.sender("work" if "work" in core.catalog.queues else next(iter(core.catalog.queues), "work"))
         self.rig.settle()

@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker import cursor, exclusions, halting
+from holdfast.broker.cursors import cursor, exclusions, halting
 from holdfast.broker.queue import Queue
 from holdfast.endpoints import browser as browsers
 from holdfast.endpoints import consumer
@@ -454,13 +454,13 @@ def test_who_takes_one_message_at_a_time_has_no_more_read_for_it(monkeypatch: py
 def test_a_reader_without_credit_whose_range_was_emptied_is_told_its_end_with_its_next_credit() -> None:
     rig, node, client = world(QueueConfig(name="work"))
     fill(rig, client, 10)
-    reader, taker = rig.client(node), rig.client(node)
+    reader, consumer = rig.client(node), rig.client(node)
     link = reader.reader("work", 1, 8, credit=3)
     rig.settle()
     assert reader.bodies() == names(1, 3) and not link.detached
-    taker.receiver("work")
+    consumer.receiver("work")
     rig.settle()
-    taker.accept()
+    consumer.accept()
     rig.run(1)
     assert node.queue("work").messages == 0
     link.grant(10)

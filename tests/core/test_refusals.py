@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.wire.frames import AMQP_HEADER
 from holdfast.amqp.wire.performatives import Close, Open
-from holdfast.peers.refusals import REFUSAL_S, REFUSALS_MAX
+from holdfast.peers.limits.refusals import REFUSAL_S, REFUSALS_MAX
 from holdfast.settings import Limits, NeighbourConfig, UserConfig
 from support.limits import RESOURCE
 from support.raw import HELLO, Raw, opened

@@ -11,7 +11,7 @@ from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.core import undo
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.management.queue_operations import NOT_SKIPPED
+from holdfast.management.operations.queues import NOT_SKIPPED
 from holdfast.management.requests import ReplyLink
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB

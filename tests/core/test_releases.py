@@ -4,8 +4,8 @@ and restarts."""
 import pytest
 
 from holdfast.amqp.connection import Delivery
-from holdfast.broker.gaps import GapClocks
-from holdfast.custody import destination
+from holdfast.broker.stored.gaps import GapClocks
+from holdfast.custody.arrival import destination
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.settings import QueueConfig
 from support.hops import names

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.cursor import PUMP_BYTES
+from holdfast.broker.cursors.cursor import PUMP_BYTES
 from holdfast.engine import events
 from holdfast.settings import Limits
 from holdfast.storage.memory import MemoryStore

@@ -539,9 +539,9 @@ def test_who_comes_back_taking_less_is_not_counted_with_what_it_cannot_have() ->
     )
     rig.settle()
     shared = node.queue("work").shared
-    (taker,) = [taker for taker in shared.takers if taker.bytes_max == 300]
-    assert isinstance(taker, ResumableConsumer)
-    assert (taker.held, taker.held_bytes) == (1, shared.acquired[2].size) and list(shared.acquired) == [2]
+    (link,) = [link for link in shared.consumers if link.bytes_max == 300]
+    assert isinstance(link, ResumableConsumer)
+    assert (link.held, link.held_bytes) == (1, shared.acquired[2].size) and list(shared.acquired) == [2]
 
 
 @pytest.mark.parametrize("end", [Accepted(), Released()])

@@ -47,7 +47,7 @@ def test_more_that_is_undeliverable_than_may_be_ends_it_and_the_rest_goes_to_oth
     ended = resume(rig, node, told | dict.fromkeys(tags[2:5], NOT_HERE), **settings)
     assert [str(event.error.condition) for event in ended.detached if event.error] == ["amqp:resource-limit-exceeded"]
     core, queue = node.core, node.queue("work")
-    assert core is not None and not core.resume.outgoing and not queue.shared.acquired and not queue.shared.takers
+    assert core is not None and not core.resume.outgoing and not queue.shared.acquired and not queue.shared.consumers
     core.validate()
     other = rig.client(node)
     other.receiver("work")

@@ -14,7 +14,7 @@ from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.wire.performatives import Accepted, Modified
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.resumption import consumer as consumers
-from holdfast.peers import memory
+from holdfast.peers.limits import memory
 from holdfast.settings import Limits, QueueConfig
 from support.memory import check_accounts
 from support.one_node import world

@@ -12,8 +12,8 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.resumption import consumer as consumers
 from holdfast.engine import events
-from holdfast.peers import memory
-from holdfast.peers.memory import HANDED_BYTES
+from holdfast.peers.limits import memory
+from holdfast.peers.limits.memory import HANDED_BYTES
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody import returns
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.engine import events
@@ -197,6 +197,6 @@ def test_links_that_ended_first_give_back_first(monkeypatch: pytest.MonkeyPatch)
     waits.requeue_found(cast(Any, "first"), cursor, lambda: [1, 2], 2)
     waits.requeue(cast(Any, "second"), cursor, [3], failed=True)
     waits.requeue_found(cast(Any, "third"), cursor, lambda: [4], 1)
-    assert [(item.taker, [*item.remaining()]) for item in waits.waiting] == [
+    assert [(item.consumer, [*item.remaining()]) for item in waits.waiting] == [
         ("first", [1, 2]), ("second", [3]), ("third", [4]),
     ]  # fmt: skip

@@ -11,8 +11,9 @@ from holdfast.accounts import Account
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.performatives import Accepted, Modified
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.broker import annotate as annotations
-from holdfast.broker import entry, rewriting
+from holdfast.broker import rewriting
+from holdfast.broker.entries import annotate as annotations
+from holdfast.broker.entries import entry
 from holdfast.core import undo
 from holdfast.custody.dead_lettering import NOTE_BYTES, DeadLettering
 from holdfast.endpoints import settlements

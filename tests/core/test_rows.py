@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import annotate, custody, entry, halting, records
-from holdfast.broker.custody import Origin, Verdict
-from holdfast.broker.gaps import CLOCKS_MAX, GapClocks
-from holdfast.broker.ranges import RangeSet
-from holdfast.broker.tags import TagRing
-from holdfast.custody.carried import Arrival
+from holdfast.broker.cursors import halting
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.stored import origins as custody
+from holdfast.broker.stored import records
+from holdfast.broker.stored.gaps import CLOCKS_MAX, GapClocks
+from holdfast.broker.stored.origins import Origin, Verdict
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.tags import TagRing
+from holdfast.custody.transfers.carried import Arrival
 from holdfast.settings import _LIMITS_WITHIN, Limits
 from holdfast.storage.bounds import check_put
 from support.rig import Rig

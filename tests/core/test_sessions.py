@@ -15,9 +15,9 @@ from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.peering import sessions
 from holdfast.peering.control import CONTROL_ADDRESS
-from holdfast.peers import features
+from holdfast.peers.neighbours import features
+from holdfast.peers.neighbours.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.peers.peer import REASON_CHARACTERS_MAX
-from holdfast.peers.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
 from support import today
 from support.rig import Node, Rig

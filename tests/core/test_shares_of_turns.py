@@ -144,14 +144,14 @@ def test_a_large_one_behind_what_is_put_off_lets_nothing_through_unseen() -> Non
     read(client, hub)
     rig.settle()
     link.send(Message(data=[b"L" * 64 * KIB]).encode(), context="large")
-    taker = rig.client(hub)
-    taker.receiver("work", credit=10_000)
+    consumer = rig.client(hub)
+    consumer.receiver("work", credit=10_000)
     taken = []
-    while rig.settle() or taker.deliveries:
-        taken += [item.payload for item in taker.deliveries]
-        for item in taker.deliveries:
+    while rig.settle() or consumer.deliveries:
+        taken += [item.payload for item in consumer.deliveries]
+        for item in consumer.deliveries:
             item.link.settle(item.delivery_id, item.delivery_id, Accepted())
-        taker.deliveries.clear()
+        consumer.deliveries.clear()
     assert len(taken) == 1_500 + 500 + 1 and not [payload for payload in taken if payload.endswith(CUT_SHORT)]
     rejected = [context for context, state in client.outcomes if isinstance(state, Rejected)]
     assert rejected == list(range(500, count))
@@ -182,7 +182,7 @@ def test_many_small_dispositions_in_one_read(outcome: Any, units: int) -> None:
     assert len(held) == 1_000
     client.amqp.take_output(rig.now)
     receiver.grant(0)
-    consumer = next(iter(hub.queue("work").shared.takers))
+    consumer = next(iter(hub.queue("work").shared.consumers))
     for item in client.deliveries:
         receiver.settle(item.delivery_id, item.delivery_id, outcome)
     read(client, hub)

@@ -25,7 +25,7 @@ def test_a_summary_of_a_session_that_is_over_does_not_come_before_that_of_the_ne
     assert kept[0]["rows"][0][1] == 99 and sum(len(message["rows"]) for message in kept) <= EARLY_ROWS_MAX
     routes._hear_known(neighbour, told)
     routes.link_up(neighbour)
-    assert routes.states.told["b"].marks["c"].version == 1
+    assert routes.states.told["b"].editions["c"].version == 1
 
 
 def test_of_an_early_summary_no_more_is_kept_than_is_understood() -> None:
@@ -49,7 +49,7 @@ def test_of_an_early_summary_no_more_is_kept_than_is_understood() -> None:
     routes._hear_known(neighbour, told | {"first": True, "last": True})
     assert len(kept) == 1
     routes.link_up(neighbour)
-    assert routes.states.told["b"].marks["c"].version == 7
+    assert routes.states.told["b"].editions["c"].version == 7
 
 
 def test_a_summary_longer_than_the_credit_goes_on_where_it_stopped() -> None:

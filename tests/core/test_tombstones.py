@@ -104,11 +104,11 @@ def test_a_deep_queue_purged_twice_hands_out_every_tombstone_and_what_came_meanw
         node = LoneNode(tmp_path)
         queue = node.queue("@hub")
         assert queue.tombstones == 5_001
-    taker = Idle(10_000)
-    queue.shared.attach(taker)
+    consumer = Idle(10_000)
+    queue.shared.attach(consumer)
     node.settle()
-    assert len(taker.taken) == len(set(taker.taken)) == 5_002
-    queue.shared.finish(taker.taken)
+    assert len(consumer.taken) == len(set(consumer.taken)) == 5_002
+    queue.shared.finish(consumer.taken)
     node.settle()
     assert (queue.messages, queue.tombstones) == (0, 0)
     node.stop()

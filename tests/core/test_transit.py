@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.amqp.wire.performatives import Header
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.custody.sent_back import RETURN_S
 from holdfast.errors import ConfigError
 from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig

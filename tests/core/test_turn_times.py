@@ -1,9 +1,10 @@
-"""The histogram of the turns' processor time: its buckets, its record, what status tells (management/turn_times.py)."""
+"""The histogram of the turns' processor time: its buckets, its record, what status tells
+(management/status/turn_times.py)."""
 
 import pytest
 
 from holdfast.engine import events
-from holdfast.management.turn_times import BUCKETS, TurnTimes
+from holdfast.management.status.turn_times import BUCKETS, TurnTimes
 from support.rig import Rig
 
 

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.custody import full_queues
+from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
 from holdfast.links.disk import ROOM_BYTES
-from holdfast.management import warnings as warnings_module
+from holdfast.management.status.status import warnings as warnings_module
 from holdfast.names import HostPort
-from holdfast.peers import features
+from holdfast.peers.neighbours import features
 from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import apart, names, replaced_disk, reroute, send

@@ -11,14 +11,14 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.custody.forwarding import PASSED_BYTES
 from holdfast.engine import events
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
-from holdfast.management import message_ids
-from holdfast.management import where_questions as asks
-from holdfast.management import where_search as where
-from holdfast.management.where_questions import (
+from holdfast.management.where import message_ids
+from holdfast.management.where import questions as asks
+from holdfast.management.where import search as where
+from holdfast.management.where.questions import (
     ANSWER_BYTES_MAX,
     CLIENT_ASKS_MAX,
     NEIGHBOUR_ASKS_BURST,

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from client.fake_broker import FakeBroker
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client import Spool, connect
 from holdfast.client.spool import numbering, spool
 from holdfast_lab.powerloss.calls import Record, mark_bytes, read_log

@@ -4,7 +4,7 @@ import pytest
 
 from fuzz.in_process import STREAMS, run_batch
 from holdfast.core.node import NodeCore
-from holdfast.endpoints.consumer_attach import ConsumerAttach
+from holdfast.endpoints.attaching.consumer_attach import ConsumerAttach
 from holdfast.engine import events
 
 SEED, BATCH = 3, 0

@@ -64,9 +64,9 @@ def test_several_sessions(hub: NodeProcess, address: str) -> None:
         receiver.source.address = address
         receiver.open()
         receiver.flow(10)
-        taker = EntryConsumer(receiver)
-        pump_until(transport, wire, lambda: taker.take() == 4)
-        assert sorted(taker.bodies) == [0, 1, 2, 3]
+        consumer = EntryConsumer(receiver)
+        pump_until(transport, wire, lambda: consumer.take() == 4)
+        assert sorted(consumer.bodies) == [0, 1, 2, 3]
 
 
 def test_many_sessions_with_several_links_each(wire: socket.socket, address: str) -> None:
@@ -92,9 +92,9 @@ def test_many_sessions_with_several_links_each(wire: socket.socket, address: str
     receiver.source.address = address
     receiver.open()
     receiver.flow(300)
-    taker = EntryConsumer(receiver)
-    pump_until(transport, wire, lambda: taker.take() == 300)
-    assert sorted(taker.bodies) == list(range(300))
+    consumer = EntryConsumer(receiver)
+    pump_until(transport, wire, lambda: consumer.take() == 300)
+    assert sorted(consumer.bodies) == list(range(300))
 
 
 @pytest.mark.parametrize("window", [1, 2, 7])
@@ -111,9 +111,9 @@ def test_no_more_frames_come_than_a_session_s_window_holds(hub: NodeProcess, add
         receiver.source.address = address
         receiver.open()
         receiver.flow(100)
-        taker = EntryConsumer(receiver)
-        pump_until(transport, wire, lambda: taker.take() == 31)
-        assert taker.bodies == [b"x" * 20_000, *range(30)]
+        consumer = EntryConsumer(receiver)
+        pump_until(transport, wire, lambda: consumer.take() == 31)
+        assert consumer.bodies == [b"x" * 20_000, *range(30)]
         first = limit = sent = 0
         for frame in line.frames:
             if frame.code == BEGIN:

@@ -36,7 +36,7 @@ from support.process import NodeProcess  # noqa: E402
 pytestmark = pytest.mark.interop
 
 
-class Enough(Exception):
+class Throttled(Exception):
     """Ends a consumer, which knows no other end."""
 
 
@@ -55,11 +55,11 @@ class EntryConsumer(AMQPMessagingHandler):
         self.came.append((bytes(message.body), notes))
         self.decide(len(self.came), self.delivery_context, event)
         if len(self.came) == self.count:
-            raise Enough
+            raise Throttled
 
 
 def run(consumer: Consumer) -> None:
-    with pytest.raises(Enough):
+    with pytest.raises(Throttled):
         consumer.run()
 
 

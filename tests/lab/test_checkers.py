@@ -20,7 +20,8 @@ from holdfast.amqp.wire.performatives import (
     Transfer,
 )
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import entry, records
+from holdfast.broker.entries import entry
+from holdfast.broker.stored import records
 from holdfast.engine.port import Batch
 from holdfast.storage.memory import MemoryStore
 from holdfast_lab.base.client_history import History, Violation, key_in, make_key

@@ -36,7 +36,7 @@ from holdfast.errors import HoldfastError, LocalProtocolError, StorageError, Sto
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
 from holdfast.node.process.telemetry import TelemetryFile
-from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast.peers.limits.refusals import REFUSALS_MAX
 from holdfast_lab.real.killed_node import Moments
 from node import fakes
 from node.fakes import (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import COUNTERS
-from holdfast.broker.records import counters_key
+from holdfast.broker.stored.records import counters_key
 from holdfast.client import connect
 from holdfast.engine.port import Batch
 from holdfast.storage.lmdb import LmdbStore

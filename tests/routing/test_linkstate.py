@@ -40,14 +40,14 @@ class Instance:
 
     def say(self) -> None:
         links = {to: cost if to in self.states.told else None for to, cost in self.net.edges[self.name].items()}
-        self.states.say(links, version=self.version, is_super=self.name in self.net.supers)
+        self.states.originate(links, version=self.version, is_super=self.name in self.net.supers)
 
     def turn(self) -> bool:
         """Says, stamps and tells; whether anything was told."""
         states = self.states
         links = {to: cost if to in states.told else None for to, cost in self.net.edges[self.name].items()}
         assert states.own is not None
-        if states.challenged or dict(states.own.record.links) != links:
+        if states.must_reoriginate or dict(states.own.record.links) != links:
             self.say()
         acting = self.acting()
         if acting == self.name:
@@ -63,12 +63,12 @@ class Instance:
                 return bool(known.stamp or known.lost_by) or acting is None or neighbour == toward
 
             while True:
-                rows, marks = states.to_tell(neighbour, may)
+                rows, editions = states.to_tell(neighbour, may)
                 if not rows:
                     break
                 spoke = True
                 self.net.send(self.name, neighbour, ("links", rows))
-                states.was_told(neighbour, marks)
+                states.was_told(neighbour, editions)
         return spoke
 
 
@@ -121,9 +121,9 @@ class Net:
             kind, rows = self.wires[one, two].popleft()
             states = self.nodes[two].states
             if kind == "links":
-                states.hear(one, rows)
+                states.receive(one, rows)
             else:
-                states.hear_summary(one, rows, first=True, last=True)
+                states.receive_summary(one, rows, first=True, last=True)
             return True
         for name in random.sample(list(self.nodes), len(self.nodes)):
             if self.nodes[name].turn():
@@ -217,7 +217,9 @@ def test_a_change_costs_about_two_messages_a_link(net: Net, seed: int) -> None:
     name = random.choice(list(net.nodes))
     net.sent = 0
     node = net.nodes[name]
-    node.states.say({to: cost + 5 for to, cost in net.edges[name].items()}, version=1, is_super=name in net.supers)
+    node.states.originate(
+        {to: cost + 5 for to, cost in net.edges[name].items()}, version=1, is_super=name in net.supers
+    )
     net.edges = {**net.edges, name: {to: cost + 5 for to, cost in net.edges[name].items()}}
     net.rest(random)
     assert len({node.states.digest for node in net.nodes.values()}) == 1
@@ -269,7 +271,7 @@ def test_a_bad_row_is_dropped_and_the_rest_is_taken(bad: Any) -> None:
     states.malformed = lambda neighbour, text: told.append(text)
     with pytest.raises(Malformed):
         read_row(bad, 2)
-    states.hear("b", [bad, row()])
+    states.receive("b", [bad, row()])
     assert list(states.known) == ["a", "b"] and states.known["b"].record.version == 7
     assert len(told) == 1 and "accepted" in told[0]
 
@@ -285,7 +287,7 @@ def test_as_many_links_are_believed_as_the_file_gives_one_node(links: int, taken
     spokes = [f"s{number:03}" for number in range(257)]
     states = LinkStates("s000", {"hub": dict.fromkeys(spokes, COST)}, records_max=5, neighbours_max=256)
     told = [item for number in range(links) for item in (f"s{number:03}", COST)]
-    states.hear("hub", [row(name="hub", links=told)])
+    states.receive("hub", [row(name="hub", links=told)])
     assert (states.known["hub"].record.version > 0) is taken
 
 
@@ -295,14 +297,14 @@ def test_nodes_that_no_file_names_join_up_to_the_bound() -> None:
     states = LinkStates("a", {"a": {"b": COST}}, records_max=3, neighbours_max=2)
     states.malformed = lambda neighbour, text: told.append(text)
     states.up("b")
-    states.hear("b", [row(name="b"), row(name="x"), row(name="y")])
+    states.receive("b", [row(name="b"), row(name="x"), row(name="y")])
     assert list(states.known) == ["a", "b", "x"] and "3 nodes are known" in told[0]
-    assert set(states.told["b"].marks) <= {"a", "b", "x"}
+    assert set(states.told["b"].editions) <= {"a", "b", "x"}
 
 
 def test_messages_are_bounded_in_rows_and_bytes() -> None:
     states = LinkStates("a", {"a": {"b": COST}}, records_max=1_000, neighbours_max=2)
-    states.hear("z", [row(name=f"n{number:04}") for number in range(999 - 2)])
+    states.receive("z", [row(name=f"n{number:04}") for number in range(999 - 2)])
     states.up("b")
     states.forget("b")
     sizes = []
@@ -321,40 +323,40 @@ def test_messages_are_bounded_in_rows_and_bytes() -> None:
 def test_our_own_word_goes_past_what_others_say_of_us() -> None:
     """A clock that went back, an older life, a verdict: said anew, and believed again."""
     states = LinkStates("a", {"a": {"b": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=100)
-    states.hear("b", [row(name="a", version=5_000, links=[])])
-    assert states.challenged
-    states.say({"b": COST}, version=100)
-    assert states.own is not None and states.own.record.version == 5_001 and not states.challenged
-    states.hear("b", [row(name="a", version=4_999, links=[])])
-    assert not states.challenged
+    states.originate({"b": COST}, version=100)
+    states.receive("b", [row(name="a", version=5_000, links=[])])
+    assert states.must_reoriginate
+    states.originate({"b": COST}, version=100)
+    assert states.own is not None and states.own.record.version == 5_001 and not states.must_reoriginate
+    states.receive("b", [row(name="a", version=4_999, links=[])])
+    assert not states.must_reoriginate
     verdict, _ = write_row(Known(states.own.record, ("s", 1), "s"))
-    states.hear("b", [verdict])
-    assert states.challenged
-    states.say({"b": COST}, version=100)
+    states.receive("b", [verdict])
+    assert states.must_reoriginate
+    states.originate({"b": COST}, version=100)
     assert states.own.record.version == 5_002 and not states.own.gone
 
 
 def test_a_verdict_ends_with_the_nodes_next_word() -> None:
     states = LinkStates("s", {"s": {"b": COST}, "b": {"s": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=1)
-    states.hear("b", [row(links=["s", COST])])
+    states.originate({"b": COST}, version=1)
+    states.receive("b", [row(links=["s", COST])])
     assert states.edges()["s"] == {"b": COST}
     assert states.lose("b", "s") and not states.lose("b", "s")
     assert states.edges() == {"s": {}}
-    states.hear("b", [row(links=["s", COST])])
+    states.receive("b", [row(links=["s", COST])])
     assert states.edges() == {"s": {}}
-    states.hear("b", [row(links=["s", COST], version=8)])
+    states.receive("b", [row(links=["s", COST], version=8)])
     assert states.edges()["s"] == {"b": COST}
 
 
 def test_either_end_of_a_link_may_say_that_it_is_down() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=1)
+    states.originate({"b": COST}, version=1)
     assert states.edges() == {"a": {"b": COST}, "b": {"a": COST}}
-    states.hear("b", [row(links=["a", None])])
+    states.receive("b", [row(links=["a", None])])
     assert states.edges() == {"a": {}, "b": {}}
-    states.hear("b", [row(version=8, links=[])])  # a link of one direction says nothing of the other
+    states.receive("b", [row(version=8, links=[])])  # a link of one direction says nothing of the other
     assert states.edges() == {"a": {"b": COST}, "b": {}}
 
 
@@ -362,13 +364,13 @@ def test_an_older_word_that_crosses_ours_does_not_have_ours_told_again() -> None
     """What was told is on its way: the neighbour's word left before it came."""
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}, "c": {}}, records_max=9, neighbours_max=9)
     states.up("b")
-    states.hear("c", [write_row(Known(Record("c", 7, ())))[0]])
-    rows, marks = states.to_tell("b", lambda known: True)
-    states.was_told("b", marks)
+    states.receive("c", [write_row(Known(Record("c", 7, ())))[0]])
+    rows, editions = states.to_tell("b", lambda known: True)
+    states.was_told("b", editions)
     assert [row[0] for row in rows] == ["c"]
-    states.hear("b", [write_row(Known(Record("c", 5, ())))[0]])
+    states.receive("b", [write_row(Known(Record("c", 5, ())))[0]])
     assert states.to_tell("b", lambda known: True) == ([], {})
-    states.hear("b", [write_row(Known(Record("c", 8, ())))[0]])
+    states.receive("b", [write_row(Known(Record("c", 8, ())))[0]])
     assert states.known["c"].record.version == 8 and states.to_tell("b", lambda known: True) == ([], {})
 
 
@@ -377,15 +379,15 @@ def test_a_word_that_changes_no_link_is_no_change_of_the_graph() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=9, neighbours_max=9)
     states.changed = False
     words = states.words
-    states.hear("b", [write_row(Known(Record("b", 7, (("a", COST),), UUID(int=5))))[0]])
+    states.receive("b", [write_row(Known(Record("b", 7, (("a", COST),), UUID(int=5))))[0]])
     assert not states.changed and states.words == words + 1
-    states.hear("b", [write_row(Known(Record("b", 8, (("a", None),), UUID(int=5))))[0]])
+    states.receive("b", [write_row(Known(Record("b", 8, (("a", None),), UUID(int=5))))[0]])
     assert states.changed and states.words == words + 2
 
 
 def test_a_record_that_is_forgotten_is_stamped_no_more() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=9, neighbours_max=9)
-    states.hear("b", [write_row(Known(Record("b", 7, (("a", COST),))))[0]])
+    states.receive("b", [write_row(Known(Record("b", 7, (("a", COST),))))[0]])
     assert list(states.unstamped) == ["b"]
     states.drop("b")
     assert not states.unstamped and "b" not in states.known
@@ -394,16 +396,16 @@ def test_a_record_that_is_forgotten_is_stamped_no_more() -> None:
 def test_a_neighbour_is_told_the_first_word_after_a_reset_though_it_had_a_higher_version() -> None:
     states = LinkStates("b", {"a": {"b": COST}, "b": {"a": COST, "c": COST}}, records_max=9, neighbours_max=9)
     states.up("c")
-    states.hear("a", [write_row(Known(Record("a", VERSION_HIGH, (("b", COST),))))[0]])
+    states.receive("a", [write_row(Known(Record("a", VERSION_HIGH, (("b", COST),))))[0]])
     states.was_told("c", states.to_tell("c", lambda known: True)[1])
     assert states.void("a")
-    states.hear("a", [write_row(Known(Record("a", 2, (("b", COST),))))[0]])
+    states.receive("a", [write_row(Known(Record("a", 2, (("b", COST),))))[0]])
     rows, _ = states.to_tell("c", lambda known: True)
     assert [row[:2] for row in rows] == [["a", 2]]
 
 
 def summary_of_own(states: LinkStates, version: int, fingerprint: int = 5, bits: int = 0) -> None:
-    states.hear_summary("b", [["a", version, fingerprint, bits]], first=True, last=True)
+    states.receive_summary("b", [["a", version, fingerprint, bits]], first=True, last=True)
 
 
 def test_a_neighbours_newer_word_of_ours_is_contradicted_as_soon_as_its_summary_tells_of_it() -> None:
@@ -411,33 +413,33 @@ def test_a_neighbours_newer_word_of_ours_is_contradicted_as_soon_as_its_summary_
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
     states.up("b")
     summary_of_own(states, 5_000)
-    assert not states.challenged  # what is said first goes past it
-    states.say({"b": COST}, version=100)
+    assert not states.must_reoriginate  # what is said first goes past it
+    states.originate({"b": COST}, version=100)
     assert states.own is not None and states.own.record.version == 5_001
-    mark = states.own.mark
-    for told in ((5_000, 5, 0), (5_001, mark.fingerprint - 1, 0), (*mark[:2], STAMPED | LOST), mark):
+    edition = states.own.edition
+    for told in ((5_000, 5, 0), (5_001, edition.fingerprint - 1, 0), (*edition[:2], STAMPED | LOST), edition):
         summary_of_own(states, *told)
-        assert not states.challenged
-    for told in ((5_002, 5), (5_002, mark.fingerprint), (5_001, mark.fingerprint + 1)):
-        states.challenged = False
+        assert not states.must_reoriginate
+    for told in ((5_002, 5), (5_002, edition.fingerprint), (5_001, edition.fingerprint + 1)):
+        states.must_reoriginate = False
         summary_of_own(states, *told)
-        assert states.challenged
-    states.say({"b": COST}, version=100)
-    assert states.own.record.version == 5_003 and not states.challenged
+        assert states.must_reoriginate
+    states.originate({"b": COST}, version=100)
+    assert states.own.record.version == 5_003 and not states.must_reoriginate
     assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 5_003]]
     summary_of_own(states, 5_002)
-    assert not states.challenged  # it had left before
-    states.say({"b": COST}, version=100, left=True)
+    assert not states.must_reoriginate  # it had left before
+    states.originate({"b": COST}, version=100, left=True)
     summary_of_own(states, 9_000)
-    assert not states.challenged
+    assert not states.must_reoriginate
 
 
 def test_a_summary_with_our_own_word_is_not_answered_with_it() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=100)
+    states.originate({"b": COST}, version=100)
     states.up("b")
     assert states.own is not None
-    summary_of_own(states, *states.own.mark)
+    summary_of_own(states, *states.own.edition)
     assert states.to_tell("b", lambda known: True) == ([], {})
 
 
@@ -445,32 +447,32 @@ def test_an_ordinary_version_of_ours_counts_while_our_versions_begin_anew() -> N
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
     states.up("b")
     summary_of_own(states, VERSION_END - 1)
-    states.say({"b": COST}, version=100)
+    states.originate({"b": COST}, version=100)
     assert states.resets
     summary_of_own(states, 5_000)
-    assert states.challenged and states.floor == 5_000 and not states.stale
+    assert states.must_reoriginate and states.floor == 5_000 and not states.stale
 
 
 def test_what_a_summary_in_parts_had_of_us_before_a_reset_is_forgotten_by_its_end() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=100)
+    states.originate({"b": COST}, version=100)
     states.up("b")
-    states.hear_summary("b", [], first=True, last=True)
-    states.hear_summary("b", [["a", VERSION_END - 1, 5, 0]], first=True, last=False)
-    states.say({"b": COST}, version=100)
+    states.receive_summary("b", [], first=True, last=True)
+    states.receive_summary("b", [["a", VERSION_END - 1, 5, 0]], first=True, last=False)
+    states.originate({"b": COST}, version=100)
     assert states.resets
-    states.hear_summary("b", [], first=False, last=True)
+    states.receive_summary("b", [], first=False, last=True)
     assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 100]]
 
 
 def test_a_summary_with_the_highest_version_of_ours_has_it_reset_once() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
-    states.say({"b": COST}, version=100)
+    states.originate({"b": COST}, version=100)
     states.up("b")
     summary_of_own(states, VERSION_END - 1)
-    assert states.challenged
-    states.say({"b": COST}, version=100)
+    assert states.must_reoriginate
+    states.originate({"b": COST}, version=100)
     assert states.own is not None and states.own.record.version == 100 and states.resets and not states.stale
     summary_of_own(states, VERSION_END - 1)
-    assert not states.challenged and list(states.stale) == [("b", "a")]  # it is told of the reset again
+    assert not states.must_reoriginate and list(states.stale) == [("b", "a")]  # it is told of the reset again
     assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 100]]

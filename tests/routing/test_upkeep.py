@@ -20,7 +20,7 @@ ROW, _ = write_row(Known(Record("a", 7, (("b", COST),), is_super=True), stamp=("
 def table(name: str = "a", version: int = 1_000) -> LinkStates:
     edges = {"a": {"b": COST}, "b": {"a": COST}}
     states = LinkStates(name, edges, records_max=10, neighbours_max=10)
-    states.say(edges[name], version=version)
+    states.originate(edges[name], version=version)
     return states
 
 
@@ -42,8 +42,8 @@ def test_a_summary_with_unknown_fields_and_bits_is_taken_for_what_is_known() -> 
     states.malformed = lambda neighbour, text: told.append(text)
     states.up("b")
     row = ["b", Ulong(5), Ulong(6), Ulong(BITS_KNOWN | 2**33), "new", None]
-    states.hear_summary("b", [row, [*row, *(FIELDS_MAX * [0])]], first=True, last=True)
-    assert states.told["b"].marks["b"] == (5, 6, BITS_KNOWN)
+    states.receive_summary("b", [row, [*row, *(FIELDS_MAX * [0])]], first=True, last=True)
+    assert states.told["b"].editions["b"] == (5, 6, BITS_KNOWN)
     assert told == ["a row of a summary: accepted is a list of 4 to 32"]
 
 
@@ -55,8 +55,8 @@ def test_a_node_whose_own_version_is_at_its_end_begins_anew(version: int) -> Non
     for each in (states, other):
         each.up("b" if each is states else "a")
         each.hear("x", [write_row(known)[0]])
-    assert states.challenged
-    states.say({"b": COST}, version=2_000)
+    assert states.must_reoriginate
+    states.originate({"b": COST}, version=2_000)
     own = states.own
     assert own is not None and own.record.version == 2_000 and states.resets
     assert other.known["a"].record.version == version
@@ -71,7 +71,7 @@ def test_a_node_whose_own_version_is_at_its_end_begins_anew(version: int) -> Non
         assert other.known["a"].record == own.record, "what was high is not taken while it may go round"
         assert other.stale == {("a", "a"): None}
     states.resets = False
-    states.say({"b": COST}, version=2_000)
+    states.originate({"b": COST}, version=2_000)
     assert not states.resets and own.record.version == 2_000
 
 
@@ -79,15 +79,15 @@ def test_what_was_dropped_is_not_taken_again_but_from_itself_or_newer() -> None:
     states = table()
     row = write_row(Known(Record("x", 5, ()), stamp=("s", 1)))[0]
     newer = write_row(Known(Record("x", 6, ()), stamp=("s", 1)))[0]
-    states.hear("b", [row])
+    states.receive("b", [row])
     digest = states.digest
     assert states.drop("x") is not None and "x" not in states.known and states.digest != digest
-    states.hear("b", [row])
+    states.receive("b", [row])
     assert "x" not in states.known
-    states.hear("x", [row])
+    states.receive("x", [row])
     assert "x" in states.known, "it lives, whatever its clock says"
     states.drop("x")
-    states.hear("b", [newer])
+    states.receive("b", [newer])
     assert states.known["x"].record.version == 6 and "x" not in states.dropped
     assert states.drop("nobody") is None
 
@@ -97,7 +97,7 @@ def test_what_was_dropped_is_not_taken_again_but_from_itself_or_newer() -> None:
 def test_the_digest_is_right_again_after_a_recount(seed: int) -> None:
     random = Random(seed)
     states = table()
-    states.hear("b", [write_row(Known(Record("x", 5, ()), stamp=("s", 1)))[0]])
+    states.receive("b", [write_row(Known(Record("x", 5, ()), stamp=("s", 1)))[0]])
     right = states.digest
     states.digest = random.getrandbits(63)
     states.known["b"] = Known(replace(states.known["b"].record, version=9))
@@ -115,24 +115,24 @@ def test_a_record_that_no_neighbour_can_take_goes_with_the_next_recount_and_its_
     """A fault in memory: what cannot be told would be told, and refused, after each comparison."""
     states = table()
     row = write_row(Known(Record("b", 5, (("a", COST),)), stamp=("s", 1)))[0]
-    states.hear("b", [row])
+    states.receive("b", [row])
     right = states.digest
     for name in ("b", "ghost"):
         states.known[name] = Known(Record(name, version, ()), stamp=("ghost", 1))
     states.recount()
     assert set(states.known) == {"a"} and states.changed
-    states.hear("b", [row])
+    states.receive("b", [row])
     assert states.digest == right and states.known["b"].record.version == 5
     own = states.known["a"].record
     states.known["a"] = Known(replace(own, version=version))
     states.recount()
-    states.say(dict(own.links), version=2_000)
+    states.originate(dict(own.links), version=2_000)
     assert states.own is not None and 0 < states.own.record.version < VERSION_HIGH
 
 
 def test_a_record_that_a_fault_took_alone_is_not_stamped() -> None:
     states = table()
-    states.hear("b", [write_row(Known(Record("b", 5, (("a", COST),))))[0]])
+    states.receive("b", [write_row(Known(Record("b", 5, (("a", COST),))))[0]])
     del states.known["b"]
     assert "b" in states.unstamped
     states.stamp("b", "a", 1)
@@ -144,5 +144,5 @@ def test_only_a_table_whose_own_version_came_to_its_end_begins_anew() -> None:
     assert not fresh.resets and not table().resets
     assert not table(version=VERSION_HIGH - 1).resets
     states = table(version=VERSION_HIGH - 1)
-    states.say({"b": COST}, version=1)
+    states.originate({"b": COST}, version=1)
     assert states.resets

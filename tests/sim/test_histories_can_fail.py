@@ -7,23 +7,19 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker import custody, entry, purge, queue
-from holdfast.broker.gaps import GapClocks
+from holdfast.broker import purge, queue
+from holdfast.broker.entries import entry
+from holdfast.broker.stored import origins as custody
+from holdfast.broker.stored.gaps import GapClocks
 from holdfast.core import node
-from holdfast.custody import (
-    dead_lettering,
-    destination,
-    expiry,
-    forwarding,
-    identity,
-    neighbour_stores,
-    receipts,
-    sent_back,
-)
+from holdfast.custody import dead_lettering, expiry, forwarding, receipts, sent_back
+from holdfast.custody.arrival import destination
 from holdfast.custody.hop import receiver as hop_receiver
 from holdfast.custody.hop import sender as hops
-from holdfast.endpoints import neighbour_attach, producer
-from holdfast.management import subscription_operations
+from holdfast.custody.names import identity, neighbour_stores
+from holdfast.endpoints import producer
+from holdfast.endpoints.attaching import neighbour_attach
+from holdfast.management.operations.operation import subscriptions as subscription_operations
 from holdfast.peering import routes
 from holdfast.routing import linkstate
 from holdfast.state import own_names

@@ -57,9 +57,9 @@ def test_a_share_of_seeds_has_them_and_the_rest_of_each_is_as_it_was() -> None:
         for told in found:
             assert told["seconds"] < plan.safety_s
             if "held" in told:
-                takers = [other for other in without.workloads if other.get("queue") == told["held"]]
-                assert "consume" in {taker["kind"] for taker in takers} <= {"consume", "browse"}
-                assert not any(GIVES_BACK & set(taker) for taker in takers)
+                consumers = [other for other in without.workloads if other.get("queue") == told["held"]]
+                assert "consume" in {consumer["kind"] for consumer in consumers} <= {"consume", "browse"}
+                assert not any(GIVES_BACK & set(consumer) for consumer in consumers)
     assert any("held" in told for found in hostile for told in found)
     assert any(told["far"] for found in hostile for told in found)
 

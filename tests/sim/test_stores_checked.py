@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.amqp.wire.performatives import Source, Target
-from holdfast.custody import identity
+from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
@@ -117,8 +117,8 @@ def large_and_resumable(rig: Rig) -> None:
             rig.settle()
     send(rig, jfk, "1", "y" * LARGE, to="hub")
     rig.run(5)
-    taker = rig.client(hub)
-    taker.receiver("work", credit=2)
+    consumer = rig.client(hub)
+    consumer.receiver("work", credit=2)
     rig.settle()
     assert hub.core is not None
     assert client.manage("DELETE", "queue", "gone")[0] in (200, 204)

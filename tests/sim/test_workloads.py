@@ -9,7 +9,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from holdfast.amqp.message.message import Message
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.endpoints.producer import ProducerLink

@@ -14,7 +14,7 @@ from uuid import UUID
 import lmdb
 import pytest
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.files import copying, directory
@@ -96,12 +96,12 @@ def test_what_a_restored_store_holds_is_marked_as_shown(tmp_path: Path) -> None:
     restore(tmp_path / "backup", tmp_path / "restored")
     node = LoneNode(tmp_path / "restored")
     node.fill("q", 1)
-    taker = Marked(9)
-    node.queue("q").shared.attach(taker)
+    consumer = Marked(9)
+    node.queue("q").shared.attach(consumer)
     node.settle()
     node.settle()
-    assert taker.taken == [1, 2, 3, 4]
-    assert taker.counts[:3] == [1, 1, 1] and taker.counts[3:] in ([], [None])  # new ones may come in a run
+    assert consumer.taken == [1, 2, 3, 4]
+    assert consumer.counts[:3] == [1, 1, 1] and consumer.counts[3:] in ([], [None])  # new ones may come in a run
     node.stop()
 
 

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.broker import entry, records
-from holdfast.broker.custody import Origin
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import COUNTERS
-from holdfast.broker.tags import TagRing
+from holdfast.broker.stored import records
+from holdfast.broker.stored.origins import Origin
+from holdfast.broker.stored.tags import TagRing
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.errors import StorageError
 from holdfast.storage.files.copying import open_quiet

@@ -142,11 +142,11 @@ def local(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 def rejected(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """What the node heard of goes to the dead letters, whatever becomes of the connection; the rest is offered anew."""
-    sender, taker, reader = world.actor(hub, "sender"), world.actor(hub, "taker"), world.actor(hub, "reader")
+    sender, consumer, reader = world.actor(hub, "sender"), world.actor(hub, "consumer"), world.actor(hub, "reader")
     sender.produce("local", names("m", 3))
     while left := hub.bodies("local"):
-        taker.seen.clear()
-        taker.consume("local", left, Rejected())
+        consumer.seen.clear()
+        consumer.consume("local", left, Rejected())
         world.rig.run(0.2)
     calm()
     reader.consume("$dead-letters", names("m", 3))
@@ -154,21 +154,21 @@ def rejected(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 def outward(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Custody to the neighbour."""
-    sender, taker = world.actor(hub, "sender"), world.actor(world.jfk, "taker")
+    sender, consumer = world.actor(hub, "sender"), world.actor(world.jfk, "consumer")
     sender.produce("work@jfk", names("m", 8))
     calm()
-    taker.consume("work", names("m", 8))
-    in_order(taker, "work", names("m", 8))
+    consumer.consume("work", names("m", 8))
+    in_order(consumer, "work", names("m", 8))
     world.rig.run(2)
 
 
 def inward(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Custody from the neighbour."""
-    sender, taker = world.actor(world.jfk, "sender"), world.actor(hub, "taker")
+    sender, consumer = world.actor(world.jfk, "sender"), world.actor(hub, "consumer")
     sender.produce("work@hub", names("m", 8))
     calm()
-    taker.consume("work", names("m", 8))
-    in_order(taker, "work", names("m", 8))
+    consumer.consume("work", names("m", 8))
+    in_order(consumer, "work", names("m", 8))
     world.rig.run(2)
 
 
@@ -265,7 +265,7 @@ def managed(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """The anonymous terminus, a transaction that is refused, a dynamic node."""
-    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+    sender, consumer = world.actor(hub, "sender"), world.actor(hub, "consumer")
 
     def work() -> None:
         client = sender.client
@@ -281,53 +281,53 @@ def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
     calm()
 
     def dynamic() -> None:
-        client = taker.client
+        client = consumer.client
         link = client.session.attach_receiver("dyn", Source(dynamic=True), Target("here"))
         link.grant(10)
-        taker.wait(lambda: link.attached, "a dynamic node")
+        consumer.wait(lambda: link.attached, "a dynamic node")
         answers = client.sender(link.remote_attach.source.address)  # type: ignore[union-attr]
-        taker.wait(lambda: answers.attached and answers.credit, "its credit")
+        consumer.wait(lambda: answers.attached and answers.credit, "its credit")
         client.send(answers, "reply")
-        taker.wait(lambda: client.deliveries, "its message")
+        consumer.wait(lambda: client.deliveries, "its message")
         client.accept()
         world.rig.settle()
         link.detach()
         world.rig.settle()
 
-    taker.stubborn(dynamic)
+    consumer.stubborn(dynamic)
     calm()
 
 
 def resumed(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Links that are resumed, with deliveries that were in doubt."""
-    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+    sender, consumer = world.actor(hub, "sender"), world.actor(hub, "consumer")
     sender.produce("local", names("m", 4))
     doubt: dict[bytes, Any] = {}
 
     def attach() -> Any:
-        client = taker.client
+        client = consumer.client
         terms = {"source": {"timeout": 30}, "credit": 10}
         link = client.receiver("local", name="kept", unsettled=dict.fromkeys(doubt), **terms)
-        taker.wait(lambda: link.attached, "a link that is resumed")
+        consumer.wait(lambda: link.attached, "a link that is resumed")
         return link
 
     def hold() -> None:
         attach()
-        client = taker.client
-        taker.wait(lambda: len(client.deliveries) >= 4, "what is held")
+        client = consumer.client
+        consumer.wait(lambda: len(client.deliveries) >= 4, "what is held")
         doubt.update(dict.fromkeys(item.tag for item in client.deliveries))
 
-    taker.stubborn(hold)
-    taker.client.close_transport()
-    taker.lost -= 1
+    consumer.stubborn(hold)
+    consumer.client.close_transport()
+    consumer.lost -= 1
     world.rig.settle()
     calm()
-    taker.stubborn(lambda: attach() and None)
-    taker.client.close_transport()
-    taker.lost -= 1
+    consumer.stubborn(lambda: attach() and None)
+    consumer.client.close_transport()
+    consumer.lost -= 1
     world.rig.run(31)
-    taker.consume("local", names("m", 4))
-    in_order(taker, "local", names("m", 4))
+    consumer.consume("local", names("m", 4))
+    in_order(consumer, "local", names("m", 4))
 
 
 def asked(world: World, hub: Node, calm: Callable[[], None]) -> None:
@@ -345,7 +345,7 @@ def asked(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 def skipped(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Numbers that never come: what waits behind them is let go by hand."""
-    boss, taker, sender = world.actor(hub, "boss"), world.actor(hub, "taker"), world.actor(world.jfk, "sender")
+    boss, consumer, sender = world.actor(hub, "boss"), world.actor(hub, "consumer"), world.actor(world.jfk, "sender")
     sender.produce("work@hub", names("m", 2))
     world.rig.run(1)
     assert world.jfk.core is not None
@@ -357,27 +357,27 @@ def skipped(world: World, hub: Node, calm: Callable[[], None]) -> None:
         code = boss.manage("SKIP", "queue", "work")["statusCode"]
         assert code in (200, 503), code
         world.rig.run(0.5)
-    taker.consume("work", names("m", 4))
-    in_order(taker, "work", names("m", 4))
+    consumer.consume("work", names("m", 4))
+    in_order(consumer, "work", names("m", 4))
     calm()
 
 
 def expired(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Messages with a time to live, in somebody's hands and in nobody's."""
-    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+    sender, consumer = world.actor(hub, "sender"), world.actor(hub, "consumer")
     sender.produce("local", names("m", 4), ttl=1_500)
     sender.produce("other", names("n", 2), ttl=1_500)
 
     def hold() -> None:
-        link = taker.client.receiver("local", credit=2)
-        taker.wait(lambda: link.attached, "its link")
+        link = consumer.client.receiver("local", credit=2)
+        consumer.wait(lambda: link.attached, "its link")
 
-    taker.stubborn(hold)
+    consumer.stubborn(hold)
     calm()
     world.rig.run(4)
-    if taker._client is not None and not taker._client.over:
-        taker._client.close_transport()
-        taker.lost -= 1
+    if consumer._client is not None and not consumer._client.over:
+        consumer._client.close_transport()
+        consumer.lost -= 1
     for _ in range(70):  # a part that failed may rest
         world.rig.run(1)
         if not hub.queue("local").messages and not hub.queue("other").messages and not hub.queue("local").hidden:
@@ -443,7 +443,7 @@ def departed(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 def routed(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Routes that the nodes compute: a link lost and found again, a record that changes, a node that is forgotten."""
-    boss, sender, taker = world.actor(hub, "boss"), world.actor(hub, "sender"), world.actor(world.jfk, "taker")
+    boss, sender, consumer = world.actor(hub, "boss"), world.actor(hub, "sender"), world.actor(world.jfk, "consumer")
     sender.produce("work@jfk", names("m", 4))
     calm()
     for wire in world.rig.between("jfk", "hub"):
@@ -454,8 +454,8 @@ def routed(world: World, hub: Node, calm: Callable[[], None]) -> None:
     assert boss.manage("STATUS", "node")["statusCode"] == 200
     assert boss.manage("FORGET", "node", "syd")["statusCode"] in (200, 404, 409)
     calm()
-    taker.consume("work", names("m", 8))
-    in_order(taker, "work", names("m", 8))
+    consumer.consume("work", names("m", 8))
+    in_order(consumer, "work", names("m", 8))
     world.rig.run(5)
     for node in (hub, world.jfk):
         assert node.core is not None and node.core.routing is not None and node.core.routing.synchronised

@@ -1,4 +1,4 @@
-"""What the accounts of a node's memory must say: a walk through all holders of a peer's bytes (peers/memory.py).
+"""What the accounts of a node's memory must say: a walk through all holders of a peer's bytes (peers/limits/memory.py).
 
 Rules of this file: sums what is held, not what was counted. Who adds a holder adds it here.
 """
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.amqp.links.pending import Pending
-from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
+from holdfast.broker.cursors.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
+from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.core.node import NodeCore
-from holdfast.endpoints.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.relay import RelayLink
 from holdfast.endpoints.resumption.producer import REJECTED_BYTES
 from holdfast.management.requests import ReplyLink, RequestLink
-from holdfast.peers.memory import PARKED_BYTES, REQUEST_BYTES
+from holdfast.peers.limits.memory import PARKED_BYTES, REQUEST_BYTES
 
 
 def links_of(core: NodeCore) -> Iterable[Any]:
@@ -55,7 +55,9 @@ def check_accounts(core: NodeCore) -> None:
     )
     cursors = [cursor for queue in queues for cursor in queue.cursors]
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
-    found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
+    found["excluded"] = sum(
+        EXCLUDED_BYTES * len(consumer.excluded) for cursor in cursors for consumer in cursor.consumers
+    )
     found["given_back"] = sum(  # counted as a queue is offered anew: one with news is offered in the next turn
         cursor.exclusions.counted_given_back
         if cursor.queue in core.work.dirty_queues

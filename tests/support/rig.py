@@ -27,7 +27,7 @@ from holdfast.amqp.connection import (
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.broker import entry
-from holdfast.broker.entry_consumer import UNLIMITED
+from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import NodeCore
 from holdfast.engine import events
@@ -105,7 +105,7 @@ class LoneNode:
 
 
 class Idle:
-    """A taker that holds what it is given; `credit` entries at most."""
+    """A consumer that holds what it is given; `credit` entries at most."""
 
     def __init__(self, credit: int) -> None:
         self.excluded: set[int] = set()

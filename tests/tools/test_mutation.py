@@ -111,12 +111,12 @@ def test_probes_note_each_mistake_that_a_run_comes_to(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_with_probes_does_what_the_sources_do(tmp_path: Path) -> None:
-    path = "src/holdfast/broker/ranges.py"
+    path = "src/holdfast/broker/stored/ranges.py"
     mutants = mutants_of(path, (ROOT / path).read_text())
     copy = Copy(tmp_path)
     plant(copy, mutants)
     program = (
-        f"import {MODULE}; from holdfast.broker.ranges import RangeSet; found = RangeSet([(1, 3)])\n"
+        f"import {MODULE}; from holdfast.broker.stored.ranges import RangeSet; found = RangeSet([(1, 3)])\n"
         f"found.add(4, 9); print(list(found), 5 in found, len({MODULE}.hits) > 3)"
     )
     command = [sys.executable, "-c", program]
@@ -132,15 +132,15 @@ def test_a_source_that_has_changed_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_planted_mistake_is_found_and_gone_afterwards(tmp_path: Path) -> None:
-    path = "src/holdfast/broker/ranges.py"
+    path = "src/holdfast/broker/stored/ranges.py"
     text = (ROOT / path).read_text()
     mutant = next(item for item in mutants_of(path, text) if item.function == "RangeSet.__contains__")
     copy = Copy(tmp_path)
     tests = [f"tests/broker/{name.name}" for name in sorted((ROOT / "tests/broker").glob("test_ranges*.py"))]
     assert tests
     with copy.planted(mutant):
-        assert (tmp_path / "holdfast/broker/ranges.py").read_text() != text
+        assert (tmp_path / "holdfast/broker/stored/ranges.py").read_text() != text
         assert copy.tests(tests, 30.0).by.startswith("tests/broker/test_ranges")
-    assert (tmp_path / "holdfast/broker/ranges.py").read_text() == text == (ROOT / path).read_text()
+    assert (tmp_path / "holdfast/broker/stored/ranges.py").read_text() == text == (ROOT / path).read_text()
     assert not copy.tests(tests, 30.0).by
     assert not copy.swarm([1]).by

@@ -6,7 +6,7 @@ seconds, an argument) and holds no socket; `receive` raises for nothing that a p
 
 from typing import Any, Final
 
-from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, EMPTY, EMPTY_BYTES, FLOW, Enough
+from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, EMPTY, EMPTY_BYTES, FLOW, Throttled
 from holdfast.amqp.lifecycle import Lifecycle
 from holdfast.amqp.links.faults import Fault
 from holdfast.amqp.links.link import Link
@@ -216,7 +216,7 @@ class Connection(Lifecycle):
             except Fault as fault:
                 at = self._at
                 self._answer(fault, events)
-            except Enough as enough:
+            except Throttled as enough:
                 at = self._at
                 self._wanted_bytes = 0
                 self.resumes_at = enough.resumes_at(self._effort, self._heard)

@@ -44,7 +44,7 @@ MADE: Final = 100
 """A queue that is made for a message."""
 
 
-class Enough(Exception):
+class Throttled(Exception):
     """Raised behind the frame that used up what there was; nothing of it is undone. `again`: a frame with what is left
     of it."""
 

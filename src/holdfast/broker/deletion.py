@@ -4,7 +4,7 @@ Rules of this file: nothing is called that could fail once a part of it is done.
 and asks it for nothing any more: what comes late looks first whether the queue is there.
 """
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 
 

@@ -8,8 +8,8 @@ asked what is in memory of those that were looked at, and read on from the curso
 from heapq import heapify, heappop
 from typing import Final
 
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_log import EntryLog
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.entry_log import EntryLog
 
 FRONT_COUNT: Final = 64
 FRONT_BYTES: Final = 64 * 1024

@@ -1,7 +1,7 @@
 """The telemetry record of what happened to one message (docs/telemetry.md)."""
 
-from holdfast.broker import entry
-from holdfast.broker.entry_log import EntryLog
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.engine.outbox import Outbox
 
 

@@ -1,14 +1,14 @@
 """Purges: what is in a queue leaves it, a bounded share each turn, and so does what a deleted queue left on disk.
 
-Rules of this file: what a taker holds stays; tombstones and what is leaving already are not met.
+Rules of this file: what a consumer holds stays; tombstones and what is leaving already are not met.
 """
 
 from typing import Final
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.work import RETIRES_MAX
 from holdfast.engine.port import Batch, EntryReader
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
@@ -31,7 +31,7 @@ def begin_purge(queue: Queue) -> None:
 def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
     """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
 
-    Stays: what a taker holds, tombstones, and everything once a named cursor is there. Values only of a transmission
+    Stays: what a consumer holds, tombstones, and everything once a named cursor is there. Values only of a transmission
     queue: of another, which may be large, nobody needs them.
     """
     work = queue.work
@@ -55,7 +55,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
 def at_rest(
     queue: Queue, first: int, end: int, *, count_max: int, bytes_max: int
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Messages of [first, end) that no taker holds and that are not leaving, some of them, and where to go on."""
+    """Messages of [first, end) that no consumer holds and that are not leaving, some of them, and where to go on."""
     found = queue.read(first, count_max=count_max, bytes_max=bytes_max)
     leaving = queue.leaving() if found else set()
     messages: list[tuple[int, bytes]] = []

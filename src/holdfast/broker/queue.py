@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from holdfast.broker import entry, tracking
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_log import ENTRY_BYTES, EntryLog
+from holdfast.broker import tracking
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.entry_log import ENTRY_BYTES, EntryLog
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.head import head_of
-from holdfast.broker.kinds import QueueKind
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.work import RETIRES_MAX, Work
 
 COUNTERS: Final = Struct(">QQQQ")
-"""next sequence, messages, bytes, mark of the shared cursor."""
+"""next sequence, messages, bytes, watermark of the shared cursor."""
 
 RECLAIM_COUNT: Final = 2_000
 """Entries that one turn takes off the disk behind the slowest cursor, or for a purge."""
@@ -96,7 +97,7 @@ class Queue(EntryLog):
         return head_of(self, self.shared)
 
     def drop(self, sequences: list[int], size: int) -> None:
-        """Entries that no taker holds, ascending, leave with this turn's batch, whoever has still to read them."""
+        """Entries that no consumer holds, ascending, leave with this turn's batch, whoever has still to read them."""
         try:
             for cursor in self.cursors:
                 cursor.pass_over(sequences)
@@ -106,8 +107,8 @@ class Queue(EntryLog):
             raise
 
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
-        """Entries whose time to live is over, and that no taker holds, leave with this turn's batch. From now on nobody
-        sees them; once the batch is on disk they are to be taken out of `hidden`.
+        """Entries whose time to live is over, and that no consumer holds, leave with this turn's batch. From now on
+        nobody sees them; once the batch is on disk they are to be taken out of `hidden`.
         """
         sequences = [sequence for sequence, _ in found]
         size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
@@ -256,15 +257,15 @@ class Queue(EntryLog):
         """Stores ahead what consumers are about to be shown, with the counters that are written anyway."""
         if self.config.durable:
             shared = self.shared
-            if shared.takers:
+            if shared.consumers:
                 limit = min(self.next_sequence, shared.position + shared.wanted())
-                shared.mark = max(shared.mark, limit)
+                shared.watermark = max(shared.watermark, limit)
             for cursor in self.named.values():
-                if cursor.takers:
+                if cursor.consumers:
                     limit = min(self.next_sequence, cursor.position + cursor.wanted())
-                    if limit > cursor.mark:
-                        cursor.mark = limit
+                    if limit > cursor.watermark:
+                        cursor.watermark = limit
                         self.dirty_cursors[cursor.name] = cursor
 
     def counters(self) -> bytes:
-        return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.mark)
+        return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.watermark)

@@ -4,7 +4,7 @@ Rules of this file: nothing is changed before the last call that could fail. Unt
 `Work.rewritten` has it, so that nobody meets the old one, and what leaves has the size that it is counted with.
 """
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 
 

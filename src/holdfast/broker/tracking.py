@@ -3,9 +3,9 @@
 Rules of this file: what was finished before is what lies below the position and is in nobody's hands.
 """
 
-from holdfast.broker import halting
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.stored.ranges import RangeSet
 
 
 def begin(cursor: Cursor, head: int) -> None:
@@ -28,5 +28,5 @@ def begin(cursor: Cursor, head: int) -> None:
 
 
 def is_crowded(cursor: Cursor) -> bool:
-    """Whether too much is in takers' hands for tracking to begin."""
+    """Whether too much is in consumers' hands for tracking to begin."""
     return not cursor.tracked and len(cursor.below_position()) >= halting.OUTSTANDING_MAX

@@ -12,11 +12,11 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
-from holdfast.management.descriptors import Descriptors
+from holdfast.management.status.descriptors import Descriptors
 from holdfast.peering.doors import Doors
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
-from holdfast.peers.guard import Guard
+from holdfast.peers.limits.guard import Guard
 
 
 class DriverEvents:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core.parts import Parts
 from holdfast.peers.link_tables import Reader
@@ -130,7 +130,7 @@ def _offer_in_turn(core: Parts, queue: Queue, readers: Iterable[Reader]) -> None
 
 
 def _pump(queue: Queue, cursor: Cursor) -> None:
-    if not (cursor.takers and cursor.has_ahead) or (cursor is queue.shared and queue.taken_by is not None):
+    if not (cursor.consumers and cursor.has_ahead) or (cursor is queue.shared and queue.taken_by is not None):
         return
     before = queue.work.offered_count
     cursor.pump(PUMP_LIMIT)

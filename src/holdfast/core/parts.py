@@ -9,29 +9,30 @@ from random import Random
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
-from holdfast.broker import deletion, entry
+from holdfast.broker import deletion
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
 from holdfast.core.driver_events import DriverEvents
 from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
-from holdfast.custody import identity
+from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.departed import Departures
-from holdfast.custody.destination import Destination
-from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.expiry import Expiry
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.progress import HopProgress
 from holdfast.custody.hop.receiver import ReceiverParts
 from holdfast.custody.hop.sender import CustodySender, HopParts, lets_go
-from holdfast.custody.neighbour_stores import NeighbourStores
-from holdfast.custody.store_names import StoreNames
+from holdfast.custody.names import identity
+from holdfast.custody.names.neighbour_stores import NeighbourStores
+from holdfast.custody.names.store_names import StoreNames
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.assembly import Endpoints
+from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.endpoints.dynamic_nodes import DynamicNodes
-from holdfast.endpoints.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
@@ -48,8 +49,8 @@ from holdfast.links.pressure import Pressure
 from holdfast.links.recount import LinkCounts
 from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
-from holdfast.management.descriptors import Descriptors
-from holdfast.management.turn_times import TurnTimes
+from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.turn_times import TurnTimes
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.routes import Routes
@@ -57,13 +58,13 @@ from holdfast.peering.sessions import Neighbour, SessionParts
 from holdfast.peers.authorise import Everyone
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
-from holdfast.peers.guard import Guard
+from holdfast.peers.limits.guard import Guard
+from holdfast.peers.limits.memory import Memory
+from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
-from holdfast.peers.memory import Memory
+from holdfast.peers.neighbours.session_port import ControlKinds
 from holdfast.peers.peer_log import PeerLog
-from holdfast.peers.refusals import Refusals
-from holdfast.peers.session_port import ControlKinds
 from holdfast.peers.users import Users
 from holdfast.settings import NodeConfig
 from holdfast.state.blobs import Blobs
@@ -123,7 +124,7 @@ class Parts:
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
-        self.links.serve_in("takers", lambda: self.catalog.takers)
+        self.links.serve_in("consumers", lambda: self.catalog.consumers)
         self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
         self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)

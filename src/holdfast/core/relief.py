@@ -15,8 +15,8 @@ from holdfast.accounts import Account
 from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.peers.connections import Connections
+from holdfast.peers.limits.memory import REFILL_BYTES, REPLY_BYTES, STALLED_A_TURN, Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import REFILL_BYTES, REPLY_BYTES, STALLED_A_TURN, Memory
 from holdfast.peers.peer import Peer, PeerLink
 
 FORGOTTEN_A_TURN: Final = 100

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
@@ -61,8 +61,8 @@ class Shutdown:
             peer.touch()
         self._resume.stop()
         for queue in self._catalog.queues.values():
-            for taker in list(queue.shared.takers):
-                queue.shared.release(taker)
+            for consumer in list(queue.shared.consumers):
+                queue.shared.release(consumer)
             queue.shared.requeue(list(queue.shared.acquired), failed=True)
         self._catalog.before_stop()
         store, resident_bytes = str(self._identities.store_uuid), self._resident_bytes()

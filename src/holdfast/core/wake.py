@@ -6,8 +6,8 @@ asked at all.
 
 from math import inf
 
+from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.parts import Parts
 from holdfast.endpoints.drains import has_something
 from holdfast.engine.due_times import Timed
@@ -22,8 +22,8 @@ def _goes_on(core: Parts) -> bool:
 
 def _needs_no_disk(core: Parts, queue: Queue) -> bool:
     """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
-    another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
-    held."""
+    another what is on disk, and below the cursor's stored watermark that says so, for who takes it now or goes on with
+    what it held."""
     if queue.stopped or not core.catalog.has(queue):
         return False
     if not queue.config.durable or queue in core.resume.going_on:
@@ -31,7 +31,7 @@ def _needs_no_disk(core: Parts, queue: Queue) -> bool:
     if any(reader.has_more for reader in core.links.readers.get(queue, ())):
         return True
     return any(
-        has_something(cursor, marks=False) and any(taker.will_want() > 0 for taker in cursor.takers)
+        has_something(cursor, watermarks=False) and any(consumer.will_want() > 0 for consumer in cursor.consumers)
         for cursor in queue.cursors
     )
 

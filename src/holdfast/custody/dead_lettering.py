@@ -7,15 +7,16 @@ another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3
 from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import annotate, entry, rewriting
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.kinds import QueueKind
+from holdfast.broker import rewriting
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
 from holdfast.engine.clock import Clock
 from holdfast.links.disk import Disk
 from holdfast.links.pressure import Pressure
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import DEAD_LETTERS, Catalog

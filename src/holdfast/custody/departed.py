@@ -12,12 +12,12 @@ from typing import Final, Protocol
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
 from holdfast.custody.forwarding import Forwarding
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.engine.log import Log
 from holdfast.peers.link_tables import LinkTables
 from holdfast.settings import NodeConfig

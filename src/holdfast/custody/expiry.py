@@ -1,9 +1,9 @@
 """Entries whose time to live is over leave their queues though nobody reads them (ADR 0023).
 
 Rules of this file: a turn looks at a bounded number of entries, and at none while its batch is deep already. What a
-taker holds is left to it. A queue that a subscription takes by sequence keeps what has expired until that has advanced:
-the same range is the same messages, again and again. What is on its way to another node becomes a tombstone in its
-place, what waits for an earlier number is done with: no destination waits for the number of either.
+consumer holds is left to it. A queue that a subscription takes by sequence keeps what has expired until that has
+advanced: the same range is the same messages, again and again. What is on its way to another node becomes a tombstone
+in its place, what waits for an earlier number is done with: no destination waits for the number of either.
 """
 
 from collections import deque
@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from holdfast.broker import entry, rewriting
+from holdfast.broker import rewriting
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
+from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
-from holdfast.broker.work import RETIRES_MAX, Work
+from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.dead_lettering import make_tombstone
-from holdfast.custody.destination import Destination
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.state.catalog import Catalog
@@ -77,7 +78,7 @@ class Expiry:
         *,
         lets_go: Callable[[object], bool],
     ) -> None:
-        """`lets_go`: whether what that taker holds may end all the same: it is on its way, and its session is lost.
+        """`lets_go`: whether what that consumer holds may end all the same: it is on its way, and its session is lost.
         What the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
         self._clock = clock
         self._catalog = catalog
@@ -181,7 +182,7 @@ class Expiry:
             self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False
         acquired = [cursor.acquired[sequence] for cursor in queue.cursors if sequence in cursor.acquired]
-        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.taker) for item in acquired):
+        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.consumer) for item in acquired):
             self._work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
             return False
         return True

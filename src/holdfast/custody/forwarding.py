@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
-from holdfast.custody import carried, carried_runs
-from holdfast.custody.carried import Arrival
-from holdfast.custody.carried_runs import ArrivedRun
+from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.destination import Destination
-from holdfast.custody.directory import Directory
 from holdfast.custody.hop_credit import HopCredits
 from holdfast.custody.hop_port import Hop
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.directory import Directory
+from holdfast.custody.names.identity import Identities
 from holdfast.custody.receipts import Receipts
 from holdfast.custody.sent_back import HELD_MAX, SentBack
+from holdfast.custody.transfers import carried, carried_runs
+from holdfast.custody.transfers.carried import Arrival
+from holdfast.custody.transfers.carried_runs import ArrivedRun
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox

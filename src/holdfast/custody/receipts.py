@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from holdfast.broker import entry
-from holdfast.custody.destination import Destination
+from holdfast.broker.entries import entry
+from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.hop_port import Hop
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.state.ledger import Ledger
 
 PAIRS_MAX: Final = 10_000

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_consumer import EntryConsumer
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.state.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
@@ -20,10 +20,10 @@ GIVEN_BACK_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class Return:
-    """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over.
+    """`sequences`: what is left, in the order of its going; what is no more in the consumer's hands is passed over.
     `find`: looks for it when its turn has come, where that was not done yet."""
 
-    taker: EntryConsumer
+    consumer: EntryConsumer
     cursor: Cursor
     sequences: deque[int]
     failed: bool
@@ -49,21 +49,21 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
-    def requeue(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
-        """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.requeue`."""
+    def requeue(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
+        """What of these is in the hands of `consumer`, which is gone, goes back; `failed`: as `Cursor.requeue`."""
         if self.waiting or len(sequences) > self._left:
-            self.waiting.append(Return(taker, cursor, deque(sequences), failed))
+            self.waiting.append(Return(consumer, cursor, deque(sequences), failed))
         elif sequences:
             self._left -= len(sequences)
-            self._back(taker, cursor, sequences, failed)
+            self._back(consumer, cursor, sequences, failed)
 
-    def requeue_found(self, taker: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+    def requeue_found(self, consumer: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
         """As `requeue`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
-            self.waiting.append(Return(taker, cursor, deque(), True, find))
+            self.waiting.append(Return(consumer, cursor, deque(), True, find))
         else:
-            self.requeue(taker, cursor, find(), failed=True)
+            self.requeue(consumer, cursor, find(), failed=True)
 
     def step(self) -> None:
         """This turn's share."""
@@ -75,7 +75,7 @@ class Returns:
                 sequences = item.remaining()
                 some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
                 left -= len(some)
-                self._back(item.taker, item.cursor, some, item.failed)
+                self._back(item.consumer, item.cursor, some, item.failed)
                 if sequences:
                     break
             self.waiting.popleft()  # all of it went back, or its queue was deleted, with all that was in it
@@ -85,10 +85,10 @@ class Returns:
         """The node stops: all of it is back in its places."""
         for item in self.waiting:
             if self._catalog.has_cursor(item.cursor):
-                self._back(item.taker, item.cursor, list(item.remaining()), item.failed)
+                self._back(item.consumer, item.cursor, list(item.remaining()), item.failed)
         self.waiting.clear()
 
-    def _back(self, taker: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
+    def _back(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
         acquired = cursor.acquired
-        mine = [sequence for sequence in sequences if sequence in acquired and acquired[sequence].taker is taker]
+        mine = [sequence for sequence in sequences if sequence in acquired and acquired[sequence].consumer is consumer]
         cursor.requeue(mine, failed=failed)

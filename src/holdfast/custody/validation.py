@@ -3,9 +3,9 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
-from holdfast.broker import entry
-from holdfast.custody.destination import Destination
-from holdfast.custody.identity import Identities
+from holdfast.broker.entries import entry
+from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
 from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.validation import Entries

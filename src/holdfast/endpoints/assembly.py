@@ -6,24 +6,24 @@ Rules of this file: it builds and joins, and holds no rule.
 from collections.abc import Callable, Container
 
 from holdfast.amqp.connection import Receiver
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
+from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.forwarding import Forwarding
-from holdfast.custody.identity import Identities
-from holdfast.custody.store_names import StoreNames
-from holdfast.endpoints.attach import AttachTable
+from holdfast.custody.names.identity import Identities
+from holdfast.custody.names.store_names import StoreNames
+from holdfast.endpoints.addresses.attach import AttachTable
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
+from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.attaching.consumer_attach import ConsumerAttach
+from holdfast.endpoints.attaching.producer_attach import ProducerAttach
+from holdfast.endpoints.attaching.subscriptions import LinkSubscriptions
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
-from holdfast.endpoints.consumer_attach import ConsumerAttach
-from holdfast.endpoints.dynamic_nodes import DynamicNodes
-from holdfast.endpoints.producer_attach import ProducerAttach
 from holdfast.endpoints.relay import RelayParts, Requests
-from holdfast.endpoints.resolver import Resolver
 from holdfast.endpoints.resumption.resume import Resumption
-from holdfast.endpoints.subscriptions import LinkSubscriptions
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
@@ -31,9 +31,9 @@ from holdfast.links.large_receives import LargeReceives
 from holdfast.links.large_sends import LargeSends
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
-from holdfast.peers.guard import Guard
+from holdfast.peers.limits.guard import Guard
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.settings import NodeConfig

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from holdfast.accounts import Account
+from holdfast.broker.entries.work import Work
 from holdfast.broker.purge import begin_purge, leave_some, purge_some
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
 from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.settlements import Settlements
 from holdfast.settings import Limits
@@ -105,7 +105,8 @@ class BackgroundJobs:
 
     @property
     def busy(self) -> bool:
-        """Whether the next turn has something to do here, or where what waits moves on (custody/destination.py)."""
+        """Whether the next turn has something to do here, or where what waits moves on
+        (custody/arrival/destination.py)."""
         own = (
             self.purges
             or self.settlements.waiting

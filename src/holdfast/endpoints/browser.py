@@ -8,14 +8,14 @@ from typing import Any, Final
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, TransactionalState
-from holdfast.broker import annotate, entry
-from holdfast.broker.cursor import PUMP_BYTES
+from holdfast.broker.cursors.cursor import PUMP_BYTES
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.read_ahead import READ_COUNT
 from holdfast.broker.queue import Queue
-from holdfast.broker.read_ahead import READ_COUNT
-from holdfast.custody.carried import passed_by
-from holdfast.custody.store_names import StoreNames
+from holdfast.custody.names.store_names import StoreNames
+from holdfast.custody.transfers.carried import passed_by
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import offers
-from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.links.large_sends import LargeSend
 from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, too_large
 from holdfast.peers.peer import Peer

@@ -12,14 +12,14 @@ from typing import Any, Final
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
-from holdfast.broker import annotate, entry
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_consumer import UNLIMITED
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.entries import annotate, entry
 from holdfast.broker.message_records import record_message
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.returns import Returns
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import has_something, offers, only_excluded
-from holdfast.endpoints.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.settlements import Settlements
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
@@ -229,7 +229,7 @@ class ConsumerLink(Offered):
             return False
         if self.held + self.settling >= own.config.limits.unsettled_max or self._waits_for_its_user():
             return False
-        return not own.settlements.is_crowded(self) and has_something(cursor, marks=not own.disk.stalled)
+        return not own.settlements.is_crowded(self) and has_something(cursor, watermarks=not own.disk.stalled)
 
     def _waits_for_another(self) -> bool:
         """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
@@ -316,9 +316,9 @@ class ConsumerLink(Offered):
             *others,
             *([] if self.large is None else [self.large.context]),
         }
-        mine = [sequence for sequence in known if sequence in acquired and acquired[sequence].taker is self]
+        mine = [sequence for sequence in known if sequence in acquired and acquired[sequence].consumer is self]
         if len(mine) < self.held + held:
-            mine = [sequence for sequence, item in acquired.items() if item.taker is self]
+            mine = [sequence for sequence, item in acquired.items() if item.consumer is self]
         return mine
 
     def let_go(self) -> None:

@@ -6,8 +6,8 @@ nothing that may last: what the link cannot have, what the peer has to do first,
 
 from collections.abc import Container
 
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_consumer import EntryConsumer
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.queue import Queue
 
 
@@ -16,23 +16,23 @@ def offers(queue: Queue, resting: Container[object]) -> bool:
     return not queue.stopped and queue not in resting
 
 
-def has_something(cursor: Cursor, *, marks: bool) -> bool:
-    """Whether a pump could hand anything out, now or, if there are to be `marks`, once one is stored."""
+def has_something(cursor: Cursor, *, watermarks: bool) -> bool:
+    """Whether a pump could hand anything out, now or, if there are to be `watermarks`, once one is stored."""
     if cursor.requeued or cursor.exclusions.aside:
         return True
     queue = cursor.queue
-    limit = queue.visible if marks or not queue.config.durable else min(queue.visible, cursor.mark_stored)
+    limit = queue.visible if watermarks or not queue.config.durable else min(queue.visible, cursor.watermark_stored)
     return cursor.position < limit and not cursor.halted
 
 
-def only_excluded(cursor: Cursor, taker: EntryConsumer) -> bool:
-    """Whether all that is left is what `taker` cannot have. Where only a pump can tell, one is asked for."""
+def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
+    """Whether all that is left is what `consumer` cannot have. Where only a pump can tell, one is asked for."""
     if cursor.position < cursor.queue.visible and not cursor.halted:
         return False
-    if not all(sequence in taker.excluded for sequence in cursor.requeued):
+    if not all(sequence in consumer.excluded for sequence in cursor.requeued):
         return False
-    if cursor.exclusions.has_none_for(taker):
+    if cursor.exclusions.has_none_for(consumer):
         return True
-    if taker.wants() > 0:
+    if consumer.wants() > 0:
         cursor.queue.touch()
     return False

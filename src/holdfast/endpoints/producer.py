@@ -15,16 +15,16 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import annotate, entry
-from holdfast.broker.annotate import VIEWED_BYTES
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
-from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.producers import Producer
+from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.duplicates import Duplicates
-from holdfast.custody.identity import Identities
-from holdfast.endpoints.dynamic_nodes import DynamicNodes
-from holdfast.endpoints.resolver import Resolver
+from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
+from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk

@@ -12,8 +12,8 @@ from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.resumption.producer import REJECTED_BYTES
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.peers.connections import Connections
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables, links_of
-from holdfast.peers.memory import Memory
 from holdfast.peers.use import Use
 from holdfast.peers.users import Users
 from holdfast.state.queue_changes import QueueChanges
@@ -50,11 +50,11 @@ class ClientRecovery:
     def _suspended(self) -> Iterator[tuple[object, Container[int] | None]]:
         for record in self._resume.outgoing.values():
             if record.until is not None:
-                yield record.taker, {*record.held.values()}
+                yield record.consumer, {*record.held.values()}
         for settlement in self._jobs.settlements.waiting:
             yield settlement, None
         for item in self._jobs.returns.waiting:
-            yield item.taker, None
+            yield item.consumer, None
 
     def _unsettled(self) -> Iterator[tuple[Use | None, int]]:
         for peer in self._connections.values():

@@ -14,10 +14,10 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message.message import to_of
 from holdfast.amqp.wire import conditions
-from holdfast.endpoints.attach import QUEUE_EFFORT
-from holdfast.endpoints.link_refusal import Refusal, permit, plain_address
+from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
+from holdfast.endpoints.addresses.link_refusal import Refusal, permit, plain_address
+from holdfast.endpoints.addresses.resolver import MANAGEMENT, ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.resolver import MANAGEMENT, ResolvedAddress
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
 from holdfast.links.large_receives import Stream
@@ -174,7 +174,7 @@ class RelayLink(Intake):
         route = Route(self, resolver.resolve(meant), str(meant))
         if self.parts.catalog.next_queue_id != queues:
             amqp.took(MADE)
-            amqp.burden(QUEUE_EFFORT, self.parts.clock.now)
+            amqp.charge_late(QUEUE_EFFORT, self.parts.clock.now)
         routes.pop(address, None)
         if route.unknown is not None:  # looked up anew each time: it may be known by then
             return route

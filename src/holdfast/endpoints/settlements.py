@@ -17,9 +17,9 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.weight import weight
 from holdfast.amqp.wire.performatives import Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import annotate
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_consumer import Acquired
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.entries import annotate
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import REASON_CHARACTERS_MAX, DeadLettering, Ended
 from holdfast.peers.peer import Peer
@@ -281,7 +281,7 @@ class Settlements:
         while sequences and not size:
             sequence = sequences[0]
             acquired = cursor.acquired.get(sequence)
-            if acquired is not None and acquired.taker is settlement:
+            if acquired is not None and acquired.consumer is settlement:
                 size = self._settle_entry(settlement, sequence)
             self.account.refund(ROW_BYTES)
             del sequences[0]

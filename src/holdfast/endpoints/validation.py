@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.amqp.connection import Sender
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody.hop.next_hop import NextHop
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, TemporaryQueue
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
-from holdfast.endpoints.dynamic_nodes import DynamicNodes, TemporaryQueue
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.endpoints.resumption.resume import Resumption
@@ -49,8 +49,8 @@ def clients(known: list[PeerLink], *, stopping: bool) -> None:
 
 def _consumer(link: ConsumerLink, *, stopping: bool) -> None:
     where = f"consumer {link.link.name!r} of queue {link.cursor.queue.name!r}"
-    mine = {sequence for sequence, acquired in link.cursor.acquired.items() if acquired.taker is link}
-    must(link in link.cursor.takers or stopping, f"{where} is no taker of its cursor")
+    mine = {sequence for sequence, acquired in link.cursor.acquired.items() if acquired.consumer is link}
+    must(link in link.cursor.consumers or stopping, f"{where} is no consumer of its cursor")
     large = 0 if link.large is None else 1
     if stopping:
         return

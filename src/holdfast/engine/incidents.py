@@ -2,8 +2,8 @@
 neighbour, a large message without room.
 
 Rules of this file: whoever notices it says so here, and goes on; what is said of it, and for how long, is decided by
-whoever asks (management/warnings.py). Each kind is bounded: by the neighbours, by the destinations, or by a number of
-its own.
+whoever asks (management/status/warnings.py). Each kind is bounded: by the neighbours, by the destinations, or by a
+number of its own.
 """
 
 from collections.abc import Iterator

@@ -24,7 +24,8 @@ class Batch:
     `appends`: (queue id, sequence, value); values of any size, the store chunks what is large.
     `retires`: (queue id, sequence); retiring what is not there is no error.
     `puts`, `deletes`: (table, key[, value]); the last put of a key wins.
-    `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value (broker/blob.py).
+    `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value
+    (broker/entries/blob.py).
     `drops`: (blob, first, end): the pieces with first <= index < end go; dropping what is not there is no error. A
     drop costs the store time for each piece: who drops says how many at once.
     `bytes_appended`: of appends and pieces, as their makers count them.

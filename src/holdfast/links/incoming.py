@@ -23,9 +23,9 @@ from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.large_receives import LargeReceives, Stream
-from holdfast.peers.guard import Guard
+from holdfast.peers.limits.guard import Guard
+from holdfast.peers.limits.memory import PARKED_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import PARKED_BYTES, Memory
 from holdfast.peers.peer import Peer, PeerLink
 from holdfast.settings import Limits
 from holdfast.state.turns import runs

@@ -12,10 +12,10 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
 from holdfast.amqp.message.framing import Framing
 from holdfast.amqp.message.message import split
 from holdfast.amqp.wire import conditions
-from holdfast.broker import entry
-from holdfast.broker.blob import PIECE_OVERHEAD, Blob
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.blob import PIECE_OVERHEAD, Blob
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.errors import RemoteProtocolError

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
-from holdfast.broker import entry
-from holdfast.broker.blob import Blob
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.blob import Blob
 from holdfast.engine.port import EntryReader
 from holdfast.peers.connections import Connections
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.state.blobs import Blobs
 from holdfast.units import KIB, MIB

@@ -10,14 +10,14 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import UNKNOWN_TRANSACTION
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.work import Work
 from holdfast.engine.clock import Clock
 from holdfast.links.large_sends import LargeSends, bare_length
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer, PeerLink
 from holdfast.settings import NodeConfig
 

@@ -15,7 +15,7 @@ from holdfast.engine import events
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import UNSTORED, Peer
 from holdfast.settings import Limits
 from holdfast.state.turns import Turns

@@ -6,14 +6,14 @@ Rules of this file: what is counted elsewhere step by step is summed here (docs/
 from collections import Counter
 
 from holdfast.amqp.connection import Delivery, Receiver
-from holdfast.broker.blob import Blob
+from holdfast.broker.entries.blob import Blob
 from holdfast.links.incoming import Intake
 from holdfast.links.large_receives import Stream
 from holdfast.links.pressure import Pressure
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.limits.memory import PARKED_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables, links_of
-from holdfast.peers.memory import PARKED_BYTES, Memory
 from holdfast.peers.peer import Peer
 from holdfast.state.blobs import Blobs
 

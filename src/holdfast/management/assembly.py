@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast.broker.queue import Queue
+from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.departed import Departures
-from holdfast.custody.destination import Destination
-from holdfast.custody.duplicates import Duplicates
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.custody.identity import Identities
-from holdfast.custody.store_names import StoreNames
+from holdfast.custody.names.identity import Identities
+from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.clock import Clock
@@ -25,30 +25,30 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
-from holdfast.management.descriptors import Descriptors
-from holdfast.management.destination_status import DestinationStatus
-from holdfast.management.meter import Meter, SenderMeter
-from holdfast.management.node_operations import NodeOperations
-from holdfast.management.operations import Management
-from holdfast.management.origin_status import OriginStatus
-from holdfast.management.queue_operations import QueueOperations
-from holdfast.management.queue_status import QueueStatus
+from holdfast.management.operations.nodes import NodeOperations
+from holdfast.management.operations.operation import Management
+from holdfast.management.operations.queues import QueueOperations
+from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
-from holdfast.management.session_status import SessionStatus
-from holdfast.management.status import NodeStatus
-from holdfast.management.subscription_operations import SubscriptionOperations
-from holdfast.management.turn_times import TurnTimes
-from holdfast.management.warnings import Warnings
-from holdfast.management.where_questions import WhereQuestions
-from holdfast.management.where_search import Whereabouts
+from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.destinations import DestinationStatus
+from holdfast.management.status.meter import Meter, SenderMeter
+from holdfast.management.status.origins import OriginStatus
+from holdfast.management.status.queues import QueueStatus
+from holdfast.management.status.sessions import SessionStatus
+from holdfast.management.status.status import NodeStatus
+from holdfast.management.status.turn_times import TurnTimes
+from holdfast.management.status.warnings import Warnings
+from holdfast.management.where.questions import WhereQuestions
+from holdfast.management.where.search import Whereabouts
 from holdfast.peering.clocks import Clocks
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
-from holdfast.peers.memory import Memory
 from holdfast.peers.users import Users
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog, Tables

@@ -4,8 +4,8 @@ from typing import Any
 
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.performatives import Target
-from holdfast.endpoints.attach import AttachTable
-from holdfast.endpoints.resolver import MANAGEMENT
+from holdfast.endpoints.addresses.attach import AttachTable
+from holdfast.endpoints.addresses.resolver import MANAGEMENT
 from holdfast.management.requests import Requests
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits

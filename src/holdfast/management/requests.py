@@ -3,8 +3,8 @@
 Rules of this file: a request is carried out when its turn comes, not when it arrives, for one may cost more than ten
 thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing that was taken
 is dropped: what waits is bounded by the credit of the link that brings it, by `connection_request_bytes_max`, by
-`output_bytes_max`, and by the node's memory (peers/memory.py). A request is counted from when it comes until it is
-answered.
+`output_bytes_max`, and by the node's memory (peers/limits/memory.py). A request is counted from when it comes until it
+is answered.
 """
 
 from collections import deque
@@ -22,12 +22,12 @@ from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
-from holdfast.management.answers import SUBSCRIPTION, Answer, Later
-from holdfast.management.changes import told_of
-from holdfast.management.operations import Management
+from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Later
+from holdfast.management.operations.changes import told_of
+from holdfast.management.operations.operation import Management
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.limits.memory import REPLY_BYTES, REQUEST_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import REPLY_BYTES, REQUEST_BYTES, Memory
 from holdfast.peers.peer import Peer, Requesting
 from holdfast.peers.users import Users
 from holdfast.settings import Limits

@@ -96,7 +96,7 @@ def _load(args: argparse.Namespace) -> NodeSettings:
 def _run(settings: NodeSettings, points: Points | None) -> int:
     # Imported before memory is measured, so that only the store's own pages come after.
     from holdfast.core import NodeCore
-    from holdfast.peers.refusals import REFUSALS_MAX
+    from holdfast.peers.limits.refusals import REFUSALS_MAX
     from holdfast.storage.lmdb import LmdbStore
     from holdfast.telemetry.writer import line
 

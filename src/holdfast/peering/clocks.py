@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
-from holdfast.peers.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.schema import is_whole_within
 
 SAMPLES: Final = 8

@@ -22,15 +22,15 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
-from holdfast.peers import features
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import answer_open
 from holdfast.peers.deadlines import Deadlines
-from holdfast.peers.guard import Guard
+from holdfast.peers.limits.guard import Guard
+from holdfast.peers.limits.memory import CONNECTION_BYTES, Memory
+from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.logins import Login, Logins
-from holdfast.peers.memory import CONNECTION_BYTES, Memory
+from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
-from holdfast.peers.refusals import Refusals
 from holdfast.peers.users import Users
 from holdfast.settings import NeighbourConfig, NodeConfig
 

@@ -14,7 +14,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.peers.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.paths import Path
 from holdfast.routing.records import VERSION_END
@@ -209,12 +209,12 @@ class Upkeep:
 
     def forget(self, name: str, reason: str, *, but: str | None = None) -> None:
         """Takes the node out of the table, here and at all that can be reached."""
-        mark = self.states.drop(name)
-        if mark is None:
+        edition = self.states.drop(name)
+        if edition is None:
             return
         self._remember(self._dropped_at, self.states.dropped, name)
         self.gone_since.pop(name, None)
-        self._pass_on({"kind": "forget", "node": name, "version": Ulong(mark.version)}, but)
+        self._pass_on({"kind": "forget", "node": name, "version": Ulong(edition.version)}, but)
         self._log.write("INFO", f"routing: node {name} is forgotten: {reason}")
         self._nodes_left()
         self.routes.wake()

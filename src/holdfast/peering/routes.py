@@ -13,16 +13,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.entry import TRACE_MAX
+from holdfast.broker.entries.entry import TRACE_MAX
 from holdfast.custody.forwarding import Forwarding
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.errors import ConfigError
 from holdfast.links.disk import Disk
 from holdfast.names import check_name
 from holdfast.peering.route_upkeep import Upkeep
-from holdfast.peers.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
@@ -175,7 +175,7 @@ class Routes:
                 self.heartbeat_at = now
                 self._say()
             elif self.registered and self._have_news():
-                if self.states.challenged:
+                if self.states.must_reoriginate:
                     self._ask_neighbours()
                 self._say()
         self._wake_at = None
@@ -268,13 +268,13 @@ class Routes:
 
     def _have_news(self) -> bool:
         own = self.states.own
-        if own is None or own.gone or self.states.challenged or own.record.version >= VERSION_HIGH:
+        if own is None or own.gone or self.states.must_reoriginate or own.record.version >= VERSION_HIGH:
             return True
         said = own.record.store, own.record.is_super, dict(own.record.links)
         return said != (self._told_uuid(), self.is_super, self._links())
 
     def _say(self, *, left: bool = False) -> None:
-        self.states.say(
+        self.states.originate(
             self._links(),
             version=self._first_version,
             store=self._told_uuid(),
@@ -466,7 +466,7 @@ class Routes:
         if not isinstance(rows, list):
             self.malformed(neighbour.name, "link states: accepted is a list of rows")
             return
-        self.states.hear(neighbour.name, rows)
+        self.states.receive(neighbour.name, rows)
         self.wake()
 
     def _hear_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
@@ -485,7 +485,7 @@ class Routes:
                 early.append({"rows": plain} | {key: fields.get(key) is True for key in ("first", "last", "ask")})
             return
         last = fields.get("last") is True
-        self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)
+        self.states.receive_summary(name, rows, first=fields.get("first") is True, last=last)
         telling = name in self._untold or name in self._telling
         if last and fields.get("ask") is True and not telling and self.may_answer("summary", name):
             self._untold[name] = False
@@ -521,12 +521,12 @@ class Routes:
                 rest.popleft()
             del self._telling[name]
         while True:
-            rows, marks = self.states.to_tell(name, may)
+            rows, editions = self.states.to_tell(name, may)
             if not rows:
                 return True
             if not neighbour.send({"kind": "links", "rows": rows}):
                 return False
-            self.states.was_told(name, marks)
+            self.states.was_told(name, editions)
 
     def _summary(self, *, ask: bool) -> deque[dict[str, Any]]:
         """What we have, in messages; whether theirs is asked for."""

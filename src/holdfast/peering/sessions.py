@@ -1,8 +1,8 @@
 """Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; docs/sessions.md).
 
-Rules of this file: the table (peers/session_states.py) is the machine; nothing else changes a state. Established is a
-control link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides';
-probes (liveness.py) keep it, and whatever else arrives.
+Rules of this file: the table (peers/neighbours/session_states.py) is the machine; nothing else changes a state.
+Established is a control link attached both ways and the peer's word on our receipts heard. The hold time is the smaller
+of both sides'; probes (liveness.py) keep it, and whatever else arrives.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.custody.neighbour_stores import NeighbourStores
+from holdfast.custody.names.neighbour_stores import NeighbourStores
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import DueTimes
@@ -32,9 +32,9 @@ from holdfast.peering.clocks import Clocks
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.peers.connections import Connections
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing
+from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
-from holdfast.peers.session_port import CONTROL_RESERVE, ControlKinds, Routing
-from holdfast.peers.session_states import TRANSITIONS, Happened, State
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings import NeighbourConfig, NodeConfig

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from holdfast.amqp.connection import Connection, Link
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
-from holdfast.broker.blob import Blob
+from holdfast.broker.entries.blob import Blob
 from holdfast.engine.events import OutputMeasured
-from holdfast.peers.trace_aliases import Count
+from holdfast.peers.neighbours.trace_aliases import Count
 from holdfast.peers.use import Use
 
 NEVER: Final = inf

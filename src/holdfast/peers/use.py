@@ -4,7 +4,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.settings import Limits, UserConfig
 
 ANONYMOUS: Final = "anonymous"

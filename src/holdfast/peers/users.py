@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer, Requesting, host_of
 from holdfast.peers.use import ANONYMOUS, Use
 from holdfast.settings import NodeConfig

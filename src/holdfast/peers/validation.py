@@ -7,10 +7,10 @@ from collections import Counter
 
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
-from holdfast.peers.guard import Guard
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.guard import Guard
+from holdfast.peers.limits.memory import Memory
+from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.peer import Peer
-from holdfast.peers.refusals import Refusals
 from holdfast.peers.users import Users
 
 

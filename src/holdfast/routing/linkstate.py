@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known, Mark, Record, Told
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Edition, Known, Record, Told
 from holdfast.routing.rows import Malformed, read_row, read_summary_row, write_row, write_summary_row
 
 ROWS_MAX: Final = 100
@@ -53,7 +53,7 @@ class LinkStates:
         """Of all records that were said, not of stamps: equal tables, equal digests, in whatever order they came."""
         self.floor = 0
         """The highest version that anybody says of this very node; its own next word goes past it."""
-        self.challenged = False
+        self.must_reoriginate = False
         """Somebody has another word of ours, not older than our own, or says that we are lost: we say it anew."""
         self.changed = False
         """The graph, or who is a super node, may be another since the caller last took this back."""
@@ -76,7 +76,7 @@ class LinkStates:
     def own(self) -> Known | None:
         return self.known.get(self.name)
 
-    def say(
+    def originate(
         self,
         links: Mapping[str, int | None],
         *,
@@ -92,9 +92,9 @@ class LinkStates:
         if version >= VERSION_HIGH:
             version, self.floor, self.resets = min(first, VERSION_HIGH - 1), 0, True
             self.quarantined[self.name] = None
-            self._forget_marks(self.name)
+            self._forget_editions(self.name)
         self._put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
-        self.challenged = False
+        self.must_reoriginate = False
 
     # ------------------------------------------------------------------------------------------------ a super's words
 
@@ -117,7 +117,7 @@ class LinkStates:
 
     # ------------------------------------------------------------------------------------------------ hearing
 
-    def hear(self, neighbour: str, rows: Iterable[object]) -> None:
+    def receive(self, neighbour: str, rows: Iterable[object]) -> None:
         """Takes what is newer. Malformed rows are told and dropped."""
         for row in rows:
             try:
@@ -129,9 +129,9 @@ class LinkStates:
             self._take(neighbour, heard)
             told = self.told.get(neighbour)
             if told is not None and name in self.known and (neighbour, name) not in self.stale:
-                theirs = told.marks.get(name)
-                if theirs is None or not theirs.covers(heard.mark):  # else what we told is on its way to them
-                    told.marks[name] = heard.mark
+                theirs = told.editions.get(name)
+                if theirs is None or not theirs.covers(heard.edition):  # else what we told is on its way to them
+                    told.editions[name] = heard.edition
                 told.pending[name] = None
 
     def _take(self, neighbour: str, heard: Known) -> None:
@@ -140,7 +140,7 @@ class LinkStates:
             self.told_again(neighbour, name)
             return
         if name in self.dropped and name != neighbour:
-            if heard.mark[:2] <= self.dropped[name]:
+            if heard.edition[:2] <= self.dropped[name]:
                 return
             del self.dropped[name]
         mine = self.known.get(name)
@@ -148,9 +148,11 @@ class LinkStates:
             self.malformed(neighbour, f"the row of {name!r}: {self.records_max} nodes are known, the most there may be")
         elif name == self.name:
             self._take_own(heard)
-        elif mine is None or heard.mark[:2] > mine.mark[:2]:  # two words of one version: all take the same of them
+        elif (
+            mine is None or heard.edition[:2] > mine.edition[:2]
+        ):  # two words of one version: all take the same of them
             self._put(heard)
-        elif heard.mark[:2] == mine.mark[:2]:
+        elif heard.edition[:2] == mine.edition[:2]:
             stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
             if (stamp is None) != (mine.stamp is None) or lost_by != mine.lost_by:
                 self._put(Known(mine.record, stamp, lost_by))
@@ -168,20 +170,20 @@ class LinkStates:
         if mine is None or not mine.record.version or heard.record.version < mine.record.version:
             return
         if heard.record.fingerprint != mine.record.fingerprint or heard.lost_by is not None:
-            self.challenged = not mine.record.left
+            self.must_reoriginate = not mine.record.left
         elif heard.stamp is not None and mine.stamp is None:
             mine.stamp = heard.stamp
             self._note(self.name)
 
-    def _take_own_mark(self, neighbour: str, theirs: Mark) -> bool:
+    def _take_own_edition(self, neighbour: str, theirs: Edition) -> bool:
         """That neighbour has this of us. What is newer than our own word is contradicted without being seen: who has it
         may have nobody to tell it to. False where the neighbour is to be told ours whatever it has."""
         if self._is_void(neighbour, self.name, theirs.version):
             return False
         self.floor = max(self.floor, theirs.version)
         mine = self.own
-        if mine is not None and mine.record.version and theirs[:2] > mine.mark[:2]:
-            self.challenged = not mine.record.left
+        if mine is not None and mine.record.version and theirs[:2] > mine.edition[:2]:
+            self.must_reoriginate = not mine.record.left
         return True
 
     # ------------------------------------------------------------------------------------------------ telling
@@ -197,7 +199,7 @@ class LinkStates:
         """All is told to it again, whatever it was told."""
         told = self.told.get(neighbour)
         if told is not None:
-            told.marks.clear()
+            told.editions.clear()
             told.pending.update(dict.fromkeys(self.known))
             told.summarised = True
 
@@ -211,12 +213,12 @@ class LinkStates:
             if len(messages[-1]) >= SUMMARY_ROWS_MAX or size > BYTES_MAX:
                 messages.append([])
                 size = 0
-            row, length = write_summary_row(name, known.mark)
+            row, length = write_summary_row(name, known.edition)
             messages[-1].append(row)
             size += length
         return messages
 
-    def hear_summary(self, neighbour: str, rows: Iterable[object], *, first: bool, last: bool) -> None:
+    def receive_summary(self, neighbour: str, rows: Iterable[object], *, first: bool, last: bool) -> None:
         """What that neighbour has; after the `last` message it is told what is newer here."""
         told = self.told.get(neighbour)
         if told is None:
@@ -225,37 +227,37 @@ class LinkStates:
             told.summary = {}
         for row in rows:
             try:
-                name, mark = read_summary_row(row)
+                name, edition = read_summary_row(row)
             except Malformed as error:
                 self.malformed(neighbour, str(error))
                 continue
-            if name == self.name and not self._take_own_mark(neighbour, mark):
+            if name == self.name and not self._take_own_edition(neighbour, edition):
                 continue
             if len(told.summary) < self.records_max:
-                told.summary[name] = mark
+                told.summary[name] = edition
         if not last:
             return
         # What was told since the session began may be missing in a summary that had left before.
-        since = told.marks if not told.summarised else {}
-        told.marks = {**told.summary, **since}
+        since = told.editions if not told.summarised else {}
+        told.editions = {**told.summary, **since}
         told.summary, told.summarised = None, True
         told.pending.update(dict.fromkeys(self.known))
 
-    def to_tell(self, neighbour: str, may: Callable[[Known], bool]) -> tuple[list[list[Any]], dict[str, Mark]]:
+    def to_tell(self, neighbour: str, may: Callable[[Known], bool]) -> tuple[list[list[Any]], dict[str, Edition]]:
         """Rows for the next message to it, bounded, and what it has then (`was_told`); nothing where all is told.
 
         What `may` not be told yet stays to be told.
         """
         told = self.told.get(neighbour)
         rows: list[list[Any]] = []
-        marks: dict[str, Mark] = {}
+        editions: dict[str, Edition] = {}
         size = 0
         if told is None:
-            return rows, marks
+            return rows, editions
         for name in list(told.pending):
             known = self.known.get(name)
-            theirs = told.marks.get(name)
-            if known is None or not known.record.version or (theirs is not None and theirs.covers(known.mark)):
+            theirs = told.editions.get(name)
+            if known is None or not known.record.version or (theirs is not None and theirs.covers(known.edition)):
                 del told.pending[name]
                 continue
             if not may(known):
@@ -264,15 +266,15 @@ class LinkStates:
             if rows and (len(rows) >= ROWS_MAX or size + length > BYTES_MAX):
                 break
             rows.append(row)
-            marks[name] = known.mark
+            editions[name] = known.edition
             size += length
-        return rows, marks
+        return rows, editions
 
-    def was_told(self, neighbour: str, marks: Mapping[str, Mark]) -> None:
+    def was_told(self, neighbour: str, editions: Mapping[str, Edition]) -> None:
         told = self.told.get(neighbour)
         if told is not None:
-            told.marks.update(marks)
-            for name in marks:
+            told.editions.update(editions)
+            for name in editions:
                 told.pending.pop(name, None)
 
     def waits(self, neighbour: str) -> bool:
@@ -294,7 +296,7 @@ class LinkStates:
         self.quarantined[name] = None
         if name == self.name or known is None or known.record.version < VERSION_HIGH:
             return False
-        self._forget_marks(name)
+        self._forget_editions(name)
         self._put(Known(replace(known.record, version=0), known.stamp, known.lost_by))
         return True
 
@@ -302,24 +304,24 @@ class LinkStates:
         """That neighbour is told the record of `name`, whatever it is thought to have."""
         told = self.told.get(neighbour)
         if told is not None:
-            told.marks.pop(name, None)
+            told.editions.pop(name, None)
             told.pending[name] = None
 
-    def drop(self, name: str) -> Mark | None:
+    def drop(self, name: str) -> Edition | None:
         """Forgets a node that is gone; None where it is not known. Its last word is not taken again while it stands in
         `dropped`, which is the caller's to clear."""
         known = self.known.get(name)
         if known is None:
             return None
         self._remove(known)
-        self.dropped[name] = known.mark[:2]
-        return known.mark
+        self.dropped[name] = known.edition[:2]
+        return known.edition
 
     def _remove(self, known: Known) -> None:
         name = known.record.name
         del self.known[name]
         self.digest ^= known.digest
-        self._forget_marks(name)
+        self._forget_editions(name)
         self.unstamped.pop(name, None)
         self.changed = True
         self.words += 1
@@ -337,9 +339,9 @@ class LinkStates:
                 self.unstamped[name] = None
         self.changed = self.changed or self.digest != before
 
-    def _forget_marks(self, name: str) -> None:
+    def _forget_editions(self, name: str) -> None:
         for told in self.told.values():
-            told.marks.pop(name, None)
+            told.editions.pop(name, None)
             if told.summary is not None:
                 told.summary.pop(name, None)
 

@@ -26,14 +26,14 @@ DIGEST_END: Final = 2**63
 """Fingerprints and digests are below."""
 
 
-class Mark(NamedTuple):
+class Edition(NamedTuple):
     """What tells one form of a record from another."""
 
     version: int
     fingerprint: int
     bits: int
 
-    def covers(self, other: "Mark") -> bool:
+    def covers(self, other: "Edition") -> bool:
         """Whether who has this would take nothing of `other`."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
@@ -70,9 +70,9 @@ class Known:
     lost_by: str | None = None
 
     @property
-    def mark(self) -> Mark:
+    def edition(self) -> Edition:
         bits = (STAMPED if self.stamp else 0) | (LOST if self.lost_by else 0)
-        return Mark(self.record.version, self.record.fingerprint, bits)
+        return Edition(self.record.version, self.record.fingerprint, bits)
 
     @property
     def gone(self) -> bool:
@@ -91,10 +91,10 @@ class Known:
 class Told:
     """One neighbour, while its session is up."""
 
-    marks: dict[str, Mark] = field(default_factory=dict)
+    editions: dict[str, Edition] = field(default_factory=dict)
     """What it has, by node: from its summary, its rows, and what it was told."""
     pending: dict[str, None] = field(default_factory=dict)
     """Nodes whose record may have to be told."""
-    summary: dict[str, Mark] | None = None
+    summary: dict[str, Edition] | None = None
     """Rows of its summary, of which the end has not come."""
     summarised: bool = False

@@ -18,8 +18,8 @@ from holdfast.routing.records import (
     STAMPED,
     SUPER,
     VERSION_END,
+    Edition,
     Known,
-    Mark,
     Record,
 )
 from holdfast.routing.topology import COST_MICRO_MAX
@@ -50,19 +50,19 @@ def _name(what: str, value: object) -> str:
         raise Malformed(f"{what}: {error}") from None
 
 
-def read_summary_row(row: object) -> tuple[str, Mark]:
+def read_summary_row(row: object) -> tuple[str, Edition]:
     """A row of a summary: a node and what is known of it. Raises Malformed."""
     if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
         raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
     name = _name("a row's node", row[0])
     numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, DIGEST_END, VERSION_END), strict=True)
     version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
-    return name, Mark(version, fingerprint, bits & BITS_KNOWN)
+    return name, Edition(version, fingerprint, bits & BITS_KNOWN)
 
 
-def write_summary_row(name: str, mark: Mark) -> tuple[list[Any], int]:
+def write_summary_row(name: str, edition: Edition) -> tuple[list[Any], int]:
     """The row that `read_summary_row` reads, and about how many bytes it takes."""
-    return [name, Ulong(mark.version), Ulong(mark.fingerprint), Ulong(mark.bits)], 24 + len(name.encode())
+    return [name, Ulong(edition.version), Ulong(edition.fingerprint), Ulong(edition.bits)], 24 + len(name.encode())
 
 
 def is_summary_row(row: object) -> bool:
@@ -110,7 +110,7 @@ def write_row(known: Known) -> tuple[list[Any], int]:
     for neighbour, cost in record.links:
         links += [neighbour, None if cost is None else Ulong(cost)]
         size += 11 + len(neighbour.encode())
-    bits = known.mark.bits | (LEFT if record.left else 0) | (SUPER if record.is_super else 0)
+    bits = known.edition.bits | (LEFT if record.left else 0) | (SUPER if record.is_super else 0)
     count = None if stamp is None else Ulong(stamp[1])
     name = None if stamp is None else stamp[0]
     return [record.name, Ulong(record.version), Ulong(bits), record.store, links, name, count, known.lost_by], size

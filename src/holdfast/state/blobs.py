@@ -8,11 +8,12 @@ one place where that is seen.
 
 from typing import Final
 
-from holdfast.broker import entry, records
-from holdfast.broker.blob import Blob, EntryRef
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.blob import Blob, EntryRef
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.records import BlobRecord
-from holdfast.broker.work import Work
+from holdfast.broker.stored import records
+from holdfast.broker.stored.records import BlobRecord
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.turns import Turn
 

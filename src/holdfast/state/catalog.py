@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker import deletion, records, tracking
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_log import EntryLog
-from holdfast.broker.kinds import QueueKind
+from holdfast.broker import deletion, tracking
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.entry_log import EntryLog
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue
-from holdfast.broker.work import Work
+from holdfast.broker.stored import records
 from holdfast.engine.clock import Clock
 from holdfast.engine.port import EntryReader, Rows, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.settings import NodeConfig, QueueConfig
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers
@@ -132,11 +133,11 @@ class Catalog:
             if counters is not None and stored.durable and not queue.config.durable:
                 _check_empty(name, COUNTERS.unpack(counters)[1])
             if counters is not None and queue.config.durable:
-                queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
+                queue.next_sequence, queue.messages, queue.bytes_held, watermark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence
                 if self.former is not None:  # what it showed meanwhile is not known
-                    mark = queue.next_sequence
-                queue.shared.mark = queue.shared.mark_stored = queue.shared.shown_below = mark
+                    watermark = queue.next_sequence
+                queue.shared.watermark = queue.shared.watermark_stored = queue.shared.shown_below = watermark
             tombstones = small.get(records.tombstones_key(queue.queue_id))
             if tombstones is not None:
                 queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
@@ -144,7 +145,7 @@ class Catalog:
             if counts is not None:
                 queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
                 # The counts are forgotten now: after a crash all up to the last of them counts as shown.
-                queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
+                queue.shared.watermark = max(queue.shared.watermark, max(queue.shared.counts) + 1)
                 self.work.dirty_counters[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
@@ -178,8 +179,8 @@ class Catalog:
         if name:
             cursor = Cursor(queue, queue, name, mode="take" if record.taking else "copy", floor=record.floor)
             queue.named[name] = cursor
-            mark = record.mark if self.former is None else max(record.mark, queue.next_sequence)
-            cursor.shown_below = cursor.mark = cursor.mark_stored = mark
+            watermark = record.watermark if self.former is None else max(record.watermark, queue.next_sequence)
+            cursor.shown_below = cursor.watermark = cursor.watermark_stored = watermark
             if self.former is not None:
                 queue.dirty(cursor)
         else:
@@ -228,9 +229,9 @@ class Catalog:
         return self._create(config)
 
     @property
-    def takers(self) -> Iterator[object]:
+    def consumers(self) -> Iterator[object]:
         """Who takes entries, of every cursor of every queue."""
-        return (taker for queue in self.queues.values() for cursor in queue.cursors for taker in cursor.takers)
+        return (consumer for queue in self.queues.values() for cursor in queue.cursors for consumer in cursor.consumers)
 
     @property
     def queues_counted(self) -> int:
@@ -355,24 +356,24 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------ turns
 
     def put_counters(self) -> list[tuple[Cursor, int]]:
-        """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored.
+        """Counters and cursors of the queues that changed; returns (cursor, watermark) to hold once they are stored.
 
         Until `counters_put` they count as changed.
         """
-        marks: list[tuple[Cursor, int]] = []
+        watermarks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for queue in list(self.work.dirty_counters):
             if not queue.config.durable or not self.has(queue):
                 continue
             queue.before_commit()
-            marks += self._put_cursors(queue)
+            watermarks += self._put_cursors(queue)
             batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
             tombstones = queue.tombstone_count()
             if tombstones is not None:
                 batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
-            if queue.shared.mark > queue.shared.mark_stored:
-                marks.append((queue.shared, queue.shared.mark))
-        return marks
+            if queue.shared.watermark > queue.shared.watermark_stored:
+                watermarks.append((queue.shared, queue.shared.watermark))
+        return watermarks
 
     def counters_put(self) -> None:
         """The batch with them is handed over. Calls nothing that could fail."""
@@ -383,7 +384,7 @@ class Catalog:
 
     def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
         """The records of `queue`'s cursors that changed or went."""
-        marks: list[tuple[Cursor, int]] = []
+        watermarks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for name in queue.deleted_cursors:
             key = ("subscriptions", records.cursor_key(queue.queue_id, name))
@@ -391,22 +392,22 @@ class Catalog:
             batch.deletes.append(key)
         for name, cursor in queue.dirty_cursors.items():
             record = records.CursorRecord(
-                cursor.mode == "take", cursor.floor, cursor.mark, cursor.lease_epoch, cursor.finished
+                cursor.mode == "take", cursor.floor, cursor.watermark, cursor.lease_epoch, cursor.finished
             )
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
             self.memory.count_ranges(cursor, cursor.finished)
-            marks.append((cursor, cursor.mark))
-        return marks
+            watermarks.append((cursor, cursor.watermark))
+        return watermarks
 
     def before_stop(self) -> None:
         """A proper stop: exactly what was shown is remembered, not all that might have been."""
         for queue in self.queues.values():
             shared = queue.shared
-            if not queue.config.durable or not shared.mark or len(shared.counts) > COUNTS_MAX:
+            if not queue.config.durable or not shared.watermark or len(shared.counts) > COUNTS_MAX:
                 continue
             if shared.shown_below > queue.head():
-                continue  # a part of what an earlier life may have shown is still here: keep the mark
-            shared.mark = shared.mark_stored = 0
+                continue  # a part of what an earlier life may have shown is still here: keep the watermark
+            shared.watermark = shared.watermark_stored = 0
             counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
             if counts:
                 self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts

@@ -1,16 +1,16 @@
 """The bounds of `$dead-letters`: by messages, bytes and age; what is oldest goes first (docs/configuration.md).
 
 Rules of this file: nobody waits for room among the dead letters, and no subscription keeps them: at a bound the
-oldest leave the disk. What a taker holds stays, and counts. A turn drops a bounded share; each one is counted.
+oldest leave the disk. What a consumer holds stays, and counts. A turn drops a bounded share; each one is counted.
 """
 
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.work import RETIRES_MAX, Work
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.settings import DeadLettersConfig
@@ -19,7 +19,7 @@ from holdfast.state.losses import Losses
 from holdfast.state.turns import Turns
 
 LOOK_S: Final = 1.0
-"""How often the bounds are looked at where no turn does: what a taker held may have come back."""
+"""How often the bounds are looked at where no turn does: what a consumer held may have come back."""
 AGE_LOOK_S: Final = 60.0
 """How often the age of the oldest is looked at at the least: the wall clock may be set."""
 AGE_SHARE: Final = 64

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from uuid import UUID
 
-from holdfast.broker import records
-from holdfast.broker.custody import Origin
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
+from holdfast.broker.stored import records
+from holdfast.broker.stored.origins import Origin
 from holdfast.state.own_names import OwnNames, read
 
 

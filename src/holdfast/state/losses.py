@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker import records
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.records import LossRecord, LossTotals
-from holdfast.broker.work import Work
+from holdfast.broker.stored import records
+from holdfast.broker.stored.records import LossRecord, LossTotals
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox

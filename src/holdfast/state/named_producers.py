@@ -6,12 +6,12 @@ bound.
 
 from collections.abc import Iterable
 
-from holdfast.broker import records
-from holdfast.broker.producers import Producer
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
+from holdfast.broker.stored import records
+from holdfast.broker.stored.producers import Producer
 from holdfast.engine.clock import Clock
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.state.turns import Turn, Undone
 
 TABLE = "producers"

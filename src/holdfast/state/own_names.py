@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
+from holdfast.broker.stored import records
 from holdfast.engine.port import Rows
 
 

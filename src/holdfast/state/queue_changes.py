@@ -10,15 +10,16 @@ from heapq import heappush
 from typing import Final
 
 from holdfast.accounts import Account
-from holdfast.broker import entry, rewriting
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.entry_log import ENTRY_BYTES
-from holdfast.broker.kinds import QueueKind
+from holdfast.broker import rewriting
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.entry_log import ENTRY_BYTES
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.records import split_cursor_key
-from holdfast.broker.work import Work
+from holdfast.broker.stored.records import split_cursor_key
 from holdfast.engine.port import Batch
-from holdfast.peers.memory import Memory
+from holdfast.peers.limits.memory import Memory
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turn, Turns, Undone
 
@@ -27,7 +28,7 @@ STAYING_KINDS: Final = b"rnmouw"
 Receipts, stores of neighbours, marks that passed, stores that were replaced, whose numbers they are, renewals."""
 
 Suspended = Callable[[], Iterable[tuple[object, Container[int] | None]]]
-"""Of takers that are gone: (taker, sequences) that are in its hands and kept for somebody; None: all of them."""
+"""Of consumers that are gone: (consumer, sequences) that are in its hands and kept for somebody; None: all of them."""
 
 
 class QueueChanges:
@@ -67,7 +68,7 @@ class QueueChanges:
     def before_commit(self, turn: Turn) -> None:
         work = self._work
         turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
-        turn.marks = self._catalog.put_counters()
+        turn.watermarks = self._catalog.put_counters()
         if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
                 [*turn.batch.retires, *work.moved]
@@ -82,8 +83,10 @@ class QueueChanges:
         for queue, sequence in turn.visible:
             if self._catalog.has(queue):
                 queue.show_up_to(sequence)
-        for cursor, mark in turn.marks:
-            cursor.mark_stored = max(cursor.mark_stored, min(mark, cursor.mark))  # a stop takes marks back
+        for cursor, watermark in turn.watermarks:
+            cursor.watermark_stored = max(
+                cursor.watermark_stored, min(watermark, cursor.watermark)
+            )  # a stop takes watermarks back
             if self._catalog.has(cursor.queue):
                 cursor.queue.touch()
 
@@ -126,7 +129,7 @@ class QueueChanges:
         for queue, _ in turn.visible:  # what it took in memory is taken, and numbers stay given over all retries
             if (not queue.config.durable or queue.visible < queue.next_sequence) and catalog.has(queue):
                 queue.touch_counters()
-        for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
+        for cursor, _ in turn.watermarks:  # asked for again, or the cursor waits for it for ever
             if catalog.has(cursor.queue):
                 cursor.queue.touch_counters()
         moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
@@ -182,26 +185,26 @@ class QueueChanges:
     # ------------------------------------------------------------------------------------------------ recovered
 
     def suspended_by(self, find: Suspended) -> None:
-        """Registers who keeps entries for takers that are gone."""
+        """Registers who keeps entries for consumers that are gone."""
         self._suspended.append(find)
 
     def suspended(self) -> dict[int, Container[int] | None]:
-        """What is kept for takers that are gone, by the id of each."""
-        return {id(taker): sequences for find in self._suspended for taker, sequences in find()}
+        """What is kept for consumers that are gone, by the id of each."""
+        return {id(consumer): sequences for find in self._suspended for consumer, sequences in find()}
 
     def recover(self) -> None:
-        """What is in the hands of takers that are gone, and kept for nobody, is offered again."""
+        """What is in the hands of consumers that are gone, and kept for nobody, is offered again."""
         suspended = self.suspended()
         for queue in self._catalog.queues.values():
-            queue.consumers_changed(bool(queue.shared.takers))
+            queue.consumers_changed(bool(queue.shared.consumers))
             for cursor in queue.cursors:
-                cursor.exclusions.recount(cursor.takers, cursor.requeued)
-                here = set(map(id, cursor.takers))
+                cursor.exclusions.recount(cursor.consumers, cursor.requeued)
+                here = set(map(id, cursor.consumers))
                 lost = [
                     number
                     for number, item in cursor.acquired.items()
-                    if id(item.taker) not in here
-                    and (held := suspended.get(id(item.taker), ())) is not None
+                    if id(item.consumer) not in here
+                    and (held := suspended.get(id(item.consumer), ())) is not None
                     and number not in held
                 ]
                 cursor.requeue(lost, failed=True)
@@ -218,7 +221,7 @@ def _requeue(queue: Queue, sequences: list[int]) -> None:
     if queue.kind is QueueKind.WAITING:
         return
     below = [sequence for sequence in sequences if sequence < cursor.position]
-    known = {*cursor.acquired, *cursor.requeued} if below else set()  # of these their taker gives them back
+    known = {*cursor.acquired, *cursor.requeued} if below else set()  # of these their consumer gives them back
     for sequence in below:
         if sequence not in known:
             known.add(sequence)

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Protocol
 
-from holdfast.broker.work import Work
+from holdfast.broker.entries.work import Work
 from holdfast.state.turns import Turns
 
 FORWARDING_BYTES: Final = 1024 * 1024

@@ -10,13 +10,13 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.amqp.connection import Sender
-from holdfast.broker.blob import Blob
-from holdfast.broker.cursor import Cursor
-from holdfast.broker.custody import Origin, Waiting
-from holdfast.broker.producers import Producer
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.blob import Blob
 from holdfast.broker.queue import Queue
-from holdfast.broker.ranges import RangeSet
-from holdfast.broker.records import LossRecord, OriginRecord, Renewal
+from holdfast.broker.stored.origins import Origin, Waiting
+from holdfast.broker.stored.producers import Producer
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.records import LossRecord, OriginRecord, Renewal
 from holdfast.engine.effects import Effect, Effects, described
 from holdfast.engine.port import Batch
 from holdfast.peers.peer import Peer
@@ -67,7 +67,7 @@ class Turn:
     decided: list[Effect] = field(default_factory=list)
     """Carried out once it is on disk, or was undone and nothing of it has happened; their handlers are told which."""
     visible: list[tuple[Queue, int]] = field(default_factory=list)
-    marks: list[tuple[Cursor, int]] = field(default_factory=list)
+    watermarks: list[tuple[Cursor, int]] = field(default_factory=list)
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
     origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""

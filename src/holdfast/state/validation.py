@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
-from holdfast.broker import entry
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.work import Work
 from holdfast.engine.invariants import must
 from holdfast.engine.port import Batch
 from holdfast.state.blobs import Blobs
@@ -77,7 +77,7 @@ def queues(
     suspended: Collection[int],
 ) -> None:
     """Messages and bytes of each queue are what its entries sum to; what it caches is among them. `purges`: queues that
-    are emptied; `suspended`: the ids of takers that are gone, and of which something is kept."""
+    are emptied; `suspended`: the ids of consumers that are gone, and of which something is kept."""
     in_flight = turns.in_flight
     for name, queue in catalog.queues.items():
         must(queue.name == name, "a queue stands under another name", name, queue.name)
@@ -103,13 +103,13 @@ def queues(
             must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
             where = f"cursor {cursor.name!r} of queue {name!r}"
             _hands(cursor, where, values, suspended)
-            _mark(cursor, where, turns, work)
+            _watermark(cursor, where, turns, work)
             if values is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in purges):
                 places = {*cursor.acquired, *cursor.requeued, *cursor.exclusions.aside}
                 passed = min(cursor.position, queue.visible)
                 lost = [number for number in values if number < passed and number not in places]
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
-        must(queue.has_consumers == bool(queue.shared.takers), f"queue {name!r}: its flag, and its consumers")
+        must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in purges:
             _nothing_passed_over(queue, known)
 
@@ -125,12 +125,12 @@ def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
 
 
 def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended: Collection[int]) -> None:
-    """What takers hold are entries, each in one taker's hands, and no taker is gone."""
-    takers = {id(taker) for taker in cursor.takers}
-    must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
+    """What consumers hold are entries, each in one consumer's hands, and no consumer is gone."""
+    consumers = {id(consumer) for consumer in cursor.consumers}
+    must(len(consumers) == len(cursor.consumers), f"{where} has a consumer twice")
     for sequence, acquired in cursor.acquired.items():
         must(
-            id(acquired.taker) in takers or id(acquired.taker) in suspended,
+            id(acquired.consumer) in consumers or id(acquired.consumer) in suspended,
             f"{where}: {sequence} is held by who is gone",
         )
         must(sequence < cursor.position, f"{where}: {sequence} is held and still ahead", cursor.position)
@@ -157,16 +157,16 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
         must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)
 
 
-def _mark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:
+def _watermark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:
     queue, in_flight = cursor.queue, turns.in_flight
     if not queue.config.durable:
         return
-    must(cursor.mark_stored <= cursor.mark, f"{where}: its stored mark is ahead of its mark")
-    if cursor.mark > cursor.mark_stored and cursor.takers:
+    must(cursor.watermark_stored <= cursor.watermark, f"{where}: its stored watermark is ahead of its watermark")
+    if cursor.watermark > cursor.watermark_stored and cursor.consumers:
         due = queue in work.dirty_counters or (
-            in_flight is not None and any(item is cursor for item, _ in in_flight.marks)
+            in_flight is not None and any(item is cursor for item, _ in in_flight.watermarks)
         )
-        must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)
+        must(due, f"{where} waits for a watermark that nothing stores", cursor.watermark, cursor.watermark_stored)
 
 
 # --------------------------------------------------------------------------------------------------------- blobs

@@ -56,7 +56,7 @@ DISK_CANARIES = (
     Canary(
         name="renewal-not-taken-back",
         sentence="A refused turn that numbered many messages anew counts as done: they keep the former numbers.",
-        target="custody.identity:Identities._undo",
+        target="custody.names.identity:Identities._undo",
         signature="(self, turn: holdfast.state.turns.Turn) -> None",
         broken=_renewal_not_taken_back,
         expected="which it has not stored",

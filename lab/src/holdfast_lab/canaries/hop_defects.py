@@ -7,7 +7,7 @@ that it replaces, so that the rest of the node goes on unchanged.
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.custody.forwarding import TIGHT_CREDIT
 from holdfast.custody.hop.sender import LAST_STORED
 from holdfast_lab.canaries.planting import Canary
@@ -143,8 +143,9 @@ HOP_CANARIES = (
     Canary(
         name="seen-range-one-off",
         sentence="The destination takes the number just behind its mark for seen, once copies came twice.",
-        target="custody.destination:Destination.take",
-        signature="(self, arrival: holdfast.custody.carried.Arrival, *, message_format: int, via: str) -> bool | None",
+        target="custody.arrival.destination:Destination.take",
+        signature="(self, arrival: holdfast.custody.transfers.carried.Arrival, *, message_format: int, via: "
+        "str) -> bool | None",
         broken=_seen_range_one_off,
         expected="accepted",
     ),
@@ -183,8 +184,8 @@ HOP_CANARIES = (
     Canary(
         name="priority-lost",
         sentence="A message with a priority and with annotations goes on to the next node with the usual priority.",
-        target="broker.annotate:for_neighbour",
-        signature="(item: holdfast.broker.entry.Entry, steady_ms: int) -> tuple[bytes, list[typing.Any]]",
+        target="broker.entries.annotate:for_neighbour",
+        signature="(item: holdfast.broker.entries.entry.Entry, steady_ms: int) -> tuple[bytes, list[typing.Any]]",
         broken=_priority_lost,
         expected="has priority",
     ),

@@ -71,7 +71,7 @@ LINK_CANARIES: Final = (
     Canary(
         name="empty-and-there",
         sentence="A dynamic node that is to end when it is empty stays where its last messages leave it together.",
-        target="endpoints.dynamic_nodes:TemporaryQueue.retire_all",
+        target="endpoints.addresses.dynamic_nodes:TemporaryQueue.retire_all",
         signature="(self, sequences: list[int], size: int) -> None",
         broken=_empty_and_there,
         expected="is empty and still there",

@@ -146,7 +146,7 @@ QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
         sentence="A range is read under the lease before the last, once there were several.",
-        target="endpoints.consumer_attach:_check_lease",
+        target="endpoints.attaching.consumer_attach:_check_lease",
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,
         expected="read under lease",
@@ -171,7 +171,7 @@ QUEUE_CANARIES = (
         name="producer-forgotten",
         sentence="What a producer has stored is not stored with its message where producers share a commit.",
         target="state.named_producers:NamedProducers.put",
-        signature="(self, producer: holdfast.broker.producers.Producer) -> None",
+        signature="(self, producer: holdfast.broker.stored.producers.Producer) -> None",
         broken=_producer_forgotten,
         expected="appended twice",
     ),
@@ -186,7 +186,7 @@ QUEUE_CANARIES = (
     Canary(
         name="redelivery-not-marked",
         sentence="After a crash the last message that may have been shown comes unmarked.",
-        target="broker.cursor:Cursor.failures",
+        target="broker.cursors.cursor:Cursor.failures",
         signature="(self, sequence: int) -> int | None",
         broken=_redelivery_not_marked,
         expected="not as a redelivery",
@@ -194,7 +194,7 @@ QUEUE_CANARIES = (
     Canary(
         name="given-back-unmarked",
         sentence="A message released while others that were given back wait comes again unmarked.",
-        target="broker.cursor:Cursor.requeue",
+        target="broker.cursors.cursor:Cursor.requeue",
         signature="(self, sequences: list[int], *, failed: bool) -> None",
         broken=_given_back_unmarked,
         expected="not as a redelivery",
@@ -202,7 +202,7 @@ QUEUE_CANARIES = (
     Canary(
         name="given-back-to-the-tail",
         sentence="Far on in a queue, a message given back goes behind what was read ahead from the disk.",
-        target="broker.cursor:Cursor._next",
+        target="broker.cursors.cursor:Cursor._next",
         signature="(self, limit: int) -> tuple[int, bytes, int, int | None] | None",
         broken=_given_back_to_the_tail,
         expected="was given back, and",
@@ -210,7 +210,7 @@ QUEUE_CANARIES = (
     Canary(
         name="advanced-beyond",
         sentence="ADVANCE lets one more entry go than the reader's checkpoint has.",
-        target="broker.cursor:Cursor.advance",
+        target="broker.cursors.cursor:Cursor.advance",
         signature="(self, sequence: int) -> None",
         broken=_advanced_beyond,
         expected="last copy is gone",

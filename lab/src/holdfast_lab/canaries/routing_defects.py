@@ -24,12 +24,12 @@ DEEP: Final = 4
 def _version_not_raised(original: Function) -> Function:
     """What others still have of an earlier life does not raise the version: a clock that went back is believed."""
 
-    def say(self: Any, links: Any, **how: Any) -> None:
+    def originate(self: Any, links: Any, **how: Any) -> None:
         if len(self.known) > LARGER:
             self.floor = 0
         original(self, links, **how)
 
-    return say
+    return originate
 
 
 def _verdict_kept(original: Function) -> Function:
@@ -99,7 +99,7 @@ ROUTING_CANARIES = (
     Canary(
         name="version-not-raised",
         sentence="A node whose clock went back says its links under a version that others take for old.",
-        target="routing.linkstate:LinkStates.say",
+        target="routing.linkstate:LinkStates.originate",
         signature="(self, links: collections.abc.Mapping[str, int | None], *, version: int, store: uuid.UUID | None = "
         "None, left: bool = False, is_super: bool = False) -> None",
         broken=_version_not_raised,

@@ -6,7 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -110,8 +110,8 @@ UNDO_CANARIES = (
     Canary(
         name="gaps-closed-in-vain",
         sentence="Of several messages that waited behind what SKIP gives up, the last goes on waiting.",
-        target="custody.destination:Destination.skip",
-        signature="(self, origin: holdfast.broker.custody.Origin, reason: str) -> list[tuple[int, int]]",
+        target="custody.arrival.destination:Destination.skip",
+        signature="(self, origin: holdfast.broker.stored.origins.Origin, reason: str) -> list[tuple[int, int]]",
         broken=_gaps_closed_in_vain,
         expected="messages that wait",
     ),
@@ -119,7 +119,7 @@ UNDO_CANARIES = (
         name="tags-lost-at-the-wrap",
         sentence="A resumed link forgets that it stored what came in one turn with the last tag before the wrap.",
         target="endpoints.resumption.producer:ResumableProducer.note",
-        signature="(self, tags: holdfast.broker.tags.TagRing, deliveries: list[int]) -> None",
+        signature="(self, tags: holdfast.broker.stored.tags.TagRing, deliveries: list[int]) -> None",
         broken=_tags_lost,
         expected="appended twice",
     ),

@@ -41,13 +41,13 @@ DISKS: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-di
 LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop": 0.5}
 """How long such a fault lasts where it does not end at once."""
 PROLONGS: Final = {
-    "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursor:MARK_AHEAD"),
+    "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursors.cursor:WATERMARK_AHEAD"),
     "a deleted queue leaves": ("broker.purge:RECLAIM_COUNT",),
     "a large message comes": ("links.large_receives:COMMIT_BYTES", "links.large_receives:PIECE_BYTES"),
     "a large message goes": ("links.large_sends:TURN_BYTES", "links.large_sends:NEIGHBOUR_TURN_BYTES"),
     "a purge goes on": ("broker.purge:RECLAIM_COUNT",),
-    RENEWED: ("custody.identity:RENEW_COUNT",),
-    "messages that waited are moved": ("custody.destination:RELEASE_COUNT",),
+    RENEWED: ("custody.names.identity:RENEW_COUNT",),
+    "messages that waited are moved": ("custody.arrival.destination:RELEASE_COUNT",),
     "outcomes are carried out": ("endpoints.settlements:EFFORT_A_TURN",),
     "what links held goes back": ("custody.returns:GIVEN_BACK_MAX",),
 }

@@ -295,10 +295,10 @@ def draw_work(
         least = total // 10 + 1 if by_range else window_of(total, trip_s)
         if queue.messages_max is not None and queue.messages_max < least:
             queues[node] = (*queues[node][:-1], replace(queue, messages_max=least))
-        taker = draw_consumer(random, total)
+        consumer = draw_consumer(random, total)
         if by_sequence:
-            taker = {"kind": "subscription", "range_max": readers.choice((5, 10, 40))}
-        workloads.append({**taker, "node": node, "queue": queue.name, "name": f"c{index}"})
+            consumer = {"kind": "subscription", "range_max": readers.choice((5, 10, 40))}
+        workloads.append({**consumer, "node": node, "queue": queue.name, "name": f"c{index}"})
     return queues, workloads
 
 

@@ -244,7 +244,7 @@ async def refused_then_retried(stage: Stage) -> None:
     six = await producer.send(stage.some(1, 3), size=50)
     stage.happened(all(key in stage.bed.history.accepted for key in six), "6 was taken after it")
     stage.equal("the queue", stage.keys("jfk", "small"), before + six)
-    taker = stage.consumer("jfk", "small")
+    consumer = stage.consumer("jfk", "small")
     await stage.until("the queue is empty", lambda: not stage.keys("jfk", "small"))
     if stage.chance():
         stage.crash("jfk", power=stage.chance())
@@ -264,8 +264,8 @@ async def refused_then_retried(stage: Stage) -> None:
         outcome = await producer.outcome((await producer.send(1, size=50, first=first))[0])
         stage.check(isinstance(outcome, Accepted), "what is stored is accepted again")
     await stage.all_shown()
-    stage.equal("what the consumer was shown", taker.keys, before + six + five)
-    stage.equal("each once", len([seen for seen in taker.seen if not seen.marked]), len(before + six + five))
+    stage.equal("what the consumer was shown", consumer.keys, before + six + five)
+    stage.equal("each once", len([seen for seen in consumer.seen if not seen.marked]), len(before + six + five))
 
 
 # ------------------------------------------------------------------------------------------------ dead letters

@@ -82,10 +82,10 @@ async def replaced_disk_receiver(stage: Stage) -> None:
     """Strict, and not for ever: the hub's new disk begins where its old one's word ended."""
     await stage.together()
     hub = stage.nodes["hub"]
-    taker = stage.consumer("hub", "work", credit=5)
-    taker.quota = stage.some(1, 5)
+    consumer = stage.consumer("hub", "work", credit=5)
+    consumer.quota = stage.some(1, 5)
     old = await stage.send("jfk", "work@hub", stage.some(6, 40))
-    await taker.done()
+    await consumer.done()
     await stage.until("the hub's word on all is at jfk", lambda: _receipt(stage, "jfk", "hub") == len(old))
     await stage.until("and nothing else is", lambda: not stage.keys("jfk", "@hub"))
     lost = stage.keys("hub", "work")

@@ -156,9 +156,9 @@ async def renamed_in_doubt(stage: Stage) -> None:
 async def two_names_at_once(stage: Stage) -> None:
     """A copy of x's directory is started as xx, and both live: what one of them is given is nothing to the other."""
     found = await _begin(stage)
-    taker = stage.consumer("x", "work")  # what is in both would be shown at both, of which no name tells
-    taker.quota = len(found["x"])
-    await taker.done()
+    consumer = stage.consumer("x", "work")  # what is in both would be shown at both, of which no name tells
+    consumer.quota = len(found["x"])
+    await consumer.done()
     await stage.until("x has nothing left", lambda: not stage.keys("x", "work"))
     found["x"] = []
     stage.nodes["hub"].store.hold()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.settings import Limits, QueueConfig, RoutingConfig

@@ -233,10 +233,10 @@ async def full_neighbours(stage: Stage) -> None:
             stage.core(name).room.bytes < 2 * size, f"{name} has no room: {stage.core(name).room.bytes} bytes"
         )
     stage.start("a", "d")
-    takers = [stage.consumer("d", "work"), stage.consumer("a", "work")]
+    consumers = [stage.consumer("d", "work"), stage.consumer("a", "work")]
     await stage.all_shown(300.0)
-    for taker, keys in zip(takers, (from_b, from_c), strict=True):
-        stage.equal(f"what the consumer at {taker.node} was shown", taker.keys, keys)
+    for consumer, keys in zip(consumers, (from_b, from_c), strict=True):
+        stage.equal(f"what the consumer at {consumer.node} was shown", consumer.keys, keys)
     places = [("b", "@d"), ("c", "@a"), ("b", "@a"), ("c", "@d")]
     await stage.until("nothing is on its way", lambda: not any(stage.keys(*place) for place in places))
     stage.equal("dead letters", stage.bed.ledger.dead, {})

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from holdfast.amqp.wire import conditions, fast
 from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, End
-from holdfast.broker import entry, records
+from holdfast.broker.entries import entry
+from holdfast.broker.stored import records
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
 from holdfast.storage.port import Store

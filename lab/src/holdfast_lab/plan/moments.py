@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.core.node import NodeCore
-from holdfast.peers.session_states import State
+from holdfast.peers.neighbours.session_states import State
 
 DOWN: Final = "the node is down"
 AT_REST: Final = "nothing of this"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from holdfast.amqp import lifecycle, states
-from holdfast.broker.custody import Origin, Verdict
+from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.peering import sessions
-from holdfast.peers import session_states
+from holdfast.peers.neighbours import session_states
 from holdfast_lab import hostile
 from holdfast_lab.draws.drawn_aims import AIMED
 from holdfast_lab.plan import faults

@@ -19,12 +19,12 @@ from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.frames import frame
 from holdfast.amqp.wire.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
-from holdfast.custody import carried_form
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.receipts import PAIRS_MAX
 from holdfast.custody.sent_back import HELD_MAX
+from holdfast.custody.transfers import carried_form
 from holdfast.engine.port import Batch
 from holdfast.peering import sessions
 from holdfast.state.catalog import WAITING

@@ -11,7 +11,7 @@ from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.broker import entry
+from holdfast.broker.entries import entry
 from holdfast.custody.sent_back import RETURN_S
 from holdfast.engine.port import Batch
 from holdfast.peering.sessions import RETRY_S, Neighbour

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from holdfast.routing.linkstate import LinkStates
-from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known, Mark, Record
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Edition, Known, Record
 from holdfast.routing.topology import MICRO
 
 GHOSTS: Final = ("ghost", "phantom")
@@ -30,9 +30,9 @@ def spoil(states: LinkStates, random: Random, *, share: float = 0.5) -> int:
         links = tuple(drawn.items())
         states.known[ghost] = Known(Record(ghost, random.choice((5, VERSION_END - 1)), links), ("ghost", 1))
     for told in states.told.values():
-        for name in list(told.marks):
+        for name in list(told.editions):
             if random.random() < share:
-                told.marks[name] = Mark(random.choice((0, VERSION_END - 1)), random.getrandbits(63), 0)
+                told.editions[name] = Edition(random.choice((0, VERSION_END - 1)), random.getrandbits(63), 0)
     if random.random() < share:
         states.digest = random.getrandbits(63)
     return spoilt

@@ -13,7 +13,7 @@ from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.peering.liveness import MISSES_MAX
-from holdfast.peers.session_states import State
+from holdfast.peers.neighbours.session_states import State
 from holdfast.settings import NodeConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.seed_tree import SeedTree

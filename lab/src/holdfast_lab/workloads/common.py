@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from holdfast.broker.address import parse
+from holdfast.broker.entries.address import parse
 from holdfast.client import (
     Connection,
     ConnectionEnded,

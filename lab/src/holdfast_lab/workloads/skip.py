@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client import Connection, ManagementError
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed

@@ -62,7 +62,7 @@ class ConnectionPort(Protocol):
         """Count work that the peer makes for us."""
 
     def spend(self, units: int, again: bytes = b"") -> None:
-        """As `charge`, at the end of a frame: raises Enough where what comes behind it has to wait."""
+        """As `charge`, at the end of a frame: raises Throttled where what comes behind it has to wait."""
 
     def keep(self, held_bytes: int) -> None:
         """Count what is kept of the peer's words; RemoteProtocolError past the bound."""

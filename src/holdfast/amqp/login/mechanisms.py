@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.amqp.effort import Effort, Enough
+from holdfast.amqp.effort import Effort, Throttled
 
 Proof = Callable[[str], bool]
 """Whether this password is the one that the client has shown to know."""
@@ -17,7 +17,7 @@ Authenticate = Callable[[str, str | None, Proof | None], bool]
 """(mechanism, user, proof) → may enter. User and proof are None for ANONYMOUS. Raises LoginWaits, LoginNotChecked."""
 
 
-class LoginWaits(Enough):
+class LoginWaits(Throttled):
     """The login is to be looked at later, on the scale of the connection's `now`: the same frame is read again then."""
 
     def __init__(self, at: float) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.amqp.effort import TAKEN, Effort, Enough
+from holdfast.amqp.effort import TAKEN, Effort, Throttled
 from holdfast.amqp.session.events import ConnEvent
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.session.session_endpoint import SessionEndpoint
@@ -90,17 +90,17 @@ class Bounds:
         return self._effort is not None
 
     def spend(self, units: int, again: bytes = b"") -> None:
-        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Enough. `again`: a
-        frame with what is left of this one; it used up the turn's share."""
+        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Throttled. `again`:
+        a frame with what is left of this one; it used up the turn's share."""
         effort = self._effort
         if effort is not None:
             effort.charge(units)
             if again:
                 effort.turn_left = min(0, effort.turn_left)
             if effort.exhausted:
-                raise Enough(again)
+                raise Throttled(again)
 
-    def burden(self, units: int, now: float) -> None:
+    def charge_late(self, units: int, now: float) -> None:
         """As `charge`, for what came of the peer's words only behind its frames: what it says next may have to wait."""
         effort = self._effort
         if effort is not None:
@@ -114,7 +114,7 @@ class Bounds:
         return (ALONE_BYTES, EVENTS_MAX) if self.tell is not None and self.is_counted else (sys.maxsize, sys.maxsize)
 
     def tell_some(self, events: list[ConnEvent]) -> bool:
-        """Tells what was understood so far; raises Enough where that used up what there was. True: it ended the
+        """Tells what was understood so far; raises Throttled where that used up what there was. True: it ended the
         connection."""
         assert self.tell is not None
         some = events[:]

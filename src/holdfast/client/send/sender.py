@@ -18,7 +18,7 @@ from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire import performatives
 from holdfast.amqp.wire.performatives import Header
 from holdfast.amqp.wire.types import MISSING as NO_VALUE
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
 from holdfast.client.link import ClientLink, LinkHost, shown
 from holdfast.client.messages import payload

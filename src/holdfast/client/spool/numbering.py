@@ -13,7 +13,7 @@ behind the block, and its messages get numbers when the node has said which it h
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 
 BLOCK: Final = 65_536
 """Numbers reserved at a time: one synced write for so many messages."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER_EPOCH
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import LinkError, ProducerConflict
 from holdfast.client.spool.spool import SpoolFile
 from holdfast.errors import ConfigError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.broker.ranges import RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
 from holdfast.client.spool import records
 from holdfast.client.spool.disk import append_file, replace_file

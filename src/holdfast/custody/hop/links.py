@@ -13,8 +13,8 @@ from uuid import UUID
 from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
+from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.queue import Queue
-from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.custody.hop.state import HopState
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log

@@ -65,7 +65,7 @@ class NextHop(HopState):
     def recover(self, *, stopping: bool) -> None:
         """After a failure was contained: does what it may have kept from being done."""
         for sender in self.senders.values():
-            if sender not in sender.cursor.takers and not stopping:
+            if sender not in sender.cursor.consumers and not stopping:
                 sender.cursor.attach(sender)  # its end was cut short (custody/departed.py), and is tried again
             sender.recover()
 

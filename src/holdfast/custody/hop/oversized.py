@@ -8,7 +8,7 @@ unsent, and what is behind it goes on; a batch that no disk takes would hold up 
 from itertools import islice
 from typing import Final, Protocol
 
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
 from holdfast.custody.hop.state import HopState

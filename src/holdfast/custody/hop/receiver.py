@@ -15,20 +15,20 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Released
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
-from holdfast.custody import carried, carried_runs
-from holdfast.custody.destination import Destination
+from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.links import hop_key
 from holdfast.custody.hop.sender import BESIDE_BYTES, EPOCH, LAST_STORED
 from holdfast.custody.hop.state import HopState
+from holdfast.custody.transfers import carried, carried_runs
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
 from holdfast.links.incoming import IncomingParts, Intake
 from holdfast.links.large_receives import Stream
+from holdfast.peers.neighbours.trace_aliases import Taken
 from holdfast.peers.peer import Peer
-from holdfast.peers.trace_aliases import Taken
 from holdfast.settings import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns

@@ -14,30 +14,30 @@ from uuid import UUID
 from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.wire.performatives import Accepted, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker import entry
-from holdfast.broker.cursor import PUMP_BYTES
-from holdfast.broker.entry_consumer import UNLIMITED
+from holdfast.broker.cursors.cursor import PUMP_BYTES
+from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.entries import entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
-from holdfast.custody import carried, carried_runs
-from holdfast.custody.carried_form import tail_of
 from holdfast.custody.dead_lettering import DeadLettering, make_tombstone
 from holdfast.custody.forwarding import PASSED_BYTES, Forwarding
 from holdfast.custody.hop.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.custody.hop.links import HopLinks, TakesTurns, name_and_source
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.state import HopState
-from holdfast.custody.identity import Identities
+from holdfast.custody.names.identity import Identities
 from holdfast.custody.sent_back import HELD_MAX
+from holdfast.custody.transfers import carried, carried_runs
+from holdfast.custody.transfers.carried_form import tail_of
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.links.large_sends import LargeSend, LargeSends
 from holdfast.links.outgoing import too_large
 from holdfast.peers.connections import Connections
-from holdfast.peers.features import ALIASES
+from holdfast.peers.neighbours.features import ALIASES
+from holdfast.peers.neighbours.trace_aliases import Given
 from holdfast.peers.peer import Peer
-from holdfast.peers.trace_aliases import Given
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog
 
@@ -75,7 +75,7 @@ class HopParts:
 
 
 class CustodySender(TakesTurns):
-    """Our end towards the neighbour of `hop` for `destination`; a taker on the transmission queue's cursor.
+    """Our end towards the neighbour of `hop` for `destination`; a consumer on the transmission queue's cursor.
 
     It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
     Only the next hop's sender takes entries (`active`). One that was it before gives all back, which goes again by
@@ -141,7 +141,7 @@ class CustodySender(TakesTurns):
             self.large.stop()
             if not self.in_doubt:
                 self.hop.unanswered.pop(self, None)
-        self.requeue([sequence for sequence, acquired in self.cursor.acquired.items() if acquired.taker is self])
+        self.requeue([sequence for sequence, acquired in self.cursor.acquired.items() if acquired.consumer is self])
 
     def requeue(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
@@ -149,7 +149,7 @@ class CustodySender(TakesTurns):
 
     def _has(self, sequence: int) -> bool:
         acquired = self.cursor.acquired.get(sequence)
-        return acquired is not None and acquired.taker is self
+        return acquired is not None and acquired.consumer is self
 
     def in_hands(self, sequence: int) -> bytes | None:
         """That entry, if it is this sender's own."""
@@ -227,7 +227,7 @@ class CustodySender(TakesTurns):
         known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
         self.requeue([sequence for sequence in self.cursor.acquired if sequence not in known])
 
-    # ------------------------------------------------------------------------------------------------ taker
+    # ------------------------------------------------------------------------------------------------ consumer
 
     def wants(self) -> int:
         link = self.link
@@ -520,6 +520,6 @@ class CustodySender(TakesTurns):
             self._try_blocked(now)
 
 
-def lets_go(taker: object) -> bool:
+def lets_go(consumer: object) -> bool:
     """Whether what is in its hands may end all the same: a sender's, once the session is lost in which it was sent."""
-    return isinstance(taker, CustodySender) and not taker.open
+    return isinstance(consumer, CustodySender) and not consumer.open

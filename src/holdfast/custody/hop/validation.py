@@ -34,7 +34,7 @@ def _sender(
     *,
     stopping: bool,
 ) -> None:
-    must(sender in sender.queue.shared.takers or stopping, f"{where} is no taker of its queue")
+    must(sender in sender.queue.shared.consumers or stopping, f"{where} is no consumer of its queue")
     must(catalog.queues.get(sender.queue.name) is sender.queue, f"{where}: its queue is gone")
     must((sender.link is None) == (sender.peer is None), f"{where} has a link without a connection")
     if sender.peer is not None:
@@ -45,7 +45,7 @@ def _sender(
     known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
     for blocked in sender.blocked.values():
         known.update(blocked.aside)
-    held = {sequence for sequence, item in sender.queue.shared.acquired.items() if item.taker is sender}
+    held = {sequence for sequence, item in sender.queue.shared.acquired.items() if item.consumer is sender}
     must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
     places = sender.places
     must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")

@@ -13,8 +13,8 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.links.resuming import Act, Step, content
 from holdfast.amqp.wire.performatives import Modified, Rejected
-from holdfast.broker import annotate, entry
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import annotate, entry
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable, is_resumable
@@ -49,7 +49,7 @@ class Outgoing(Suspendable):
     def __init__(self, key: bytes, hold_s: float, *, cursor: Cursor) -> None:
         super().__init__(key, hold_s)
         self.cursor = cursor
-        self.taker: ResumableConsumer | None = None
+        self.consumer: ResumableConsumer | None = None
         """In whose hands the cursor has them."""
         self.held: dict[bytes, int] = {}
         self.next_tag = FIRST_TAG
@@ -112,12 +112,12 @@ class ResumableConsumer(ConsumerLink):
         """Goes on with what the record held, as `steps` say."""
         held, record = self.record.held, self.record
         record.uncount()
-        before, record.taker, record.held = record.taker, self, {}
+        before, record.consumer, record.held = record.consumer, self, {}
         acquired = self.cursor.acquired
         taken = {
-            sequence: item for sequence in held.values() if (item := acquired.get(sequence)) and item.taker is before
+            sequence: item for sequence in held.values() if (item := acquired.get(sequence)) and item.consumer is before
         }
-        acquired.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
+        acquired.update({sequence: item._replace(consumer=self) for sequence, item in taken.items()})
         self.taking_over = True
         again: list[int] = []
         settled: dict[tuple[object, ...], tuple[Any, list[int]]] = {}
@@ -266,10 +266,10 @@ class ResumableConsumer(ConsumerLink):
     def gone(self, unsettled: list[Any]) -> None:
         record = self.record
         kept_on = (self.fenced or is_resumable(self.link)) and record.hold_s > 0 and not self.keeper.is_stopping()
-        if record.taker is not self or not kept_on:
+        if record.consumer is not self or not kept_on:
             super().gone([*unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps)])
             self.keeper.goes_no_further(self)
-            if record.taker is self:
+            if record.consumer is self:
                 self.keeper.ended(record, closed=True)
             return
         mine = self.in_hands(

@@ -12,7 +12,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Rejected, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
-from holdfast.broker.tags import TAG_BYTES, TagRing
+from holdfast.broker.stored.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable, is_resumable
 from holdfast.engine.effects import LinkEffect

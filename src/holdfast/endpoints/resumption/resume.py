@@ -18,11 +18,11 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.composites import UINT_MAX
 from holdfast.amqp.wire.extensions import TAG_OFFSET
 from holdfast.amqp.wire.performatives import Source, Target
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.records import pack_link, unpack_link
-from holdfast.broker.tags import TagRing
-from holdfast.broker.work import Work
+from holdfast.broker.stored.records import pack_link, unpack_link
+from holdfast.broker.stored.tags import TagRing
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.producer import ProducerParts
@@ -39,8 +39,8 @@ from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable
 from holdfast.endpoints.settlements import Settlements
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits
 from holdfast.state.turns import Turn, Turns
@@ -110,10 +110,10 @@ class Resumption:
         attach = link.remote_attach
         key = _key(peer, link)
         incoming, outgoing = self.incoming.get(key), self.outgoing.get(key)
-        if outgoing is not None and outgoing.taker is not None and outgoing.until is None:
-            outgoing.taker.fenced = True
+        if outgoing is not None and outgoing.consumer is not None and outgoing.until is None:
+            outgoing.consumer.fenced = True
             text = f"link {link.name!r} is attached on a newer connection"
-            outgoing.taker.detach_with(text, conditions.STOLEN)
+            outgoing.consumer.detach_with(text, conditions.STOLEN)
         if attach is None or attach.unsettled is not None:
             return
         if incoming is not None and incoming.holder is None:
@@ -240,7 +240,7 @@ class Resumption:
         while waiting and work.offered_count < most and not work.is_used_up:
             consumer = next(iter(waiting))
             del waiting[consumer]
-            if consumer in consumer.cursor.takers:  # else a failure cut its end short
+            if consumer in consumer.cursor.consumers:  # else a failure cut its end short
                 consumer.resume()
         if waiting:
             queue.touch()
@@ -312,10 +312,10 @@ class Resumption:
             if not mine:
                 self.by_cursor.pop(record.cursor, None)
             record.uncount()
-            if record.taker is not None and record.held:
+            if record.consumer is not None and record.held:
                 returns = self._returns
-                returns.requeue(record.taker, record.cursor, [*record.held.values()], failed=True)
-            record.taker = None
+                returns.requeue(record.consumer, record.cursor, [*record.held.values()], failed=True)
+            record.consumer = None
 
     def recover(self) -> None:
         """After a failure was contained: what a connection that is gone left attached is over."""
@@ -326,8 +326,10 @@ class Resumption:
                 incoming.holder = None
                 self.ended(incoming, closed=False)
         for outgoing in list(self.outgoing.values()):
-            taker = outgoing.taker
-            if outgoing.until is None and (taker is None or connections.get(taker.peer.number) is not taker.peer):
+            consumer = outgoing.consumer
+            if outgoing.until is None and (
+                consumer is None or connections.get(consumer.peer.number) is not consumer.peer
+            ):
                 self._forget(outgoing)
 
     def release(self, queue: Queue, cursor: Cursor | None = None) -> None:

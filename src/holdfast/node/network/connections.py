@@ -20,7 +20,7 @@ from holdfast.names import HostPort
 from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.failures import Failures
 from holdfast.node.network.transport import BACKLOG, Peer, listen
-from holdfast.peers.refusals import REFUSALS_MAX
+from holdfast.peers.limits.refusals import REFUSALS_MAX
 from holdfast.settings import NodeConfig
 
 CLOSE_TIME_OUT_S: Final = 30.0

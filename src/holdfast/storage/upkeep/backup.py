@@ -19,8 +19,8 @@ from uuid import UUID, uuid4
 
 import lmdb
 
-from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
+from holdfast.broker.stored import records
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 from holdfast.storage.files.copied import forget_marks
@@ -301,7 +301,7 @@ def _renew(env: lmdb.Environment, fresh: UUID) -> None:
         for key, value in rows_of(txn, tables, _SUBSCRIPTIONS):
             queue_id, _ = records.split_cursor_key(key[len(_SUBSCRIPTIONS) :])
             cursor = records.unpack_cursor(value)
-            shown = cursor._replace(mark=max(cursor.mark, ends.get(queue_id, 0)))
+            shown = cursor._replace(watermark=max(cursor.watermark, ends.get(queue_id, 0)))
             txn.put(key, records.pack_cursor(shown), db=tables)
         for key, value in rows_of(txn, tables, _QUEUES):
             txn.put(key, records.pack_map({**records.unpack_map(value), "uuid": uuid4()}), db=tables)

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import lmdb
 
-from holdfast.broker import entry, records
+from holdfast.broker.entries import entry
+from holdfast.broker.stored import records
 from holdfast.errors import StorageError
 from holdfast.storage.files.copying import Watch, open_quiet
 from holdfast.storage.files.directory import DATA, hold_to_read, refusal

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import lmdb
 
-from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
+from holdfast.broker.stored import records
 from holdfast.errors import StorageError
 from holdfast.storage.port import PIECE_BYTES, TABLES
 

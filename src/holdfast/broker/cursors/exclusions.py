@@ -1,0 +1,346 @@
+"""Which consumers of a cursor cannot have which entries, and the entries that wait because of it (AMQP 1.0 §3.4.5,
+undeliverable-here; §2.7.3, max-message-size).
+
+Rules of this file: an entry that no consumer with credit can have is set aside and not looked at again until there is a
+consumer that can have it. A pump never reads what is set aside. What a consumer called undeliverable is known by
+sequence; for what is too large for it its limit says enough. What is held is counted in accounts of its own, so that it
+takes nothing from what else is kept; who ends consumers when too much is undeliverable is the caller.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from heapq import heapify, heappop, heappush
+from sys import maxsize
+from typing import Final
+
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
+from holdfast.broker.entries.withheld import Withheld
+
+ASIDE_MAX: Final = 16_384
+"""Entries of one cursor that are set aside; at the bound it looks at no more until one of them is taken or leaves."""
+
+ASIDE_MIN: Final = 64
+"""The same where the node's memory for them is used up."""
+
+LOOKS_MAX: Final = 20_000
+"""Questions whether a consumer can have an entry that one pump asks, about; the rest is asked in the next."""
+
+LOOKS_PER_ENTRY: Final = 64
+"""So many such questions take about the time of one entry that is handed out, and count as one for the turn."""
+
+STALE_SPARE: Final = 64
+"""Entries in order of size that are set aside no more, beyond twice those that are; then all are put in order anew."""
+
+SCAN_MAX: Final = 256
+"""With more set aside than this only a pump looks through it for a consumer."""
+
+ASIDE_BYTES: Final = 256
+"""What an entry that is set aside takes of memory, about."""
+
+EXCLUDED_BYTES: Final = 160
+"""The same of an entry that a consumer called undeliverable."""
+
+
+GIVEN_BACK_BYTES: Final = 192
+"""What is known of an entry that was given back and is not done with, its place among those that wait included."""
+
+
+class Exclusions:
+    """What the consumers of one cursor called undeliverable. Each consumer keeps the sequences that it called
+    undeliverable in its own `excluded`."""
+
+    __slots__ = (
+        "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
+        "counted_aside", "counted_excluded", "counted_given_back", "largest", "live",
+    )  # fmt: skip
+
+    def __init__(self, accounts: Withheld) -> None:
+        self.aside: dict[int, int] = {}
+        """Entries in nobody's hands that every consumer which had credit when they were met cannot have, ascending, and
+        the bytes of the delivery of each that is too large for one of those consumers; 0 for the others."""
+        self.live: dict[int, int] = {}
+        """Every entry that a consumer called undeliverable and that is not done with, and how many of those that are
+        here did; `excluded` may hold others too."""
+        self.largest = 0
+        """The largest delivery that one of the consumers takes."""
+        self.counted_aside = self.counted_excluded = self.counted_given_back = 0
+        """What the accounts count for this."""
+        self._accounts = accounts
+        self._limits: dict[int, int] = {}
+        """How many consumers there are with each limit."""
+        self._limits_heap: list[int] = []
+        """Those limits, negative; some may be of consumers that left."""
+        self._by_size: list[tuple[int, int]] = []
+        """(bytes, negative, sequence) of what is aside for its size; some may be there no more."""
+        self._smallest = maxsize
+        """No entry that is set aside has fewer bytes."""
+        self._mixed: set[int] = set()
+        """What is aside for its size, and was called undeliverable by another consumer; some may be there no more."""
+        self._looked: set[EntryConsumer] = set()
+        """Consumers that can have nothing of what is set aside."""
+        self._refused = 0
+        """Sequences in all `excluded` together."""
+
+    # ------------------------------------------------------------------------------------------------ consumers
+
+    def joined(self, consumer: EntryConsumer) -> None:
+        """There is one more consumer."""
+        limit = consumer.bytes_max
+        self._limits[limit] = self._limits.get(limit, 0) + 1
+        if self._limits[limit] == 1:
+            heappush(self._limits_heap, -limit)
+            if len(self._limits_heap) > 2 * len(self._limits) + 16:
+                self._limits_heap = [-limit for limit in self._limits]
+                heapify(self._limits_heap)
+        self.largest = max(self.largest, limit)
+
+    def left(self, consumer: EntryConsumer, requeued: list[int]) -> list[int]:
+        """`consumer` is gone: moves into the heap `requeued`, and returns, what is to be offered anew, because it was
+        the one that could take it."""
+        self._refused = max(0, self._refused - len(consumer.excluded))
+        live = self.live
+        if live:
+            for sequence in consumer.excluded:
+                consumers = live.get(sequence, 0)
+                if consumers > 1:
+                    live[sequence] = consumers - 1
+                elif consumers:
+                    del live[sequence]
+        consumer.excluded.clear()
+        self._looked.discard(consumer)
+        limit = consumer.bytes_max
+        self._limits[limit] -= 1
+        if not self._limits[limit]:
+            del self._limits[limit]
+        while self._limits_heap and -self._limits_heap[0] not in self._limits:
+            heappop(self._limits_heap)
+        self.largest = -self._limits_heap[0] if self._limits_heap else 0
+        back = self._offer_anew(requeued)
+        self._count()
+        return back
+
+    def _offer_anew(self, requeued: list[int]) -> list[int]:
+        """Moves into the heap `requeued`, and returns, what no consumer takes for its size, or maybe none."""
+        back: list[int] = []
+        while self._by_size and -self._by_size[0][0] > self.largest:
+            size, sequence = heappop(self._by_size)
+            if self.aside.get(sequence) == -size:
+                back.append(sequence)
+                del self.aside[sequence]
+                heappush(requeued, sequence)
+        for sequence in self._mixed.intersection(self.aside):  # not each consumer of such a size could have it
+            back.append(sequence)
+            del self.aside[sequence]
+            heappush(requeued, sequence)
+        self._mixed.clear()
+        return back
+
+    def recount(self, consumers: Collection[EntryConsumer], requeued: list[int]) -> None:
+        """These are all consumers: a failure may lie between the coming or going of one and its count. As `left` where
+        one went."""
+        self._limits.clear()
+        self._limits_heap.clear()
+        self.largest = 0
+        self._refused = sum(len(consumer.excluded) for consumer in consumers)
+        excluded = Counter(sequence for consumer in consumers for sequence in consumer.excluded)
+        self.live = {sequence: excluded[sequence] for sequence in self.live if sequence in excluded}
+        self._looked.intersection_update(consumers)
+        for consumer in consumers:
+            self.joined(consumer)
+        self._offer_anew(requeued)
+        self._count()
+
+    def choose(
+        self,
+        consumers: list[EntryConsumer],
+        every: Iterable[EntryConsumer],
+        sequence: int,
+        value: bytes,
+        size: int,
+        aside: dict[int, int],
+    ) -> EntryConsumer | None:
+        """Who of `consumers`, of which the first wants something, is to have the entry; `size`: as the queue counts it;
+        `every`: with those that want nothing. None where none of them can; then it is in `aside`."""
+        bytes_most = size + BESIDE_BYTES
+        delivery_bytes = 0
+        left_to_another = False
+        for consumer in consumers:
+            if sequence in consumer.excluded:
+                continue
+            if bytes_most > consumer.bytes_max:
+                if not delivery_bytes:
+                    delivery_bytes = consumer.delivery_bytes(sequence, value)
+                    left_to_another = self.another_takes(every, sequence, delivery_bytes)
+                if left_to_another and delivery_bytes > consumer.bytes_max:
+                    continue
+            if consumer is consumers[0] or consumer.wants() > 0:
+                return consumer
+        aside[sequence] = delivery_bytes
+        return None
+
+    def for_later(
+        self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes, size: int, delivery_bytes: int
+    ) -> bool:
+        """Whether one of `consumers` can have the entry, and is deferred to the next turn; `size`: as the queue counts
+        it;
+        `delivery_bytes`: of the delivery, 0 where that is not known."""
+        for consumer in consumers:
+            if consumer.deferred and sequence not in consumer.excluded:
+                if consumer.bytes_max >= size + BESIDE_BYTES:
+                    return True
+                delivery_bytes = delivery_bytes or consumer.delivery_bytes(sequence, value)
+                if delivery_bytes <= consumer.bytes_max:
+                    return True
+        return False
+
+    def another_takes(self, consumers: Iterable[EntryConsumer], sequence: int, size: int) -> bool:
+        """Whether one of all `consumers`, with or without credit, can have the entry, a delivery of `size` bytes."""
+        if size > self.largest:
+            return False
+        if sequence not in self.live:
+            return True
+        return any(size <= consumer.bytes_max and sequence not in consumer.excluded for consumer in consumers)
+
+    # ------------------------------------------------------------------------------------------------ undeliverable
+
+    def exclude(self, consumer: EntryConsumer, sequences: Iterable[int]) -> None:
+        """From now on `consumer` is not offered these."""
+        excluded, live = consumer.excluded, self.live
+        self._refused -= len(excluded)
+        if not live and excluded:  # nothing of it is left
+            excluded.clear()
+        for sequence in sequences:
+            if sequence not in excluded:
+                excluded.add(sequence)
+                live[sequence] = live.get(sequence, 0) + 1
+        self._refused += len(excluded)
+        self._count()
+
+    def count(self, consumer: EntryConsumer) -> int:
+        """How many entries that are not done with `consumer` cannot have."""
+        excluded = consumer.excluded
+        self._refused -= len(excluded)
+        excluded.difference_update([sequence for sequence in excluded if sequence not in self.live])
+        self._refused += len(excluded)
+        self._count()
+        return len(excluded)
+
+    def done(self, sequences: Iterable[int]) -> None:
+        """These entries are done with, or left the queue."""
+        if self.live:
+            for sequence in sequences:
+                self.live.pop(sequence, None)
+        if self.aside:
+            for sequence in sequences:
+                self.aside.pop(sequence, None)
+        if self.counted_aside:
+            self._count()
+
+    def done_below(self, floor: int) -> None:
+        """All entries below `floor` are done with."""
+        self.done([sequence for sequence in (*self.live, *self.aside) if sequence < floor])
+
+    # ------------------------------------------------------------------------------------------------ set aside
+
+    @property
+    def aside_max(self) -> int:
+        """How many may be set aside now."""
+        return ASIDE_MAX if self._accounts.aside.room else ASIDE_MIN
+
+    def set_aside(self, sizes: dict[int, int]) -> None:
+        """No consumer that wants something now can have these: sequences, with their bytes as in `aside`."""
+        self._count(len(self.aside) + len(sizes))
+        smallest = min(sizes.values())
+        sequences = sizes.keys()
+        self._looked = {
+            consumer
+            for consumer in self._looked
+            if consumer.bytes_max < smallest or consumer.excluded.issuperset(sequences)
+        }
+        if len(self._by_size) > 2 * len(self.aside) + STALE_SPARE:
+            self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
+            heapify(self._by_size)
+        in_order = not self.aside or min(sequences) > next(reversed(self.aside))
+        self.aside.update(sorted(sizes.items()))  # from here on nothing is called that could fail
+        if not in_order:
+            self.aside = dict(sorted(self.aside.items()))
+        self._smallest = min(self._smallest, smallest)
+        for sequence, size in sizes.items():
+            if size:
+                heappush(self._by_size, (-size, sequence))
+                if sequence in self.live:
+                    self._mixed.add(sequence)
+
+    def offer_to(self, consumers: list[EntryConsumer], requeued: list[int], limit: int) -> int:
+        """Moves into the heap `requeued` what one of `consumers` can have, for each at most what it wants, and `limit`
+        in all. Returns how many it looked at; from LOOKS_MAX on maybe not all."""
+        looks = 0
+        for consumer in consumers:
+            if not self.aside or limit <= 0 or looks >= LOOKS_MAX:
+                break
+            if consumer in self._looked or consumer.bytes_max < self._smallest:
+                continue
+            wanted = min(limit, consumer.wants())
+            if wanted <= 0:
+                continue
+            found, looked = self._for(consumer, wanted)
+            looks += looked
+            limit -= len(found)
+            for sequence in found:
+                heappush(requeued, sequence)
+                del self.aside[sequence]
+            if len(found) < wanted:
+                self._looked.add(consumer)
+        self._count()
+        return looks
+
+    def _for(self, consumer: EntryConsumer, count: int) -> tuple[list[int], int]:
+        """The first `count` that `consumer` can have, and how many were looked at."""
+        limit, excluded = consumer.bytes_max, consumer.excluded
+        found: list[int] = []
+        looked = 0
+        for sequence, size in self.aside.items():
+            looked += 1
+            if size <= limit and sequence not in excluded:
+                found.append(sequence)
+                if len(found) >= count:
+                    break
+        return found, looked
+
+    def has_none_for(self, consumer: EntryConsumer) -> bool:
+        """Whether `consumer` can surely have nothing of what is set aside. Much is not looked through here."""
+        if not self.aside or consumer in self._looked or consumer.bytes_max < self._smallest:
+            return True
+        if len(self.aside) > SCAN_MAX or self._for(consumer, 1)[0]:
+            return False
+        self._looked.add(consumer)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ counted
+
+    def _count(self, aside: int | None = None) -> None:
+        """Brings the account up to date; `aside`: how many will be set aside at once."""
+        if not self.aside:
+            self._looked.clear()
+            self._by_size.clear()
+            self._mixed.clear()
+            self._smallest = maxsize
+        held = (len(self.aside) if aside is None else aside) * ASIDE_BYTES
+        excluded = self._refused * EXCLUDED_BYTES
+        self._accounts.aside.recount(self.counted_aside, held)
+        self.counted_aside = held
+        self._accounts.excluded.recount(self.counted_excluded, excluded)
+        self.counted_excluded = excluded
+
+    def count_given_back(self, count: int) -> None:
+        """So many entries were given back and are not done with: told once a turn, after changes."""
+        size = count * GIVEN_BACK_BYTES
+        self._accounts.given_back.recount(self.counted_given_back, size)
+        self.counted_given_back = size
+
+    def forget(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self._accounts.aside.refund(self.counted_aside)
+        self._accounts.excluded.refund(self.counted_excluded)
+        self._accounts.given_back.refund(self.counted_given_back)
+        self.counted_aside = self.counted_excluded = self.counted_given_back = 0

@@ -1,0 +1,1 @@
+"""Entries of queues: their bytes, and the log that a queue keeps them in."""

@@ -1,0 +1,252 @@
+"""From the wire into an entry and back: header and annotations rewritten, the bare message untouched (§3.2).
+
+Rules of this file: pure; annotations `x-opt-holdfast-…` are stripped from whoever is no neighbour, and never
+stored in an entry; consumers are told `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other
+brokers already know, and a redelivery is always marked as one.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.message.message import Sections
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import LATE, NUMBER, OWN_PREFIX, PATH
+from holdfast.amqp.wire.types import Described
+from holdfast.broker.entries import entry
+from holdfast.errors import RemoteProtocolError
+
+PATHS_MAX: Final = 1_024
+"""Paths whose encoding is remembered."""
+TOLD_ANEW: Final = ("x-opt-sequence-number", "x-opt-enqueued-time")
+ANNOTATIONS_MAX: Final = 1_000
+NAMES_MAX: Final = 8
+"""Names that are looked for among the annotations of a message without decoding these."""
+
+_SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
+_ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_LATE: Final = encode(LATE) + b"\x41"
+_OWN_BYTES: Final = len(_SEQUENCE) + len(_ENQUEUED) + 16
+_SECTION: Final = Struct(">3sBII")
+_MAP8: Final = 0xC1
+_MAP32: Final = 0xD1
+_OUR_NAMES: Final = (OWN_PREFIX.encode(), *(name.encode() for name in TOLD_ANEW))
+_MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
+
+DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+"""The header that `for_neighbour` writes for a durable message of the usual priority, without time to live."""
+
+
+def _ours(key: object) -> bool:
+    """Whether a node says this, and no client: told anew at each delivery, so that it stands there once."""
+    return str(key).startswith(OWN_PREFIX) or key in TOLD_ANEW
+
+
+class Annotations(NamedTuple):
+    """Message annotations as they are stored (`count` items, encoded) and the producer's number, if it gave one."""
+
+    item_count: int
+    items: bytes
+    number: int | None
+
+
+NO_ANNOTATIONS: Final = Annotations(0, b"", None)
+
+
+def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
+    """The message annotations of a payload without ours. RemoteProtocolError where they are no map, or too large."""
+    first, last = sections.annotations
+    if first == last:
+        return NO_ANNOTATIONS
+    if last - first > bytes_max:
+        raise RemoteProtocolError(
+            conditions.RESOURCE_LIMIT_EXCEEDED, f"message-annotations: accepted are {bytes_max} bytes"
+        )
+    section, _ = decode(payload, first)
+    fields = section.value if isinstance(section, Described) else None
+    if not isinstance(fields, dict) or len(fields) > ANNOTATIONS_MAX:
+        raise RemoteProtocolError(
+            conditions.DECODE_ERROR, f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
+        )
+    sent = _as_sent(bytes(payload[first:last]), 2 * len(fields))
+    if sent is not None:
+        return sent
+    number = fields.get(NUMBER)
+    kept = {key: value for key, value in fields.items() if not _ours(key)}
+    items = b"".join(encode(key) + encode(value) for key, value in kept.items())
+    return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
+
+
+def _as_sent(section: bytes, count: int) -> Annotations | None:
+    """The annotations in their sender's encoding, where no name that is ours is in it; else None."""
+    if section[:3] != _MESSAGE_ANNOTATIONS or any(name in section for name in _OUR_NAMES):
+        return None
+    head = {_MAP8: 6, _MAP32: 12}.get(section[3])
+    return None if head is None else Annotations(count, section[head:], None)
+
+
+def notes_of(item: entry.Entry) -> dict[Any, Any]:
+    """The message annotations of an entry."""
+    return _decoded(item.annotation_count, bytes(item.annotations))
+
+
+class Notes(NamedTuple):
+    """Message annotations that are added to messages, encoded once for all of them. `names`: their keys as bytes where
+    all are words and few; None where a message's own annotations have to be decoded to know whether it has one."""
+
+    added: dict[Any, Any]
+    items: bytes
+    names: tuple[bytes, ...] | None
+
+
+NO_NOTES: Final = Notes({}, b"", ())
+
+
+def to_add(added: dict[Any, Any]) -> Notes:
+    """Those, as they are added."""
+    items = b"".join(encode(key) + encode(part) for key, part in added.items())
+    words = len(added) <= NAMES_MAX and all(isinstance(key, str) for key in added)
+    return Notes(added, items, tuple(str(key).encode() for key in added) if words else None)
+
+
+def notes_added(told: dict[Any, Any] | None) -> Notes:
+    """Of message annotations that a consumer adds (modified, §3.4.5), those that are stored."""
+    return to_add({key: part for key, part in told.items() if not _ours(key)}) if told else NO_NOTES
+
+
+def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
+    """An entry to whose message annotations `notes` were added; `value` itself where they are beyond `bytes_max`.
+
+    What the entry has is decoded only where one of the names may be among it.
+    """
+    count, before = entry.annotations_of(value)
+    if notes.names is not None and not any(name in before for name in notes.names):
+        count += 2 * len(notes.added)
+        items = before + notes.items
+    else:
+        merged = _decoded(count, before) | notes.added
+        count = 2 * len(merged)
+        items = b"".join(encode(key) + encode(part) for key, part in merged.items())
+    if count > 2 * ANNOTATIONS_MAX or len(items) > bytes_max:
+        return value  # modified again and again it may not grow without end
+    return entry.with_annotations(value, count, items)
+
+
+def _decoded(count: int, items: bytes) -> dict[Any, Any]:
+    """The message annotations of an entry, as `entry.annotations_of` has them."""
+    if not count:
+        return {}
+    fields, _ = decode(b"\xd1" + (len(items) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + items)
+    return dict(fields)
+
+
+def encode_header(durable: bool, priority: int | None, ttl_ms: int | None, first: bool, count: int) -> bytes:
+    """A header section (§3.2.1); None is the field's default."""
+    fields = bytearray(b"\x41" if durable else b"\x42")
+    fields += b"\x40" if priority is None else bytes((0x50, priority))
+    fields += b"\x40" if ttl_ms is None else b"\x70" + min(ttl_ms, 2**32 - 1).to_bytes(4, "big")
+    fields += b"\x41" if first else b"\x42"
+    fields += b"\x43" if count == 0 else b"\x70" + count.to_bytes(4, "big")
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + bytes(fields)
+
+
+_FIRST_DURABLE_ACQUIRED: Final = encode_header(True, None, None, True, 0)
+_FIRST_VOLATILE: Final = encode_header(False, None, None, True, 0)
+
+
+_NOTHING: Final = bytes(8)
+"""`message_format` and length of the annotations, as they stand in `value[20:28]`."""
+_MA_PLAIN: Final = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
+_TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
+VIEWED_BYTES: Final = 8_192
+"""From so many bytes on a view of an entry costs less than a copy."""
+_PLAIN_HEADS: Final = {
+    bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): (
+        before, Struct(f">{len(before)}sQ{len(_ENQUEUED) + 8}s").pack
+    )
+    for flags, before in (
+        (0, _FIRST_VOLATILE + _MA_PLAIN),
+        (entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
+        (entry.CUSTODY, _FIRST_VOLATILE + _MA_PLAIN),
+        (entry.CUSTODY | entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
+    )
+}  # fmt: skip
+"""By how a plain entry begins: what precedes its sequence for a consumer, and what packs it with that and the time."""
+
+
+@lru_cache(PATHS_MAX)
+def path_items(nodes: tuple[str, ...]) -> bytes:
+    """The annotation that tells a path, as items of the map."""
+    return encode(PATH) + encode(list(nodes))
+
+
+def for_consumer(
+    value: bytes, sequence: int, delivery_count: int | None, steady_ms: int, path: bytes = b""
+) -> tuple[Any, ...]:
+    """The parts of a transfer that tells a client about `value`: header, annotations, bare message. `path`: from
+    `path_items`, for who wants to know the way."""
+    if (
+        delivery_count is None
+        and not value[1] & (entry.CUSTODY | entry.LATE)
+        and value[2] == entry.PRIORITY_DEFAULT
+        and value[12:20] == entry.NEVER
+        and value[24:30] == b"\0\0\0\0\0\0"
+    ):
+        told = _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12])
+        head = _FIRST_DURABLE_ACQUIRED if value[1] & entry.DURABLE else _FIRST_VOLATILE
+        return (head, told, memoryview(value)[entry.FIXED_BYTES :])
+    item = entry.unpack(value)
+    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
+    own = b"".join((_SEQUENCE, sequence.to_bytes(8, "big"), _ENQUEUED, item.enqueued_ms.to_bytes(8, "big")))
+    count = item.annotation_count + 4
+    if item.flags & entry.LATE:
+        own += _LATE
+        count += 2
+    if path:
+        own += path
+        count += 2
+    size = 4 + len(item.annotations) + len(own)
+    told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)
+    durable = bool(item.flags & entry.DURABLE)
+    priority = None if item.priority == entry.PRIORITY_DEFAULT else item.priority
+    head = encode_header(durable, priority, ttl_ms, delivery_count is None, delivery_count or 0)
+    return (head, told, item.annotations, own, item.bare)
+
+
+def plain_for_consumer(
+    sequences: Sequence[int], values: Sequence[bytes]
+) -> tuple[list[bytes], list[bytes | memoryview]]:
+    """The hot path's `for_consumer`, of entries that were never shown and have no time to live: what precedes each
+    bare message, and the bare messages; up to the first that has anything of its own."""
+    heads: list[bytes] = []
+    bares: list[bytes | memoryview] = []
+    for fixed, group in groupby(values, entry.fixed_of):  # those that were stored together begin alike
+        form = _PLAIN_HEADS.get(fixed[:3])
+        if form is None or fixed[20:28] != _NOTHING:
+            break
+        before, pack = form
+        enqueued = _ENQUEUED + fixed[4:12]
+        at = entry.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
+        first = len(bares)
+        bares += [value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:] for value in group]
+        heads += [pack(before, sequence, enqueued) for sequence in sequences[first : len(bares)]]
+    return heads, bares
+
+
+def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:
+    """Header and message annotations as they go to the next node; time to live counts time spent."""
+    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
+    durable = bool(item.flags & entry.DURABLE)
+    parts: list[Any] = []
+    if item.annotation_count:
+        size = 4 + len(item.annotations)
+        parts = [_SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, item.annotation_count), item.annotations]
+    if item.priority == entry.PRIORITY_DEFAULT and ttl_ms is None:
+        head = DURABLE_HEADER if durable else b""
+    else:
+        head = encode_header(durable, item.priority, ttl_ms, False, 0)
+    return head, parts

@@ -1,0 +1,58 @@
+"""What the queues of a node share in a turn of the loop: its batch, and its budget.
+
+Rules of this file: data, and the budget's sums alone.
+"""
+
+from typing import Final, Generic, TypeVar
+
+from holdfast.accounts import Account
+from holdfast.broker.entries.wheel import Timed, Wheel
+from holdfast.engine.port import Batch
+
+RETIRES_MAX: Final = 8_000
+"""With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
+
+QueueT = TypeVar("QueueT", bound=Timed)
+
+
+class Work(Generic[QueueT]):
+    """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
+
+    __slots__ = (
+        "batch", "dirty_counters", "dirty_queues", "halted", "left", "moved", "offered_bytes", "offered_bytes_max",
+        "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.batch = Batch()
+        self.dirty_queues: dict[QueueT, None] = {}
+        """They have something to offer, or to take off the disk."""
+        self.dirty_counters: dict[QueueT, None] = {}
+        """Their counters, or the records of their cursors, are to be stored with the batch."""
+        self.halted: dict[Account, dict[QueueT, None]] = {}
+        """They offer nothing new before that account, which others share, has room again (halting.py)."""
+        self.retires_in_flight: list[tuple[int, int]] = []
+        """(queue id, sequence) of the commit under way."""
+        self.moved: list[tuple[int, int]] = []
+        """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
+        self.referred: list[tuple[QueueT, int, int]] = []
+        """(queue, sequence, blob) of what this turn appends whose message is a blob."""
+        self.rewritten: dict[tuple[int, int], bytes] = {}
+        """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
+        self.left: list[tuple[int, int]] = []
+        """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.offered_bytes = self.offered_count = 0
+        """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
+        resumed link does counts as several (endpoints/resumption/consumer.py)."""
+        self.offered_bytes_max = self.offered_count_max = 0
+        """The turn's budget of each, given when it offers anything."""
+        self.turns = 0
+        """Turns of the loop so far."""
+        self.urgent = False
+        """Somebody waits for this turn's commit though it appends nothing."""
+        self.wheel: Wheel[QueueT] = Wheel()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the turn's budget is: who has had nothing waits for the next."""
+        return self.offered_bytes >= self.offered_bytes_max or self.offered_count >= self.offered_count_max

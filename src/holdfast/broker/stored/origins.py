@@ -1,0 +1,252 @@
+"""Custody at the destination: each origin's messages once, in order (CUSTODY, "End to end").
+
+Rules of this file: pure state, told what came and how long it waited; never reads a clock, never writes. The caller
+stores the record in the same transaction as the append that it decides.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from holdfast.broker.stored.gaps import GapClocks
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.records import OriginRecord
+
+NEVER_S: Final = float("inf")
+
+ENDED_MAX: Final = 1_024
+"""Ranges of tombstoned numbers remembered, so that a live copy after all is known as late."""
+
+FINISHED_MAX: Final = 32_768
+"""Ranges kept above the mark, whatever `ranges_max` allows: with them an origin's record fits a row of the store."""
+
+
+class Verdict(Enum):
+    """What becomes of a copy that came."""
+
+    DUPLICATE = "duplicate"
+    DELIVER = "deliver"
+    LATE = "late"
+    WAIT = "wait"
+    FULL = "full"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A message that waits for an earlier one: where it lies, for whom, and by which rule."""
+
+    held_at: int
+    queue: str
+    order: str
+    order_wait_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """One origin's numbers at this destination.
+
+    `mark`: all up to it is finished. `finished`: what is beyond. `ended`: numbers that a tombstone, an operator or
+    a grace time ended without delivery. `passed`: the highest number that went on before a gap below it closed.
+    `clocks`: how long each gap was waited for. `suffix`: the name of this node that the numbers were given for; empty:
+    the first that its store was opened under.
+    """
+
+    origin: UUID
+    mark: int = 0
+    passed: int = 0
+    clocks: GapClocks = field(default_factory=GapClocks)
+    finished: RangeSet = field(default_factory=RangeSet)
+    ended: RangeSet = field(default_factory=RangeSet)
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    """By number; changed by `wait`, `leave` and `restore` alone."""
+    duplicates: int = 0
+    late: int = 0
+    suffix: str = ""
+    known: RangeSet = field(init=False)
+    """What is finished beyond the mark, or waits."""
+    shortest_wait_s: float = field(init=False, default=NEVER_S)
+    """No waiting number may go on past a gap that was waited for for less than that."""
+    waited_before_s: float = field(init=False, default=0.0)
+    """Of a row from before each gap had a clock: what the clocks of its gaps begin at."""
+
+    def __post_init__(self) -> None:
+        self._derive()
+
+    def _derive(self) -> None:
+        self.known = self.finished.copy()
+        self.shortest_wait_s = NEVER_S
+        for number in sorted(self.waiting):
+            self.known.add(number)
+            self._expect(self.waiting[number])
+
+    def _expect(self, waiting: Waiting) -> None:
+        if waiting.order == "bounded":
+            self.shortest_wait_s = min(self.shortest_wait_s, waiting.order_wait_s)
+
+    @classmethod
+    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "") -> "Origin":
+        loaded = cls(origin, record.mark, record.passed, record.clocks, record.finished, record.ended, suffix=suffix)
+        loaded.waited_before_s = 0.0 if record.clocks else record.waited_s
+        return loaded
+
+    def record(self) -> OriginRecord:
+        return OriginRecord(self.mark, self.passed, self.clocks.longest_s, self.finished, self.ended, self.clocks)
+
+    def restore(self, record: OriginRecord, waiting: list[tuple[int, Waiting | None]]) -> None:
+        """As it was before what a refused turn did; `waiting`: by number what each had been, in the order of change."""
+        self.mark, self.passed = record.mark, record.passed
+        self.clocks, self.finished, self.ended = record.clocks, record.finished, record.ended
+        for number, before in reversed(waiting):
+            if before is None:
+                self.waiting.pop(number, None)
+            else:
+                self.waiting[number] = before
+        self._derive()
+
+    @property
+    def expected(self) -> int:
+        """The next number that has a place whatever else is full."""
+        return self.mark + 1
+
+    @property
+    def next_missing(self) -> int:
+        """The lowest number that was neither finished nor waits here."""
+        return self.known.end_of_run(self.mark + 1) + 1
+
+    def decide(self, number: int, order: str, *, order_wait_s: float = 0.0, ranges_max: int) -> Verdict:
+        """What becomes of the copy `number` bound for a queue of that `order`. Changes nothing."""
+        if number in self.waiting:
+            return Verdict.DUPLICATE
+        if number in self.ended:
+            return Verdict.LATE
+        if number <= self.mark or number in self.finished:
+            return Verdict.DUPLICATE
+        late = number < self.passed and order != "strict"  # a strict one waits, whoever else went on
+        if not self.missing_below(number):
+            return Verdict.LATE if late else Verdict.DELIVER
+        if not self._fits(number, ranges_max):
+            return Verdict.FULL
+        if late:
+            return Verdict.LATE
+        if len(self.waiting) >= ranges_max * 16:
+            return Verdict.FULL
+        if order == "bounded" and not self.waiting and self.waited_s(number) >= order_wait_s:
+            return Verdict.DELIVER  # what it would wait for was waited for
+        return Verdict.DELIVER if order == "none" else Verdict.WAIT
+
+    def _fits(self, number: int, ranges_max: int) -> bool:
+        """Whether `number`, which is ahead of a missing one, adds no range past the bound."""
+        if len(self.finished) < min(ranges_max, FINISHED_MAX):
+            return True
+        return number - 1 in self.known or number + 1 in self.known
+
+    def may_end(self, number: int, ranges_max: int) -> bool:
+        """Whether a tombstone of `number` may be taken; at the bound it goes back, as a live copy does."""
+        return number in self.known or not self.missing_below(number) or self._fits(number, ranges_max)
+
+    def missing_below(self, number: int) -> bool:
+        """Whether an earlier number is still to come: neither finished nor ended, waiting ones included."""
+        return self.finished.end_of_run(self.mark + 1) + 1 < number
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    def _gap_below(self, number: int) -> int:
+        """The highest missing number below `number`; at most the mark where there is none."""
+        return self.known.start_of_run(number - 1) - 1
+
+    def waited_s(self, number: int) -> float:
+        """How long the last gap below `number` has been waited for: all others were for longer."""
+        missing = self._gap_below(number)
+        return self.clocks.waited_s(missing) if missing > self.mark else NEVER_S
+
+    def wait(self, number: int, waiting: Waiting, waited_s: float = 0.0) -> None:
+        """`number` waits for the gaps below it; a gap for which nobody waited before begins at `waited_s`."""
+        missing = self._gap_below(number)
+        if missing > self.mark:
+            self.clocks.begin(missing, waited_s)
+        self.waiting[number] = waiting
+        self.known.add(number)
+        self._expect(waiting)
+
+    def leave(self, number: int) -> Waiting:
+        """`number` waits no longer; `finish` follows."""
+        waiting = self.waiting.pop(number)
+        if not self.waiting:
+            self.shortest_wait_s = NEVER_S
+        return waiting
+
+    def in_order(self) -> int | None:
+        """The waiting number for which nothing below is missing, None where there is none."""
+        number = self.finished.end_of_run(self.mark + 1) + 1
+        return number if number in self.waiting else None
+
+    def waited_enough(self, number: int) -> bool:
+        """Whether the waiting `number` may go on past the gaps below it."""
+        waiting = self.waiting[number]
+        waited = waiting.order == "bounded" and self.waited_s(number) >= waiting.order_wait_s
+        return waited and self.has_row_for(number)
+
+    def has_row_for(self, number: int) -> bool:
+        """Whether `number`, once finished, leaves the record within its row."""
+        return len(self.finished) < FINISHED_MAX or number - 1 in self.finished or number + 1 in self.finished
+
+    @property
+    def may_release(self) -> bool:
+        """Whether any waiting number may go now. Not exact: True too often at the worst."""
+        return bool(self.waiting) and (self.in_order() is not None or self.clocks.longest_s >= self.shortest_wait_s)
+
+    def went_on(self, number: int) -> None:
+        """`number` was delivered while an earlier one is missing: what comes below it is late."""
+        self.passed = max(self.passed, number)
+
+    # ------------------------------------------------------------------------------------------------ ends
+
+    def finish(self, number: int) -> None:
+        """`number` is stored in its queue with this batch."""
+        if self.ended:
+            self.ended.remove(number)
+            self._bound_ended()
+        if number == self.mark + 1 and not self.known:  # the common case: nothing is missing
+            self.mark = number
+        elif number > self.mark:
+            self.finished.add(number)
+            self.known.add(number)
+            self._raise_mark()
+
+    def end(self, first: int, last: int | None = None) -> list[tuple[int, int]]:
+        """The waiting for `first` (to `last`) is over without delivery; returns what of it was still missing."""
+        last = first if last is None else last
+        missing = self.known.gaps(max(first, self.mark + 1), last) if last > self.mark else []
+        if len(missing) > 1:  # in order, each is put at the end
+            self.ended = RangeSet(sorted([*self.ended, *missing]))
+            self.finished = RangeSet(sorted([*self.finished, *missing]))
+            self.known = RangeSet(sorted([*self.known, *missing]))
+        for low, high in missing if len(missing) == 1 else ():
+            self.ended.add(low, high)
+            self.finished.add(low, high)
+            self.known.add(low, high)
+        self._bound_ended()
+        self._raise_mark()
+        return missing
+
+    def _bound_ended(self) -> None:
+        if len(self.ended) > ENDED_MAX:
+            self.ended = RangeSet(list(self.ended)[-ENDED_MAX:])
+
+    def skip(self) -> list[tuple[int, int]]:
+        """Closes every gap below the last number known; returns the ranges that count as lost."""
+        return self.end(self.mark + 1, self.known.last)
+
+    def gaps(self, count_max: int | None = None) -> list[tuple[int, int]]:
+        """Numbers missing between the mark and the last one known; at most the first `count_max` ranges of them."""
+        return self.known.gaps(self.mark + 1, self.known.last, count_max) if self.known.last > self.mark else []
+
+    def _raise_mark(self) -> None:
+        mark = self.finished.end_of_run(self.mark + 1)
+        if mark > self.mark:
+            self.mark = mark
+            self.finished.drop_below(mark + 1)
+            self.known.drop_below(mark + 1)
+            if self.clocks:
+                self.clocks.drop_below(mark + 1)

@@ -1,0 +1,492 @@
+"""This node as a destination: each origin's messages once, in order, into their queues (CUSTODY, "End to end").
+
+Rules of this file: what is decided about a copy is stored with the append that follows from it; a copy that must
+wait lies in `$waiting` until its turn; what its own queue refuses goes to the dead letters with the reason.
+"""
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.amqp.message import framing
+from holdfast.broker.entries import entry
+from holdfast.broker.message_records import record_message
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored.origins import Origin, Verdict, Waiting
+from holdfast.broker.stored.records import origin_key, pack_origin
+from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.full_queues import WAITERS_MAX, FullQueues
+from holdfast.custody.arrival.path_check import PathCheck
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.transfers import carried
+from holdfast.custody.transfers.carried import Arrival
+from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
+from holdfast.peers.link_tables import LinkTables
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.losses import Losses
+from holdfast.state.room import Room
+from holdfast.state.turns import Turn, Turns, Undone
+
+TICK_S: Final = 1.0
+"""How often the time waited for a missing number is counted, and stored."""
+
+NEXT_BYTES: Final = 1024 * 1024
+"""What of the store's reserve the next expected number of an origin may use beyond that of forwarding."""
+
+LOAD_COUNT: Final = 1_000
+LOAD_BYTES: Final = 8 * 1024 * 1024
+"""What is read at once of what waits, as the node starts."""
+
+RELEASE_COUNT: Final = 500
+RELEASE_BYTES: Final = 4 * 1024 * 1024
+"""What one turn moves from `$waiting` to the queues at most, and one message more (ADR 0013)."""
+
+LOOKS_MAX: Final = 5_000
+"""Waiting numbers that one turn looks at."""
+
+ORIGINS_A_TURN: Final = 1_000
+"""Origins whose time waited one turn counts, and origins whose queue was full that one turn tries again."""
+
+TICK_RANGES: Final = 32_768
+"""Ranges of numbers in the records of those origins, and one origin's more: each is copied and written."""
+
+GRACE_S: Final = 60.0
+"""After a node name came back with a new store, how long the old one's gaps stay open."""
+
+
+class Destination:
+    """All origins that send here."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        room: Room,
+        outbox: Outbox,
+        log: Log,
+        links: LinkTables,
+        losses: Losses,
+        dead_lettering: DeadLettering,
+        duplicates: Duplicates,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._turns = turns
+        self._room = room
+        self._outbox = outbox
+        self._log = log
+        self._losses = losses
+        self._dead_lettering = dead_lettering
+        self._duplicates = duplicates
+        self.catalog = catalog
+        self._ledger = catalog.ledger
+        self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self._ledger.origins.values()}
+        self.waiters: dict[Origin, None] = {}
+        """Origins of which something waits."""
+        self.releasing: dict[Origin, list[int]] = {}
+        """Origins of which something may go now: `step` moves it, some each turn. With them numbers that may go past a
+        gap, those to be looked at first at the end; empty: still to be gathered."""
+        self.blocked: dict[Origin, _Blocked | None] = {}
+        """Origins whose next message finds its queue full, and what that needs; None: to be looked at anew."""
+        self.full = FullQueues(clock, catalog, links)
+        self.ticking: list[Origin] = []
+        """Origins whose time waited is still to be counted in this round."""
+        self.ticked_s = 0.0
+        """How long the round was."""
+        self.ticked_at = clock.now
+        self.next_tick: float | None = None
+        self.paths = PathCheck(config.name)
+        self.closing: dict[UUID, float] = {}
+        """Old stores of names that came back with a new one, and when their gaps close."""
+        self._load_waiting()  # before the gaps are asked for: what waits shows them
+        self.closing_former: float | None = None
+        """When the gaps close of what waits since this node had another name: nobody fills them any more."""
+        self._keep_former()
+        for uuid in self._ledger.replaced:  # the grace begins anew, lest a restart keep gaps for ever
+            self.closing[uuid] = clock.now + GRACE_S
+
+    def _load_waiting(self) -> None:
+        held = self.catalog.queues.get(WAITING)
+        if held is None or not held.messages:
+            return
+        first = 0
+        while found := held.read(first, count_max=LOAD_COUNT, bytes_max=LOAD_BYTES):
+            for sequence, value in found:
+                item = entry.unpack(value)
+                if item.identity is not None:
+                    origin = self._ledger.origin_at(item.identity.origin, sequence)
+                    self._wait(origin, item.identity.number, sequence, item.to, origin.waited_before_s)
+            first = found[-1][0] + 1
+        for origin in self.waiters:
+            self.release(origin)
+
+    def _keep_former(self) -> None:
+        """Of what was counted for another name of this node that is kept which something waits by."""
+        former = self._ledger.former_origins
+        turns, now = self._turns, self._clock.now
+        if turns.in_flight is not None or turns.gathered.moves:  # what a full disk refuses will wait again
+            self.closing_former = now + TICK_S
+            return
+        for key in [key for key, origin in former.items() if not origin.waiting]:
+            del former[key]
+        if former:
+            self.closing_former = now + (GRACE_S if self.closing_former is None else TICK_S)
+        else:
+            self.closing_former = None
+            self._ledger.forget_waited()
+
+    def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
+        queue = self.catalog.queues.get(name)
+        order = queue.config.order if queue is not None else "bounded"
+        order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
+        origin.wait(number, Waiting(held_at, name, order, order_wait_s), waited_s)
+        if origin in self.releasing:
+            self.releasing[origin] = []  # it may be among those that go past a gap
+        self._begin_ticks(origin)
+
+    def _begin_ticks(self, origin: Origin) -> None:
+        self.waiters[origin] = None
+        if self.next_tick is None:
+            self.ticked_at = self._clock.now
+            self.next_tick = self._clock.now + TICK_S
+
+    # ------------------------------------------------------------------------------------------------ arrivals
+
+    def take(self, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
+        """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room.
+
+        `via`: the neighbour that brought it.
+        """
+        uuid, number = arrival.identity
+        if uuid not in self._ledger.origins and len(self._ledger.origins) >= self._config.limits.origins_max:
+            text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
+            self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
+            return False
+        origin = self._ledger.origin(uuid)
+        if arrival.receipt > origin.mark:
+            self._adopt(origin, arrival.receipt)
+        if arrival.tombstone:
+            if not origin.may_end(number, self._config.limits.ranges_max):
+                return False
+            self._turns.gathered.keep_origin(origin)
+            origin.end(number)
+            self._changed(origin)
+            self.release(origin)
+            return True
+        queue = self.catalog.local_or_none(arrival.to)
+        fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
+        keeps = queue is not None and queue.config.durable and fault is None
+        order = queue.config.order if queue is not None and keeps else "none"
+        wait_s = queue.config.order_wait_s if queue is not None else 0.0
+        verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=self._config.limits.ranges_max)
+        if verdict is Verdict.DUPLICATE:
+            origin.duplicates += 1
+            self._duplicates.suppressed += 1
+            return True
+        if verdict is Verdict.FULL:
+            return False
+        value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
+        reserve = NEXT_BYTES if number == origin.next_missing else 0
+        if not self._room.has(len(value), forwarding=True, reserve=reserve):
+            return False if self._room.is_known else None
+        if verdict is Verdict.WAIT:
+            self._turns.gathered.keep_origin(origin)
+            self._turns.gathered.waiting_changes(origin, number)
+            self.paths.arrived(arrival.trace)
+            held = self.catalog.own(WAITING)
+            ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
+            self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
+            self._changed(origin)
+            self.release(origin)
+            return True
+        if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
+            self.full.no_room(queue.name, size, via)
+            return None
+        self._turns.gathered.keep_origin(origin)
+        self.paths.arrived(arrival.trace)
+        goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
+        self._deliver(origin, number, queue, value, size, arrival.to, fault)
+        if goes_on:
+            origin.went_on(number)
+        elif verdict is Verdict.LATE:
+            origin.late += 1
+        self.release(origin)
+        return True
+
+    def _adopt(self, origin: Origin, receipt: int) -> None:
+        """The origin has our word for more than we know: our disk is new, or was rolled back."""
+        self._turns.gathered.keep_origin(origin)
+        known = origin.mark > 0
+        missing = origin.end(origin.mark + 1, receipt)
+        # Nothing of it is waited for; a copy that another disk still holds comes as a late one.
+        reason = "this node's store is older than its own word"
+        if not known:
+            reason = "they were on this node's disk before it was new; what no consumer had taken there is gone"
+        self._losses.add(origin.origin, missing, reason)
+        self._changed(origin)
+
+    def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> tuple[bytes, int]:
+        clock = self._clock
+        value = carried.entry_of(
+            arrival,
+            enqueued_ms=clock.wall_ms,
+            steady_ms=clock.steady_ms,
+            message_format=message_format,
+            trace=arrival.trace,
+            late=late,
+        )
+        return value, arrival.size
+
+    def _deliver(
+        self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
+        fault: str | None = None,
+    ) -> None:  # fmt: skip
+        """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
+        fault."""
+        if fault is not None:
+            self._dead_lettering.dead_letter(value, f"no message: {fault}", to)
+        elif queue is None:
+            self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
+        elif not queue.config.durable:  # custody ends on a disk
+            self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+        elif not queue.fits(size):
+            self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
+        else:
+            full = self.full.by_name.get(queue.name)
+            if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
+                del self.full.by_name[queue.name]
+            sequence = queue.append(value, size)
+            if self._config.telemetry_messages:
+                record_message(self._outbox, "received", queue, sequence, value)
+        origin.finish(number)
+        self._changed(origin)
+
+    def _changed(self, origin: Origin) -> None:
+        """Its record goes with the turn's batch, once however often it changes."""
+        self._turns.gathered.touched[origin] = None
+
+    # ------------------------------------------------------------------------------------------------ turns
+
+    def before_commit(self, turn: Turn) -> None:
+        own = self._ledger.names.own
+        for origin in turn.touched:
+            self._ledger.put_origin(origin)
+            if origin.suffix == own:
+                turn.reached[origin.origin] = origin.mark
+
+    def committed(self, turn: Turn) -> None:
+        self.stored_marks.update(turn.reached)
+
+    def undo(self, undone: Undone) -> None:
+        """What a refused turn had released waits again; what it had taken does not."""
+        batch = self._turns.gathered.batch
+        for turn in undone.turns:
+            for origin, (before, waiting) in turn.origins.items():
+                origin.restore(before, waiting)
+                self._restored(origin)
+                batch.puts[origin_key(origin.origin, origin.suffix)] = pack_origin(before)
+
+    def _restored(self, origin: Origin) -> None:
+        self.blocked.pop(origin, None)  # what was found of it may never have been
+        self.releasing.pop(origin, None)
+        if origin.waiting:
+            self._begin_ticks(origin)
+            self.release(origin)
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next turn has something to do here."""
+        return bool(self.releasing or self.ticking)
+
+    def release(self, origin: Origin) -> None:
+        """What waits no longer goes from `$waiting` to its queue, in order, from this turn on."""
+        if origin in self.blocked:
+            self.blocked[origin] = None  # another may be the next by now
+        elif origin.may_release:
+            self.releasing.setdefault(origin, [])
+
+    def step(self) -> None:
+        """This turn's share of all that may go."""
+        for origin in list(islice(self.blocked, ORIGINS_A_TURN)):
+            needed = self.blocked.pop(origin)
+            if needed is not None and not self._has_place(needed):
+                self.blocked[origin] = needed  # behind the others
+            else:
+                self.release(origin)
+        share = _Share(RELEASE_COUNT - len(self._turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
+        for origin in list(self.releasing):
+            if share.is_used:
+                break
+            past_gap = self.releasing.pop(origin)
+            if self._release_some(origin, past_gap, share):
+                self.releasing[origin] = past_gap  # behind the others
+
+    def _release_some(self, origin: Origin, past_gap: list[int], share: "_Share") -> bool:
+        """Whether there may be more."""
+        while not share.is_used:
+            share.looks -= 1
+            number = origin.in_order()
+            if number is None:
+                if not past_gap:
+                    if origin.clocks.longest_s < origin.shortest_wait_s:
+                        return False
+                    past_gap += sorted([key for key, item in origin.waiting.items() if item.order == "bounded"])[::-1]
+                    share.looks -= len(past_gap) // 10
+                number = past_gap.pop() if past_gap else None
+                if number is None or origin.waited_s(number) < origin.shortest_wait_s:
+                    return False  # later ones waited no longer
+                if number not in origin.waiting or not origin.waited_enough(number):
+                    if not past_gap:
+                        return False
+                    continue
+            if not self._move(origin, number, share):
+                return False
+        return True
+
+    def _move(self, origin: Origin, number: int, share: "_Share") -> bool:
+        """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
+        yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
+        waiting = origin.waiting[number]
+        held = self.catalog.own(WAITING)
+        value = held.value(waiting.held_at)
+        if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
+            self.blocked[origin] = None
+            return False
+        share.bytes -= len(value)
+        queue = self.catalog.local_or_none(waiting.queue)
+        needed = _Blocked(waiting.queue, entry.size_of(value), len(value))
+        if not self._has_place(needed):
+            self.blocked[origin] = needed
+            return False
+        self._turns.gathered.keep_origin(origin)
+        self._turns.gathered.waiting_changes(origin, number)
+        gone_on = origin.missing_below(number)
+        origin.leave(number)
+        self._dead_lettering.move_out(held, waiting.held_at, value)
+        self._deliver(origin, number, queue, value, needed.size, waiting.queue)
+        if gone_on:
+            origin.went_on(number)
+        share.count -= 1
+        return True
+
+    def expire(self, sequence: int, value: bytes) -> bool:
+        """A message in `$waiting` whose time to live is over is done with, and its number waited for by nobody; False
+        where its origin's record has no place for one more range now."""
+        uuid, number = entry.identity_of(value)
+        origin = self._ledger.origin_at(uuid, sequence)
+        waiting = origin.waiting.get(number)
+        if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
+            return False
+        self._turns.gathered.keep_origin(origin)
+        self._turns.gathered.waiting_changes(origin, number)
+        origin.leave(number)
+        self._dead_lettering.move_out(self.catalog.own(WAITING), sequence, value)
+        origin.finish(number)
+        self._changed(origin)
+        self.release(origin)
+        return True
+
+    def _has_place(self, needed: "_Blocked") -> bool:
+        queue = self.catalog.queues.get(needed.queue)
+        if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
+            self.full.no_room(needed.queue, needed.size, None)
+            return False
+        return self._room.has(needed.stored_bytes, forwarding=True)
+
+    def blocked_by(self, name: str) -> int:
+        """Origins of which something waits in `$waiting` for room in that queue, at most WAITERS_MAX."""
+        blocked = islice(self.blocked.values(), WAITERS_MAX)
+        return sum(needed is not None and needed.queue == name for needed in blocked)
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        """Counts the time waited into the stored clocks, so that restarts do not begin it anew."""
+        for uuid, at in list(self.closing.items()):
+            if now >= at:
+                origin = self._ledger.origins.get(uuid)
+                if origin is None or not origin.gaps(1):  # asked again until it is done: a full disk undoes it
+                    del self.closing[uuid]
+                    self._ledger.drop_replaced(uuid)
+                    continue
+                self.closing[uuid] = now + TICK_S
+                self.skip(origin, "its store was replaced")
+        if self.closing_former is not None and now >= self.closing_former:
+            for origin in list(self._ledger.former_origins.values()):
+                self.skip(
+                    origin, f"they were for {self._ledger.names.name_of(origin.suffix)!r}, as this node was called"
+                )
+            self._keep_former()
+        if not self.ticking:
+            if self.next_tick is None or now < self.next_tick:
+                return
+            self.ticking = list(self.waiters)
+            self.ticked_s, self.ticked_at = now - self.ticked_at, now
+            self.next_tick = now + TICK_S
+        ranges = 0
+        for _ in range(min(ORIGINS_A_TURN, len(self.ticking))):
+            if ranges >= TICK_RANGES:
+                break
+            origin = self.ticking.pop()
+            if not origin.waiting:
+                self.waiters.pop(origin, None)
+                continue
+            self._turns.gathered.keep_origin(origin)
+            ranges += len(origin.finished) + len(origin.ended) + len(origin.clocks)
+            origin.clocks.pass_time(self.ticked_s)
+            self._changed(origin)
+            self.release(origin)
+        if not self.ticking and not self.waiters:
+            self.next_tick = None
+
+    def replaced(self, store: UUID) -> None:
+        """That store's name came back with another one: its gaps close after a grace time."""
+        self.closing[store] = self._clock.now + GRACE_S
+
+    def lives(self, store: UUID) -> None:
+        """That store is its neighbour's now: its gaps stay open."""
+        self.closing.pop(store, None)
+
+    def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:
+        """Closes an origin's gaps; returns the ranges that count as lost."""
+        self._turns.gathered.keep_origin(origin)
+        lost = origin.skip()
+        if lost:
+            self._losses.add(origin.origin, lost, reason)
+            self._changed(origin)
+            self.release(origin)
+        return lost
+
+    def next_deadline(self) -> float | None:
+        at = self._clock.now if self.ticking else self.next_tick
+        moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
+        return min(moments, default=None)
+
+
+class _Blocked(NamedTuple):
+    """What a message that waits needs to go: its queue, its size there, and its bytes on disk."""
+
+    queue: str
+    size: int
+    stored_bytes: int
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is left of one turn's share: messages to move, their bytes, numbers to look at."""
+
+    count: int
+    bytes: int
+    looks: int
+
+    @property
+    def is_used(self) -> bool:
+        return self.count <= 0 or self.bytes <= 0 or self.looks <= 0

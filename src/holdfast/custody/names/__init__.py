@@ -1,0 +1,1 @@
+"""Identities of messages and of stores, and the names of nodes behind them."""

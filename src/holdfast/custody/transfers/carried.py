@@ -1,0 +1,244 @@
+"""What a transfer in custody carries beside its message, as delivery annotations (CUSTODY, "The hop").
+
+Rules of this file: pure. A node writes one form, its trace in full or by aliases, and `read` takes that form apart by
+its bytes; whatever else means the same goes the long way round, to the same result. Everything read is hostile until
+checked here: sizes, ranges, types.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from holdfast.amqp.message.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Array
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.annotate import DURABLE_HEADER
+from holdfast.custody.transfers.carried_form import (
+    ALIASES,
+    FORM_BYTES_MAX,
+    LENGTH,
+    LENGTH_NAME,
+    NUMBER_AT,
+    NUMBER_MAX,
+    ORIGIN,
+    RECEIPT,
+    SEQUENCE,
+    SEQUENCE_AT,
+    TO,
+    TOMBSTONE,
+    TRACE,
+    form_of,
+    tail_of,
+    written,
+)  # fmt: skip
+from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.neighbours.trace_aliases import Taken, stores_of
+
+
+def write(
+    identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
+    short: bool = False, aliases: bytes = b"", length: int = 0,
+) -> bytes:  # fmt: skip
+    """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
+    bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
+    `length`: of a large message, 0 of another.
+    """
+    before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
+    return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
+
+
+def passed_by(value: bytes) -> bytes:
+    """The trace of an entry in custody."""
+    return value[entry.TRACE_AT : entry.TRACE_AT + 16 * value[3]]
+
+
+def parts_of(
+    value: bytes, number: int, *, trace: bytes, receipt: int, steady_ms: int, short: bool = False, aliases: bytes = b""
+) -> tuple[int, tuple[Any, ...]]:
+    """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
+    is from now on, this node's own store the last, and as `write` takes it."""
+    length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
+    if entry.is_plain(value):
+        identity, _, to, end = entry.plain_parts(value)
+        beside = write(
+            identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
+        )
+        message_format = int.from_bytes(value[20:24], "big")
+        bare = tail_of(value, end)
+        return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
+    whole = entry.unpack(value)
+    assert whole.identity is not None
+    head, notes = annotate.for_neighbour(whole, steady_ms)
+    beside = write(
+        entry.pack_identity(whole.identity),
+        number,
+        to=whole.to.encode(),
+        trace=trace,
+        receipt=receipt,
+        tombstone=bool(whole.flags & entry.TOMBSTONE),
+        short=short,
+        aliases=aliases,
+        length=length,
+    )
+    return whole.message_format, (head, beside, *notes, whole.bare)
+
+
+class Arrival:
+    """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
+
+    __slots__ = (
+        "bare", "durable", "fault", "identity", "large", "notes", "number", "priority", "receipt", "stored", "to",
+        "tombstone", "trace", "ttl_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, identity: entry.Identity, to: str, trace: bytes, receipt: int, tombstone: bool,
+        durable: bool, priority: int, ttl_ms: int | None, notes: annotate.Annotations, bare: memoryview,
+        stored: tuple[bytes, bytes] | None = None,
+    ) -> None:  # fmt: skip
+        self.number = number
+        self.identity = identity
+        self.to = to
+        self.trace = trace
+        self.receipt = receipt
+        self.tombstone = tombstone
+        self.durable = durable
+        self.priority = priority
+        self.ttl_ms = ttl_ms
+        self.notes = notes
+        self.bare = bare
+        self.stored = stored
+        """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
+        self.large = False
+        """`bare` is a reference to a blob."""
+        self.fault: str | None = None
+        """Why a large one is no message; of others the destination finds out."""
+
+    @property
+    def size(self) -> int:
+        """What the queue's `bytes_max` counts."""
+        bare = entry.blob_of(self.bare).length if self.large else len(self.bare)
+        return bare + len(self.notes.items)
+
+
+def entry_of(
+    arrival: Arrival, *, enqueued_ms: int, steady_ms: int, message_format: int, trace: bytes, late: bool = False
+) -> bytes:
+    """The message as an entry, with that trace."""
+    if arrival.stored is not None and not (late or arrival.large):
+        identity, to = arrival.stored
+        return entry.pack_plain_custody(
+            durable=arrival.durable, enqueued_ms=enqueued_ms, message_format=message_format, identity=identity,
+            trace=trace, to=to, bare=arrival.bare,
+        )  # fmt: skip
+    ended = arrival.tombstone
+    flags = entry.DURABLE if arrival.durable or ended else 0
+    if ended:
+        flags |= entry.TOMBSTONE
+    if late:
+        flags |= entry.LATE
+    if arrival.large:
+        flags |= entry.BLOB
+    return entry.pack(
+        flags=flags,
+        enqueued_ms=enqueued_ms,
+        bare=arrival.bare,
+        priority=arrival.priority,
+        expires_ms=steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None and not ended else 0,
+        message_format=message_format,
+        annotation_count=arrival.notes.item_count,
+        annotations=arrival.notes.items,
+        identity=arrival.identity,
+        trace=trace,
+        to=arrival.to,
+    )
+
+
+def length_of(payload: bytes) -> int:
+    """What the first bytes of a large message say of its length; 0 where they say nothing that can be read."""
+    if LENGTH_NAME not in payload:
+        return 0
+    try:
+        told = (split(payload).delivery_annotations or {}).get(LENGTH)
+    except RemoteProtocolError:  # cut off, or nonsense, which is found out later
+        return 0
+    return int(told) if isinstance(told, int) and 0 < told <= NUMBER_MAX else 0
+
+
+def read(payload: bytes, aliases: Taken) -> Arrival:
+    """The message and what it carries. RemoteProtocolError where something that custody needs is not there, or an
+    alias is none of the link's."""
+    return _read_own(payload, aliases) or read_any(payload, aliases)
+
+
+def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
+    """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
+    durable = payload.startswith(DURABLE_HEADER)
+    at = len(DURABLE_HEADER) if durable else 0
+    end = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
+    if end > FORM_BYTES_MAX or payload[end : end + 3] not in BARE_STARTS:
+        return None
+    number_at, sequence_at = at + NUMBER_AT, at + SEQUENCE_AT
+    form = form_of(payload[at:number_at], payload[number_at + 8 : sequence_at], payload[sequence_at + 8 : end])
+    if form is None:
+        return None
+    raw_sequence = payload[sequence_at : sequence_at + 8]
+    sequence = int.from_bytes(raw_sequence, "big")
+    if not 0 < sequence <= NUMBER_MAX:
+        return None
+    origin, raw_origin, to, raw_to, trace, receipt, tombstone, short = form
+    if short:
+        trace = aliases.known.get(trace) or aliases.trace(trace)
+    return Arrival(
+        int.from_bytes(payload[number_at : number_at + 8], "big"), entry.Identity(origin, sequence), to, trace,
+        receipt, tombstone, durable, entry.PRIORITY_DEFAULT, None, annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
+        None if tombstone else (raw_origin + raw_sequence, raw_to),
+    )  # fmt: skip
+
+
+def read_any(payload: bytes, aliases: Taken) -> Arrival:
+    """As `read`, of any encoding that AMQP allows."""
+    sections: Sections = split(payload)
+    told: dict[Any, Any] = sections.delivery_annotations or {}
+    number, origin, sequence = told.get(NUMBER), told.get(ORIGIN), told.get(SEQUENCE)
+    to, trace, receipt = told.get(TO), told.get(TRACE), told.get(RECEIPT, 0)
+    if isinstance(trace, Array):
+        trace = trace.values
+    elif isinstance(trace, bytes) and len(trace) <= entry.TRACE_MAX:
+        told_now = told.get(ALIASES)
+        if isinstance(told_now, bytes):
+            aliases.hear(told_now)
+        passed = aliases.trace(trace)
+        trace = [entry.uuid_of(store) for store in stores_of(passed)]
+    if (
+        not isinstance(number, int)
+        or not isinstance(origin, UUID)
+        or not isinstance(sequence, int)
+        or not 0 < sequence <= NUMBER_MAX
+        or not isinstance(to, str)
+        or len(to.encode("utf-8", "replace")) > NAME_BYTES_MAX
+        or not isinstance(receipt, int)
+        or receipt > NUMBER_MAX
+        or not isinstance(trace, (list, tuple))
+        or len(trace) > entry.TRACE_MAX
+        or not all(isinstance(store, UUID) for store in trace)
+    ):
+        raise RemoteProtocolError(
+            conditions.INVALID_FIELD, "a transfer in custody without its number, identity or trace"
+        )
+    header = sections.header
+    return Arrival(
+        int(number),
+        entry.Identity(entry.uuid_of(origin.bytes), int(sequence)),  # as `_read_own` has it: looked up by identity
+        str(to),
+        b"".join(store.bytes for store in trace),
+        int(receipt),
+        bool(told.get(TOMBSTONE)),
+        header is not None and bool(header.durable),
+        header.priority if header is not None else entry.PRIORITY_DEFAULT,
+        header.ttl if header is not None else None,
+        annotate.strip(payload, sections, SECTION_BYTES_MAX) if sections.annotations[1] else annotate.NO_ANNOTATIONS,
+        memoryview(payload)[sections.bare :],
+    )

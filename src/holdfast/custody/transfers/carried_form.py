@@ -1,0 +1,142 @@
+"""The bytes of what a transfer in custody carries beside its message, as a node writes them (CUSTODY, "The hop").
+
+Rules of this file: pure. A section of one form differs in two numbers alone, the hop's and the message's: it is made
+once, and taken apart once.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.entries import entry
+from holdfast.names import NAME_BYTES_MAX
+
+ORIGIN: Final = Symbol("x-opt-holdfast-origin")
+SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
+TRACE: Final = Symbol("x-opt-holdfast-trace")
+ALIASES: Final = Symbol("x-opt-holdfast-aliases")
+TO: Final = Symbol("x-opt-holdfast-to")
+RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
+TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
+LENGTH: Final = Symbol("x-opt-holdfast-length")
+"""Bytes of a large message without what is beside it here: who has no room for it says so before it comes."""
+
+NUMBER_MAX: Final = 2**63 - 1
+
+_SECTION: Final = b"\x00\x53\x71\xd1"
+_NUMBER_KEY: Final = encode(NUMBER) + b"\x80"
+_ORIGIN_KEY: Final = encode(ORIGIN) + b"\x98"
+_SEQUENCE_KEY: Final = encode(SEQUENCE) + b"\x80"
+_TRACE_KEY: Final = encode(TRACE)
+_ALIASES_KEY: Final = encode(ALIASES) + b"\xb0"
+_TO_KEY: Final = encode(TO)
+_RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
+_TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
+LENGTH_NAME: Final = encode(LENGTH)
+_LENGTH_KEY: Final = LENGTH_NAME + b"\x80"
+NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
+SEQUENCE_AT: Final = NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
+
+_FORMS_MAX: Final = 1_024
+"""Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
+
+FORM_BYTES_MAX: Final = 1_024
+"""A larger section is read the long way, lest a stranger fill memory with forms."""
+
+_COPY_BYTES: Final = 2_048
+"""Below that a copy of the bare message costs less than a view of it."""
+
+
+@lru_cache(_FORMS_MAX)
+def written(
+    origin: bytes,
+    to: bytes,
+    trace: bytes,
+    receipt: int,
+    tombstone: bool,
+    short: bool,
+    aliases: bytes = b"",
+    length: int = 0,
+) -> tuple[bytes, bytes, bytes]:
+    """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
+    size = len(trace)
+    if short:  # a byte for each store
+        head = bytes((0xA0, size))
+    elif size < 254:  # an array of UUIDs (AMQP 1.0 §1.6.24)
+        head = bytes((0xE0, size + 2, size // 16, 0x98))
+    else:
+        head = b"\xf0" + (size + 5).to_bytes(4, "big") + (size // 16).to_bytes(4, "big") + b"\x98"
+    tail = b"".join((_TO_KEY, encode(to.decode()), _TRACE_KEY, head, trace))
+    count = 10
+    if receipt:
+        tail += _RECEIPT_KEY + receipt.to_bytes(8, "big")
+        count += 2
+    if tombstone:
+        tail += _TOMBSTONE
+        count += 2
+    if aliases:
+        tail += _ALIASES_KEY + len(aliases).to_bytes(4, "big") + aliases
+        count += 2
+    if length:
+        tail += _LENGTH_KEY + length.to_bytes(8, "big")
+        count += 2
+    middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
+    size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
+    return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
+
+
+class Form(NamedTuple):
+    """What a run of messages has in common."""
+
+    origin: UUID
+    raw_origin: bytes
+    to: str
+    raw_to: bytes
+    trace: bytes
+    receipt: int
+    tombstone: bool
+    short: bool
+
+
+@lru_cache(_FORMS_MAX)
+def form_of(before: bytes, middle: bytes, tail: bytes) -> Form | None:
+    """What `written` wrote, taken apart; None for all else."""
+    at = len(_TO_KEY)
+    try:
+        to_ends = at + 2 + tail[at + 1]
+        trace_at = to_ends + len(_TRACE_KEY)
+        short = tail[trace_at] == 0xA0
+        if short:
+            trace_at += 2
+            trace_ends = trace_at + tail[trace_at - 1]
+        else:
+            trace_at += 4
+            trace_ends = trace_at + 16 * tail[trace_at - 2]
+        raw_to = tail[at + 2 : to_ends]
+        to = raw_to.decode()
+    except (IndexError, UnicodeDecodeError):
+        return None
+    trace = tail[trace_at:trace_ends]
+    rest = tail[trace_ends:]
+    receipt = 0
+    if rest.startswith(_RECEIPT_KEY):
+        receipt = int.from_bytes(rest[len(_RECEIPT_KEY) : len(_RECEIPT_KEY) + 8], "big")
+    origin = middle[len(_ORIGIN_KEY) : len(_ORIGIN_KEY) + 16]
+    tombstone = rest.endswith(_TOMBSTONE)
+    if (
+        len(origin) != 16
+        or len(raw_to) > NAME_BYTES_MAX
+        or receipt > NUMBER_MAX
+        or (short and len(trace) > entry.TRACE_MAX)
+        or (before, middle, tail) != written(origin, raw_to, trace, receipt, tombstone, short)
+    ):
+        return None
+    return Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone, short)
+
+
+def tail_of(data: bytes, at: int) -> bytes | memoryview:
+    """What begins at `at`: a copy of what is short, a view of what is long."""
+    return data[at:] if len(data) < _COPY_BYTES else memoryview(data)[at:]

@@ -1,0 +1,1 @@
+"""Addresses: who answers an attach, and what a name resolves to."""

@@ -1,0 +1,205 @@
+"""Dynamic nodes: queues in memory that a link's attach asks for and that end with it (AMQP 1.0 §3.5.3, §3.5.10 to
+§3.5.13; CLIENTS 32).
+
+Rules of this file: a name is drawn, never chosen by a client, and begins as no name of a client's can. Nothing of
+these queues is stored. Their number is bounded for each connection, their bytes for the node; at the bound a
+message is refused, because credit that is withheld on one waits for the readers of another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.broker import deletion
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.endpoints.background_jobs import BackgroundJobs
+from holdfast.peers.limits.memory import Memory
+from holdfast.peers.link_tables import LinkTables
+from holdfast.peers.peer import Peer
+from holdfast.settings import Limits, QueueConfig
+from holdfast.state.catalog import Catalog
+
+PREFIX: Final = "$temporary/"
+NAME_BITS: Final = 128
+
+ORPHANS_MAX: Final = 1_000
+"""Nodes that their policy keeps though the link that made them is gone; at the bound the oldest of them goes."""
+
+LIFETIME_POLICY: Final = Symbol("lifetime-policy")
+ON_CLOSE: Final = Ulong(0x2B)
+ON_NO_LINKS: Final = Ulong(0x2C)
+ON_NO_MESSAGES: Final = Ulong(0x2D)
+ON_NO_LINKS_OR_MESSAGES: Final = Ulong(0x2E)
+_POLICIES: Final[dict[object, Ulong]] = {
+    ON_CLOSE: ON_CLOSE, "amqp:delete-on-close:list": ON_CLOSE,
+    ON_NO_LINKS: ON_NO_LINKS, "amqp:delete-on-no-links:list": ON_NO_LINKS,
+    ON_NO_MESSAGES: ON_NO_MESSAGES, "amqp:delete-on-no-messages:list": ON_NO_MESSAGES,
+    ON_NO_LINKS_OR_MESSAGES: ON_NO_LINKS_OR_MESSAGES,
+    "amqp:delete-on-no-links-or-messages:list": ON_NO_LINKS_OR_MESSAGES,
+}  # fmt: skip
+
+
+class Detachable(Protocol):
+    """A link to a queue."""
+
+    def detach_with(self, reason: str, condition: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class TemporaryQueue(Queue):
+    """A dynamic node's queue. `creator` is the link that made it, None from when that is gone."""
+
+    dynamic_nodes: "DynamicNodes" = field(kw_only=True)
+    policy: Ulong = ON_CLOSE
+    peer: Peer | None = None
+    creator: object = None
+
+    # `super()` does not work in a dataclass with slots.
+
+    def retire_all(self, sequences: list[int], size: int) -> None:
+        Queue.retire_all(self, sequences, size)
+        self.dynamic_nodes.due[self] = None
+
+    def links(self, tables: LinkTables) -> list[Detachable]:
+        """All that have it as their source or target."""
+        consumers: list[Any] = [consumer for cursor in self.cursors for consumer in cursor.consumers]
+        return [*consumers, *tables.readers_of(self), *tables.producers_of(self)]
+
+    def properties(self) -> dict[Any, Any]:
+        """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
+        return {LIFETIME_POLICY: Described(self.policy, [])}
+
+
+class DynamicNodes:
+    """The dynamic nodes of a node. `due`: those that may have to end; swept before the turn's end."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        memory: Memory,
+        catalog: Catalog,
+        links: LinkTables,
+        jobs: BackgroundJobs,
+        rng: Random,
+        *,
+        new_uuid: Callable[[], UUID],
+        forget_queue: Callable[[Queue], None],
+    ) -> None:
+        """`forget_queue(queue)`: nothing is kept of a queue that was deleted."""
+        self._limits = limits
+        self._memory = memory
+        self._catalog = catalog
+        self._links = links
+        self._jobs = jobs
+        self._rng = rng
+        self._new_uuid = new_uuid
+        self._forget_queue = forget_queue
+        self.due: dict[TemporaryQueue, None] = {}
+        self.of_peer: dict[Peer, int] = {}
+        self._orphans: dict[TemporaryQueue, None] = {}
+
+    @property
+    def bytes_left(self) -> int:
+        """What the messages of all of them may still take."""
+        return self._memory.dynamic.room
+
+    def create(self, peer: Peer, wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
+        """A fresh node with the lifetime policy that is `wanted`, delete-on-close if none is known; None at a bound.
+
+        It ends with the turn unless its `creator` is set.
+        """
+        memory, catalog = self._memory, self._catalog
+        if self.of_peer.get(peer, 0) >= self._limits.dynamic_nodes_max or catalog.full:
+            return None
+        name = f"{PREFIX}{self._rng.getrandbits(NAME_BITS):032x}"
+        queue = TemporaryQueue(
+            queue_id=catalog.next_queue_id,
+            name=name,
+            kind=QueueKind.DYNAMIC,
+            uuid=self._new_uuid(),
+            config=QueueConfig(name=name, durable=False, when_full="refuse"),
+            reader=catalog.store,
+            cached=memory.cached,
+            read_ahead=memory.read_ahead,
+            ranges=memory.ranges,
+            withheld=memory.withheld,
+            memory=memory.dynamic,
+            clock=catalog.clock,
+            work=catalog.work,
+            dynamic_nodes=self,
+            policy=_policy(wanted),
+            peer=peer,
+        )
+        catalog.next_queue_id += 1
+        catalog.queues[name] = queue
+        self.of_peer[peer] = self.of_peer.get(peer, 0) + 1
+        self.due[queue] = None
+        return queue
+
+    def left(self, link: object, queue: Queue) -> None:
+        """The link is gone from the queue, which may be a dynamic node's."""
+        if isinstance(queue, TemporaryQueue):
+            if queue.creator is link:
+                queue.creator = None
+            self.due[queue] = None
+
+    def sweep(self) -> None:
+        """Ends the nodes whose time has come; a link that is still there is told."""
+        while self.due:
+            queue = next(iter(self.due))
+            del self.due[queue]
+            try:
+                self._sweep_one(queue)
+            except Exception:
+                self.due[queue] = None  # behind the others
+                raise
+            while len(self._orphans) > ORPHANS_MAX:
+                self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
+
+    def _sweep_one(self, queue: TemporaryQueue) -> None:
+        if self._catalog.queues.get(queue.name) is not queue:
+            return
+        if queue.creator is None and queue.peer is not None:
+            self._uncount(queue)
+            self._orphans[queue] = None
+        if self._over(queue):
+            self._end(queue, "its lifetime policy says so")
+
+    def _over(self, queue: TemporaryQueue) -> bool:
+        if queue.policy == ON_CLOSE:
+            return queue.creator is None
+        if queue.policy == ON_NO_MESSAGES:
+            return queue.creator is None and not queue.messages
+        if queue.links(self._links):
+            return False
+        return queue.policy == ON_NO_LINKS or not queue.messages
+
+    def _end(self, queue: TemporaryQueue, reason: str) -> None:
+        for link in queue.links(self._links):
+            link.detach_with(f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
+        if queue.peer is not None:
+            self._uncount(queue)
+        self._jobs.forget(queue)
+        self._forget_queue(queue)
+        deletion.forget_entries(queue)  # from here on nothing is called that could fail
+        self._orphans.pop(queue, None)
+        del self._catalog.queues[queue.name]
+        deletion.part(queue)
+
+    def _uncount(self, queue: TemporaryQueue) -> None:
+        peer, queue.peer = queue.peer, None
+        assert peer is not None
+        self.of_peer[peer] -= 1
+        if not self.of_peer[peer]:
+            del self.of_peer[peer]
+
+
+def _policy(wanted: dict[Any, Any] | None) -> Ulong:
+    policy = (wanted or {}).get(LIFETIME_POLICY)
+    descriptor = policy.descriptor if isinstance(policy, Described) else None
+    return _POLICIES.get(descriptor, ON_CLOSE) if isinstance(descriptor, (Ulong, Symbol)) else ON_CLOSE

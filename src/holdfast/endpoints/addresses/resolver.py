@@ -1,0 +1,136 @@
+"""Which queue an address means at this node: for links, and for messages that carry their own address.
+
+Rules of this file: an address is hostile until checked; what cannot be is a Refusal. Whether somebody may use it is
+asked before anything is made for it.
+"""
+
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.broker.entries.address import Address, parse
+from holdfast.broker.queue import Queue
+from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes
+from holdfast.endpoints.addresses.link_refusal import Refusal, permit
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.peers.authorise import Authoriser
+from holdfast.peers.peer import Peer
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import DEAD_LETTERS, Catalog, TooManyQueues
+
+MANAGEMENT: Final = "$management"
+"""Where requests go, and where the answers to them come from (management/requests.py)."""
+
+
+class ResolvedAddress(NamedTuple):
+    """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant.
+
+    `unknown`: that other node, where nothing is known of it and `queue` is the dead letters.
+    """
+
+    queue: Queue
+    destination: str | None
+    to: str
+    unknown: str | None = None
+
+
+class Resolver:
+    """Says which queue here an address means, and makes it where the node makes what clients name."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        catalog: Catalog,
+        forwarding: Forwarding,
+        dynamic_nodes: DynamicNodes,
+        authoriser: Authoriser,
+    ) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._forwarding = forwarding
+        self._dynamic_nodes = dynamic_nodes
+        self.authoriser = authoriser
+        self.knows = forwarding.knows
+
+    def address_of(self, text: str) -> Address:
+        """The address that a plain text writes, as seen from here."""
+        if text == DEAD_LETTERS or text.startswith(PREFIX):
+            return Address(text, None)
+        try:
+            return parse(text, own_name=self._config.name, own_addresses=self._config.own_addresses)
+        except ConfigError as error:
+            raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+
+    def target_of(self, text: str) -> Address:
+        """As `address_of`, where a client's messages go: a Refusal for the dead letters, of whichever node. What the
+        node itself puts there, and what a neighbour has in custody, do not come this way."""
+        if DEAD_LETTERS in (text, text.rpartition("@")[0]):
+            words = "found as a target, accepted is as a source: the node alone puts messages there"
+            raise Refusal(conditions.NOT_ALLOWED, f"{DEAD_LETTERS}: {words}")
+        return self.address_of(text)
+
+    def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
+        """Refusal where the peer may not do that at the address of an attach; a dynamic one is asked about as "". One
+        that cannot be is refused later, with what is wrong about it."""
+        if terminus.dynamic:
+            permit(self.authoriser, peer, action, "")
+        elif isinstance(address, str):
+            try:
+                meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
+            except Refusal:
+                return
+            permit(self.authoriser, peer, action, str(meant))
+
+    def resolve(self, address: Address) -> ResolvedAddress:
+        """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
+        if address.node is None:
+            return ResolvedAddress(self._local(address.queue), None, "")
+        if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
+            return ResolvedAddress(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
+        return ResolvedAddress(self.transmission(address.node), address.node, address.queue)
+
+    def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, ResolvedAddress]:
+        """The terminus as the answer to an attach tells it, and where it lies; a dynamic one is made here (§3.5.3,
+        §3.5.4). `address` as `plain_address` has it."""
+        if not terminus.dynamic:
+            if not isinstance(address, str):
+                raise Refusal(conditions.NOT_IMPLEMENTED, "a terminus without an address: accepted is an address")
+            meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
+            return terminus, self.resolve(meant)
+        queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
+        if queue is None:
+            text = f"accepted are {self._config.limits.dynamic_nodes_max} dynamic nodes of a connection"
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
+        return made, ResolvedAddress(queue, None, "")
+
+    def _local(self, name: str) -> Queue:
+        """The queue of that name here, made where the node makes what clients name."""
+        if name.startswith(PREFIX):
+            queue = self._catalog.queues.get(name)
+        else:
+            try:
+                queue = self._catalog.local(name)
+            except TooManyQueues as error:
+                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
+            except ConfigError as error:
+                raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+        if queue is None:
+            raise Refusal(conditions.NOT_FOUND, f"no queue {name!r} at {self._config.name!r}")
+        return queue
+
+    def transmission(self, destination: str) -> Queue:
+        """The queue for what is bound for another node, which must have been heard of, unless such are kept."""
+        known = self._forwarding.knows(check_name(destination))
+        if not known and self._config.unknown_destination != "keep":
+            self._forwarding.refused += 1
+            raise Refusal(conditions.NOT_FOUND, f"{self._config.name!r} has no route to {destination!r}")
+        try:
+            queue = self._catalog.transmission(destination, known=known)
+        except TooManyQueues as error:
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
+        self._forwarding.steer(destination)
+        return queue

@@ -1,0 +1,1 @@
+"""Answers to attaches of clients and neighbours, link by link."""

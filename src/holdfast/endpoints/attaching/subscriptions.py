@@ -1,0 +1,81 @@
+"""Durable subscriptions of links: when they end (AMQP 1.0 §3.5.6; AMQP JMS mapping, "unsubscribe").
+
+Rules of this file: a subscription belongs to its queue and is called as its link is, whatever the container. It
+outlives links and connections however they end; a link without a source asks for it, and deletes it when it is closed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.endpoints.addresses.link_refusal import Refusal, permit
+from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.links.outgoing import Egress
+from holdfast.names import check_name
+from holdfast.peers.authorise import RECEIVE, Authoriser
+from holdfast.peers.peer import Peer
+from holdfast.state.catalog import Catalog
+
+NEVER: Final = Symbol("never")
+
+
+class SubscriptionLink(Egress):
+    """The answer to an attach without a source: the peer asks for its subscription, to look or to delete it.
+
+    Nothing is sent on it.
+    """
+
+    def __init__(self, peer: Peer, link: Sender, found: list[Cursor], end: Callable[[Cursor], None]) -> None:
+        super().__init__(peer, link)
+        self._found = found
+        self._end = end
+
+    def credited(self) -> None:
+        if self.link.drain and not self.link.detached:
+            self.link.drained()
+            self.peer.touch()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        if self.link.closed_by_peer:
+            for cursor in self._found:
+                if not cursor.consumers:  # else it is read again: whoever reads it keeps it
+                    self._end(cursor)
+
+
+class LinkSubscriptions:
+    """Looks up and ends the subscriptions that links made."""
+
+    def __init__(self, catalog: Catalog, resume: Resumption, authoriser: Authoriser) -> None:
+        self._catalog = catalog
+        self._resume = resume
+        self._authoriser = authoriser
+
+    def look_up(self, peer: Peer, link: Sender) -> None:
+        """Answers an attach with a null source (AMQP JMS mapping, "unsubscribe")."""
+        name = check_name(link.name)
+        found = [
+            cursor
+            for queue in self._catalog.queues.values()
+            if (cursor := queue.named.get(name)) is not None and cursor.mode == "copy"
+        ]
+        found.sort(key=lambda cursor: cursor.queue.name)
+        if not found:
+            raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} that was created by a link")
+        for cursor in found:
+            permit(self._authoriser, peer, RECEIVE, cursor.queue.name)
+            if cursor.consumers:
+                text = f"subscription {name!r} on queue {cursor.queue.name!r} has a reader"
+                raise Refusal(conditions.RESOURCE_LOCKED, text)
+        link.context = SubscriptionLink(peer, link, found, self._end)
+        link.accept(source=Source(address=found[0].queue.name, durable=2, expiry_policy=NEVER))
+
+    def _end(self, cursor: Cursor) -> None:
+        """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
+        queue = self._catalog.queues.get(cursor.queue.name)
+        if queue is not None and queue.named.get(cursor.name) is cursor:
+            self._resume.release(queue, cursor)
+            queue.remove_cursor(cursor.name)

@@ -1,0 +1,36 @@
+"""Messages for nodes of which nothing is known, where they become dead letters (`unknown_destination = "dead-letter"`).
+
+Rules of this file: such a message gets no identity, since none would ever come to its destination. What a link means
+is asked anew with each message: as soon as the node is known, all goes its way.
+"""
+
+from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.broker.stored.producers import Producer
+from holdfast.endpoints.addresses.resolver import ResolvedAddress
+from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.peers.peer import Peer
+
+
+class UnroutableLink(ProducerLink):
+    """A client's sender to a queue at a node that is not known."""
+
+    def __init__(
+        self,
+        parts: ProducerParts,
+        peer: Peer,
+        link: Receiver,
+        found: ResolvedAddress,
+        *,
+        producer: Producer | None = None,
+    ) -> None:
+        assert found.unknown is not None
+        super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        node = self.unknown
+        if node is not None and self.parts.resolver.knows(node):
+            self.parts.links.producers_of(self.queue).pop(self, None)
+            self.unknown, self.destination = None, node
+            self.queue = self.parts.resolver.transmission(node)
+            self.parts.links.producers_of(self.queue)[self] = None
+        return super().take(delivery, large=large)

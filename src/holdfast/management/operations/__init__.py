@@ -1,0 +1,1 @@
+"""The operations of `$management`: on queues, subscriptions and the node."""

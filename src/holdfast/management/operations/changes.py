@@ -1,0 +1,43 @@
+"""What a request of management changed, as the log tells it: later somebody asks who emptied a queue.
+
+Rules of this file: pure. One line for each request that made, ended or dropped something; none for one that only asked,
+or whose subscription moved on as it was read.
+"""
+
+from typing import Any
+
+from holdfast.management.operations.answers import NODE, QUEUE, SUBSCRIPTION, Answer
+
+
+def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
+    """The change that `answer` speaks of, for a person; None where there was none. `queue`: a subscription's."""
+    if not 200 <= answer.status < 300:
+        return answer.description if answer.stored else None  # done in part
+    body = answer.body
+    if kind == QUEUE:
+        return _of_queue(operation, name, body, created=answer.status == 201)
+    if (kind, operation) == (NODE, "FORGET"):
+        return f"node {name!r} forgotten"
+    if kind == SUBSCRIPTION:
+        what = f"subscription {name!r} on queue {queue!r}"
+        if operation == "OPEN" and answer.status == 201:
+            return f"{what} created, mode {body.get('mode')}"
+        if operation == "DELETE":
+            return f"{what} deleted"
+    return None
+
+
+def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool) -> str | None:
+    if operation == "CREATE":
+        return f"queue {name!r} created" if created else None
+    if operation == "DELETE" and "dead_lettered" in body:
+        kept = f", {body['tombstones']} tombstones stay" if body["tombstones"] else ""
+        return f"queue {name!r} deleted: {body['dead_lettered']} messages dead-lettered{kept}"
+    if operation in ("DELETE", "PURGE"):
+        held = f", {body['held']} stay because a consumer or the next node holds them" if body.get("held") else ""
+        return f"queue {name!r} {operation.lower()}d: {body['purged']} messages dropped{held}"
+    if operation == "SKIP" and body["lost"]:
+        numbers = sum(gap["last"] - gap["first"] + 1 for gap in body["lost"])
+        of = f"for queue {name!r}" if name else "for all queues"
+        return f"gaps skipped {of}: {numbers} numbers in {len(body['lost'])} ranges given up"
+    return None

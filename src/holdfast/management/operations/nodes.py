@@ -1,0 +1,64 @@
+"""The operations of `$management` about the node: what it tells of itself, where a message is, a node that left
+(docs/management.md).
+
+Rules of this file: one method an operation, (name, arguments) -> Answer. A node that is not known is 404.
+"""
+
+from typing import Any
+
+from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table
+from holdfast.management.status.status import NodeStatus
+from holdfast.management.where.message_ids import ID_BYTES_MAX
+from holdfast.management.where.questions import (
+    CLIENT_ASKS_MAX,
+    IDS_MAX,
+    LIMIT_S,
+    LIMIT_S_DEFAULT,
+    WhereQuestions,
+    answer_of,
+    ids_of,
+)
+from holdfast.peering.routes import Routes
+from holdfast.schema import is_number
+
+
+class NodeOperations:
+    """`routing` None: the node has no topology."""
+
+    def __init__(self, report: NodeStatus, questions: WhereQuestions, routing: Routes | None) -> None:
+        self._report = report
+        self._questions = questions
+        self._routing = routing
+
+    def register(self, table: Table) -> None:
+        table |= {(NODE, "STATUS"): self.status, (NODE, "WHERE"): self.where, (NODE, "FORGET"): self.forget}
+
+    def status(self, name: str, arguments: dict[str, Any]) -> Answer:
+        return Answer(200, "OK", self._report.status())
+
+    def where(self, name: str, arguments: dict[str, Any]) -> Later:
+        """Where a message is, here or along its path (docs/where.md)."""
+        ids = ids_of(arguments.get("message_id"))
+        if ids is None:
+            text = f"1 to {IDS_MAX} message-ids: strings or binaries of at most {ID_BYTES_MAX} bytes, ulongs, UUIDs"
+            raise Refused(400, f"message_id: accepted are {text}")
+        limit_s = arguments.get("limit_s", LIMIT_S_DEFAULT)
+        if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
+            raise Refused(400, f"limit_s: found {limit_s!r}, accepted is {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
+        later = Later()
+        if not self._questions.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
+            raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")
+        return later
+
+    def forget(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """Takes a node that left for good out of the routing, here and at all nodes that can be reached."""
+        routing = self._routing
+        if routing is None:
+            raise Refused(409, "this node has no topology: it knows its neighbours alone")
+        if name not in routing.states.known:
+            raise Refused(404, f"no node {name!r}")
+        kept = routing.upkeep.why_kept(name)
+        if kept is not None:
+            raise Refused(409, f"node {name!r}: {kept}")
+        routing.upkeep.forget(name, "by hand")
+        return Answer(200, "OK", {"node": name})

@@ -1,0 +1,71 @@
+"""`$management`: which operation a request asks for, who may ask for it, and what it costs (AMQP Management, request
+and response; docs/management.md lists the operations).
+
+Rules of this file: each group of operations (queue_operations.py, subscription_operations.py, node_operations.py) adds
+its own to one table. An operation that is not known is 400, one that its sender may not ask for 403.
+"""
+
+from typing import Any, Final
+
+from holdfast.links.disk import Disk
+from holdfast.management.operations.answers import QUEUE, SUBSCRIPTION, Answer, Later, Operations, Refused, Table
+from holdfast.management.status.queues import QUEUES_A_PAGE
+from holdfast.peers.authorise import Authoriser
+from holdfast.state.catalog import WAITING, Catalog
+
+WAITING_LOOKED_AT: Final = 1_000
+"""So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for; and so
+many that wait for earlier ones, where gaps are skipped."""
+
+CREATES: Final = frozenset(("CREATE", "OPEN"))
+"""What is to last, and would not in a store whose file is gone."""
+
+
+class Management:
+    """The operations that there are; `operations`: by kind and name."""
+
+    def __init__(self, catalog: Catalog, disk: Disk, authoriser: Authoriser, *groups: Operations) -> None:
+        self._catalog = catalog
+        self._disk = disk
+        self._authoriser = authoriser
+        self.operations: Table = {}
+        for group in groups:
+            group.register(self.operations)
+
+    def carry_out(
+        self, who: str | None, kind: str, operation: str, name: str, arguments: dict[str, Any]
+    ) -> Answer | Later:
+        """What comes of a request of that user, None without a login; a refusal is an answer."""
+        try:
+            function = self.operations.get((kind, operation))
+            if function is None:
+                known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
+                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
+            queue = arguments.get("queue")
+            address = name if kind != SUBSCRIPTION else queue if isinstance(queue, str) else ""
+            forbidden = self._authoriser.authorise(who, f"{kind.partition(':')[2]} {operation}", address)
+            if forbidden is not None:
+                raise Refused(403, forbidden)
+            if operation in CREATES and self._disk.gone is not None:
+                raise Refused(503, f"the store's file is gone: {self._disk.gone}")
+            return function(name, arguments)
+        except Refused as refused:
+            return refused.answer
+
+    def cost_of(self, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
+        """What a request costs at most, in queues told."""
+        catalog = self._catalog
+        if operation in ("STATUS", "QUERY"):
+            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins)) // 10
+        if operation == "SKIP":
+            held = catalog.queues.get(WAITING)
+            return 1 + len(catalog.ledger.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
+        if operation == "DELETE":
+            return 1 + len(catalog.producers) // 100
+        if operation not in ("READ", "OPEN"):
+            return 1
+        queue = catalog.queues.get(name if kind == QUEUE else str(arguments.get("queue")))
+        cursor = None if queue is None else queue.shared
+        waiting = 0 if cursor is None else len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
+        counted = len(catalog.queues) // 100 if operation == "OPEN" else 0  # all their subscriptions
+        return 1 + waiting // WAITING_LOOKED_AT + counted

@@ -1,0 +1,223 @@
+"""The operations of `$management` about queues (docs/management.md).
+
+Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
+on disk. A name that is not known is 404.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored.origins import Origin
+from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.departed import Departures
+from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
+from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.engine.effects import Effect
+from holdfast.errors import ConfigError
+from holdfast.management.operations.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of
+from holdfast.management.status.queues import QueueStatus
+from holdfast.names import check_name
+from holdfast.peers.link_tables import LinkTables
+from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind
+from holdfast.settings import QueueConfig
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+NOT_SKIPPED: Final = Answer(
+    503, "nothing was given up: the node could not store what waits behind the gaps, see its status; ask again", {}
+)
+
+_BOUND: Final = Kind(f"{COUNT.accepted}, or null for none", lambda value: value is None or COUNT.fits(value))
+_QUEUE_KEYS: Final[Keys] = {
+    "bytes_max": _BOUND,
+    "messages_max": _BOUND,
+    "when_full": TEXT,
+    "order": TEXT,
+    "order_wait_s": NUMBER,
+    "durable": FLAG,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerSkip(Effect):
+    """Answers a request to close gaps; `queue`: which one's, empty for all; `ranges`: how many were given up."""
+
+    queue: str
+    ranges: int
+    later: Later = field(repr=False)
+    done: Answer = field(repr=False)
+
+
+def _answer_skip(effect: AnswerSkip, stored: bool) -> None:
+    effect.later.answer(effect.done if stored else NOT_SKIPPED)
+
+
+def _waits_for(origin: Origin, name: str) -> bool:
+    return any(waiting.queue == name for waiting in origin.waiting.values())
+
+
+def _spelt(value: object) -> str:
+    """A setting as a person reads it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+class QueueOperations:
+    """Queues made, emptied and deleted, and the gaps that their messages wait for closed."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        links: LinkTables,
+        turns: Turns,
+        status: QueueStatus,
+        *,
+        resume: Resumption,
+        jobs: BackgroundJobs,
+        departures: Departures,
+        forwarding: Forwarding,
+        destination: Destination,
+        delete: Callable[[Queue], None],
+    ) -> None:
+        """`delete`: deletes a queue that no link holds, with all that is kept of it."""
+        self._catalog = catalog
+        self._ledger = catalog.ledger
+        self._links = links
+        self._turns = turns
+        turns.effects.on_decided(AnswerSkip, _answer_skip)
+        self._status = status
+        self._resume = resume
+        self._jobs = jobs
+        self._departures = departures
+        self._forwarding = forwarding
+        self._destination = destination
+        self._delete_queue = delete
+
+    def register(self, table: Table) -> None:
+        table |= {
+            (QUEUE, "QUERY"): self.query,
+            (QUEUE, "READ"): self.read,
+            (QUEUE, "CREATE"): self.create,
+            (QUEUE, "DELETE"): self.delete,
+            (QUEUE, "PURGE"): self.purge,
+            (QUEUE, "SKIP"): self.skip,
+        }
+
+    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queues, more = self._status.page(text_of(arguments, "after", ""))
+        return Answer(200, "OK", {"queues": queues, "more": more})
+
+    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue = queue_of(self._catalog.queues, name)
+        return Answer(200, "OK", {**self._status.of(queue), "head": Ulong(queue.head())})
+
+    def create(self, name: str, arguments: dict[str, Any]) -> Answer:
+        for key, value in arguments.items():
+            if key not in _QUEUE_KEYS:
+                raise Refused(400, f"{key}: accepted is one of {', '.join(_QUEUE_KEYS)}")
+            if not _QUEUE_KEYS[key].fits(value):
+                raise Refused(400, f"{key}: found {value!r}, accepted is {_QUEUE_KEYS[key].accepted}")
+        try:
+            config = QueueConfig(name=check_name(name), **arguments)
+            config.validate()
+            queue = self._catalog.queues.get(name)
+            if queue is None:
+                queue = self._catalog.create(config)
+                return Answer(201, "Created", {**self._status.of(queue), "created": True}, stored=True)
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
+        found = {key: getattr(queue.config, key) for key in arguments}
+        differ = [
+            f"{key} {_spelt(found[key])}, asked for {_spelt(value)}"
+            for key, value in arguments.items()
+            if found[key] != value
+        ]
+        if differ:
+            raise Refused(409, f"queue {name!r} is there with other settings: {'; '.join(differ)}")
+        return Answer(200, "OK", {**self._status.of(queue), "created": False}, stored=True)
+
+    def delete(self, name: str, arguments: dict[str, Any]) -> Answer | Later:
+        queue = queue_of(self._catalog.queues, name)
+        if queue.in_transit:
+            return self._delete_for_departed(queue, arguments)
+        if queue.kind is not QueueKind.ORDINARY:
+            raise Refused(409, f"queue {name!r} belongs to the node")
+        self._resume.release(queue)
+        links = self._links
+        if queue.shared.consumers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):
+            raise Refused(409, f"queue {name!r} has links")
+        if queue.named:
+            raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+        purged = queue.messages
+        self._delete_queue(queue)
+        return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
+
+    def _check_asked(self, name: str) -> None:
+        if self._jobs.full:
+            raise Refused(409, f"queue {name!r}: {ASKED_MAX} requests wait for purges already, the most there may be")
+
+    def _delete_for_departed(self, queue: Queue, arguments: dict[str, Any]) -> Later:
+        """The messages become dead letters; tombstones stay, with the queue, unless they are given up too (ADR
+        0024)."""
+        node = queue.destination
+        with_tombstones = arguments.get("tombstones", False)
+        if not isinstance(with_tombstones, bool):
+            raise Refused(400, f"tombstones: found {with_tombstones!r}, accepted is true or false")
+        if self._forwarding.knows(node):
+            text = (
+                f"node {node!r} is in the configuration or the topology: a queue is deleted once its node has left both"
+            )
+            raise Refused(409, f"queue {queue.name!r}: {text}")
+        self._check_asked(queue.name)
+        later = Later()
+
+        def ended(dead_letters: int, tombstones: int) -> None:
+            if self._forwarding.knows(node):
+                text = f"node {node!r} came back: {dead_letters} messages became dead letters, the others go to it"
+                later.answer(Answer(409, f"queue {queue.name!r}: {text}", {}, stored=True))
+                return
+            body = {"dead_lettered": Ulong(dead_letters), "tombstones": Ulong(tombstones)}
+            later.answer(Answer(200, "OK", body, stored=True))
+
+        self._departures.look()
+        self._departures.begin(queue, ended, with_tombstones=with_tombstones)
+        return later
+
+    def purge(self, name: str, arguments: dict[str, Any]) -> Later:
+        queue = queue_of(self._catalog.queues, name)
+        if queue.kind is QueueKind.WAITING:
+            raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
+        if queue.named:
+            raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+        self._check_asked(name)
+        later = Later()
+
+        def ended(gone: int) -> None:
+            held = min(len(queue.shared.acquired), queue.messages - queue.tombstones)
+            later.answer(Answer(200, "OK", {"purged": Ulong(gone), "held": Ulong(max(0, held))}, stored=True))
+
+        self._jobs.purge(queue, ended)
+        return later
+
+    def skip(self, name: str, arguments: dict[str, Any]) -> Answer | Later:
+        """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
+        wanted = None if arguments.get("origin") is None else str(arguments["origin"])
+        lost = []
+        origins = [origin for origin in self._ledger.all_origins() if not name or _waits_for(origin, name)]
+        if name and not origins and name not in self._catalog.queues:  # one that is not there may be waited for
+            raise Refused(404, f"no queue {name!r}")
+        for origin in origins:
+            if wanted is not None and str(origin.origin) != wanted:
+                continue
+            for first, last in self._destination.skip(origin, "skipped by hand"):
+                lost.append({"origin": str(origin.origin), "first": Ulong(first), "last": Ulong(last)})
+        if not lost:
+            return Answer(200, "OK", {"lost": lost}, stored=True)
+        later = Later()
+        done = Answer(200, "OK", {"lost": lost})
+        self._turns.gathered.decided.append(AnswerSkip(self._turns.event, name, len(lost), later, done))
+        return later

@@ -1,0 +1,168 @@
+"""The operations of `$management` about subscriptions (docs/management.md).
+
+Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
+on disk. Who holds a subscription's lease is told from its former holders by the lease epoch.
+"""
+
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.errors import ConfigError
+from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
+from holdfast.names import check_name
+from holdfast.schema import is_whole
+from holdfast.state.catalog import DEAD_LETTERS, Catalog
+
+SUBSCRIPTIONS_A_PAGE: Final = 200
+"""With so many in an answer to QUERY the next queue's wait for the next page."""
+
+
+def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
+    return {
+        "name": cursor.name,
+        "queue": queue.name,
+        "queue_uuid": str(queue.uuid),
+        "mode": cursor.mode,
+        "advanced": Ulong(cursor.floor),
+        "head": Ulong(max(cursor.floor, queue.head())),
+        "tail": Ulong(queue.visible),
+        "lease_epoch": Ulong(cursor.lease_epoch),
+    }
+
+
+class SubscriptionOperations:
+    """Subscriptions opened, read by ranges and moved on, and deleted."""
+
+    def __init__(self, catalog: Catalog, resume: Resumption) -> None:
+        self._catalog = catalog
+        self._resume = resume
+
+    def register(self, table: Table) -> None:
+        table |= {
+            (SUBSCRIPTION, "OPEN"): self.open,
+            (SUBSCRIPTION, "READ"): self.read,
+            (SUBSCRIPTION, "PEEK"): self.peek,
+            (SUBSCRIPTION, "ADVANCE"): self.advance,
+            (SUBSCRIPTION, "DELETE"): self.delete,
+            (SUBSCRIPTION, "QUERY"): self.query,
+        }
+
+    def _subscription(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        queue = queue_of(self._catalog.queues, text_of(arguments, "queue"))
+        cursor = queue.named.get(name)
+        if cursor is None:
+            raise Refused(404, f"no subscription {name!r} on queue {queue.name!r}")
+        return queue, cursor
+
+    def open(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue_name = text_of(arguments, "queue")
+        if queue_name.startswith(("@", "$")) and queue_name != DEAD_LETTERS:
+            raise Refused(409, f"queue {queue_name!r} belongs to the node")
+        try:
+            check_name(name)
+            queue = self._catalog.local(queue_name)
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
+        if queue is None:
+            raise Refused(404, f"no queue {queue_name!r}")
+        mode = text_of(arguments, "mode", "take")
+        if mode not in ("take", "copy"):
+            raise Refused(400, f"mode: found {mode!r}, accepted is take or copy")
+        cursor = queue.named.get(name)
+        status = 200
+        if cursor is None:
+            full = self._catalog.subscriptions_full(queue)
+            if full is not None:
+                raise Refused(409, full)
+            if mode == "take":
+                if queue.taken_by is not None:
+                    raise Refused(409, f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}")
+                self._resume.release(queue)
+                if queue.shared.consumers or queue.shared.acquired:
+                    raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
+            start = arguments.get("start", "first")
+            if start == "first":
+                place = queue.head()
+            elif start == "next":
+                place = queue.next_sequence
+            elif is_whole(start):
+                place = min(max(int(start), queue.head()), queue.next_sequence)
+            else:
+                raise Refused(400, f"start: found {start!r}, accepted is first, next or a sequence")
+            cursor = queue.add_cursor(name, mode, place)
+            status = 201
+        elif cursor.mode != mode:
+            raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
+        cursor.lease_epoch += 1
+        queue.dirty(cursor)
+        return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
+
+    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._subscription(name, arguments)
+        return Answer(200, "OK", _subscription_map(queue, cursor))
+
+    def _held(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        """The subscription, if the caller still holds its lease and speaks of this very queue."""
+        queue, cursor = self._subscription(name, arguments)
+        if text_of(arguments, "queue_uuid") != str(queue.uuid):
+            raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
+        if number_of(arguments, "lease_epoch") != cursor.lease_epoch:
+            raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
+        return queue, cursor
+
+    def peek(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """The end of a range within both limits; moves nothing."""
+        queue, _ = self._held(name, arguments)
+        start = number_of(arguments, "start")
+        messages_max = number_of(arguments, "messages_max", 2**62)
+        bytes_max = number_of(arguments, "bytes_max", 2**62)
+        end = queue.visible
+        if end - start > messages_max or queue.bytes_held > bytes_max:
+            end = min(end, start + messages_max)
+            if queue.messages and queue.bytes_held > bytes_max:
+                average = max(1, queue.bytes_held // queue.messages)
+                end = min(end, start + max(1, bytes_max // average))
+        return Answer(200, "OK", {"end": Ulong(max(start, end))})
+
+    def advance(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._held(name, arguments)
+        sequence = number_of(arguments, "sequence")
+        if sequence > queue.visible:
+            raise Refused(400, f"sequence: found {sequence}, accepted is at most {queue.visible}")
+        self._resume.release(queue, cursor)
+        if cursor.acquired or cursor.consumers:
+            raise Refused(409, f"subscription {name!r} is read over a link, which settles what it read")
+        cursor.advance(sequence)
+        return Answer(200, "OK", {"advanced": Ulong(cursor.floor)}, stored=True)
+
+    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._subscription(name, arguments)
+        if cursor.consumers:
+            raise Refused(409, f"subscription {name!r} has a link")
+        self._resume.release(queue, cursor)
+        queue.remove_cursor(name)
+        return Answer(200, "OK", {}, stored=True)
+
+    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """Those of one queue; or of all, by the queues' names from the first behind `after` on, a bounded number."""
+        queues = self._catalog.queues
+        wanted = arguments.get("queue")
+        if wanted is not None:
+            queue_of(self._catalog.queues, text_of(arguments, "queue"))
+        after = text_of(arguments, "after", "")
+        names = (
+            sorted(key for key, queue in queues.items() if queue.named and key > after) if wanted is None else [wanted]
+        )
+        found: list[dict[str, Any]] = []
+        more = False
+        for key in names:
+            queue = queues.get(str(key))
+            if queue is None:
+                continue
+            if more := len(found) >= SUBSCRIPTIONS_A_PAGE:
+                break
+            found += [_subscription_map(queue, cursor) for _, cursor in sorted(queue.named.items())]
+        return Answer(200, "OK", {"subscriptions": found, "more": more})

@@ -1,0 +1,1 @@
+"""What `holdfast status` shows, and the warnings in it."""

@@ -1,0 +1,58 @@
+"""What a node tells of its queues, in `status` and to who lists or reads them.
+
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
+"""
+
+from heapq import nsmallest
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.queue import Queue
+from holdfast.engine.clock import Clock
+from holdfast.state.catalog import Catalog
+
+QUEUES_A_PAGE: Final = 200
+"""Queues in one answer; the next page is asked for by the last one's name."""
+
+
+class QueueStatus:
+    """A map for each queue."""
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+
+    def fields(self) -> dict[str, Any]:
+        """The first page, and whether there are more."""
+        queues, more = self.page("")
+        return {"queues": queues, "queues_more": more}
+
+    def page(self, after: str) -> tuple[list[dict[str, Any]], bool]:
+        """Queues by name, from the first behind `after` on; and whether there are more."""
+        queues = self._catalog.queues
+        names = nsmallest(QUEUES_A_PAGE + 1, (name for name in queues if name > after))
+        return [self.of(queues[name]) for name in names[:QUEUES_A_PAGE]], len(names) > QUEUES_A_PAGE
+
+    def of(self, queue: Queue) -> dict[str, Any]:
+        """One queue as `status` and `queue list` tell it."""
+        oldest = queue.oldest_wall_ms()
+        return {
+            "name": queue.name,
+            "uuid": str(queue.uuid),
+            "messages": Ulong(queue.messages - queue.tombstones),
+            "tombstones": Ulong(queue.tombstones),
+            "bytes": Ulong(queue.bytes_held),
+            "oldest_s": None if oldest is None else max(0, self._clock.wall_ms - oldest) / 1000,
+            "next_sequence": Ulong(queue.next_sequence),
+            "in_total": Ulong(queue.in_total),
+            "out_total": Ulong(queue.out_total),
+            "consumers": len(queue.shared.consumers),
+            "unsettled": len(queue.shared.acquired),
+            "subscriptions": sorted(queue.named),
+            "bytes_max": queue.config.bytes_max,
+            "messages_max": queue.config.messages_max,
+            "when_full": queue.config.when_full,
+            "order": queue.config.order,
+            "order_wait_s": queue.config.order_wait_s,
+            "durable": queue.config.durable,
+        }

@@ -1,0 +1,125 @@
+"""What a node tells of itself: `status`, put together from what each of its parts tells (docs/management.md).
+
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md): fields may be added,
+those that are there stay.
+"""
+
+from collections.abc import Callable, Mapping, Sized
+from functools import partial
+from typing import Any
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.custody.arrival.path_check import PathCheck
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.names.identity import Identities
+from holdfast.engine.clock import Clock
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.links.containment import Containment
+from holdfast.links.disk import Disk
+from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.destinations import DestinationStatus
+from holdfast.management.status.origins import OriginStatus
+from holdfast.management.status.queues import QueueStatus
+from holdfast.management.status.sessions import SessionStatus
+from holdfast.management.status.turn_times import TurnTimes
+from holdfast.management.status.warnings import Warnings
+from holdfast.peering import route_status
+from holdfast.peering.routes import Routes
+from holdfast.peers.limits.memory import Memory
+from holdfast.peers.logins import Logins
+from holdfast.peers.users import Users
+from holdfast.settings import NodeConfig
+from holdfast.state.dead_letter_bounds import DeadLetters
+from holdfast.state.losses import Losses
+from holdfast.state.room import Room
+
+
+class NodeStatus:
+    """The fields of `status`, in their order, each with who tells it."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        log: Log,
+        *,
+        identities: Identities,
+        room: Room,
+        memory: Memory,
+        users: Users,
+        logins: Logins,
+        turn_times: TurnTimes,
+        connections: Sized,
+        queues: QueueStatus,
+        sessions: SessionStatus,
+        destinations: DestinationStatus,
+        routing: Routes | None,
+        paths: PathCheck,
+        forwarding: Forwarding,
+        dead_lettering: DeadLettering,
+        disk: Disk,
+        descriptors: Descriptors,
+        streams: Sized,
+        incidents: Incidents,
+        dead_letters: DeadLetters,
+        containment: Containment,
+        origins: OriginStatus,
+        losses: Losses,
+        warnings: Warnings,
+        started_at: float,
+        resident_bytes: Callable[[], int],
+    ) -> None:
+        """`streams`: large messages that are on their way in. `started_at`: on the clock's scale. `resident_bytes`: the
+        process's memory, as the driver measured it last."""
+        self._parts: list[Callable[[], Mapping[str, Any]]] = []
+        tells, tell = self._tells, self._tell
+        tells("node", lambda: config.name)
+        tells("store", lambda: str(identities.store_uuid))
+        tells("former_store", lambda: None if identities.former is None else str(identities.former.uuid))
+        tells("uptime_s", lambda: round(clock.now - started_at, 3))
+        tells("resident_bytes", lambda: Ulong(resident_bytes()))
+        tells("room_bytes", lambda: room.bytes)
+        tells("memory", memory.status)
+        tells("users", users.status)
+        tells("logins", logins.status)
+        tells("turns", lambda: turn_times.status(clock.now))
+        tells("connections", lambda: len(connections))
+        tell(queues.fields)
+        tells("sessions", sessions.status)
+        tells("routes", destinations.status)
+        if routing is not None:
+            tells("routing", partial(route_status.status, routing))
+        tells("paths", paths.status)
+        tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=dead_lettering.unroutable))
+        tells("disk", disk.status)
+        tells("descriptors", descriptors.status)
+        streams_max = config.limits.streams_max
+        tells(
+            "large_messages",
+            lambda: _counts(under_way=len(streams), max=streams_max, refused=incidents.large_refused_total),
+        )
+        tells("dead_letters", dead_letters.status)
+        tells("failures", lambda: _counts(peers_ended=containment.peers_ended, parts=containment.parts_failed))
+        tell(origins.fields)
+        tell(losses.fields)
+        tells("warnings", lambda: [text for _, text in warnings.all()])
+        tells("log_lines_left_out", lambda: Ulong(log.left_out_total))
+
+    def _tells(self, name: str, value: Callable[[], Any]) -> None:
+        self._tell(lambda: {name: value()})
+
+    def _tell(self, fields: Callable[[], Mapping[str, Any]]) -> None:
+        self._parts.append(fields)
+
+    def status(self) -> dict[str, Any]:
+        """What `status --json` tells, but for the queues behind the first page."""
+        told: dict[str, Any] = {}
+        for fields in self._parts:
+            told |= fields()
+        return told
+
+
+def _counts(**counts: int) -> dict[str, Ulong]:
+    return {name: Ulong(count) for name, count in counts.items()}

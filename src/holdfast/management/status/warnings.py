@@ -1,0 +1,249 @@
+"""Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
+
+Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, that
+Departures finds nodes that messages are kept for, and that Incidents forgets large messages that nobody tries any
+more. A condition is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A
+line says what is wrong and what to do about it.
+"""
+
+from collections.abc import Iterator, Mapping, Sized
+from itertools import islice
+from typing import Final
+
+from holdfast.broker.stored.origins import Origin
+from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.departed import Departures
+from holdfast.custody.names.store_names import StoreNames
+from holdfast.engine.clock import Clock
+from holdfast.engine.incidents import Incidents
+from holdfast.engine.log import Log
+from holdfast.links.disk import ADVICE, Disk
+from holdfast.management.status.descriptors import Descriptors
+from holdfast.peering.routes import Routes
+from holdfast.peering.sessions import Neighbour
+from holdfast.state.catalog import Catalog
+from holdfast.units import iso8601
+
+LOOK_S: Final = 10.0
+AGAIN_S: Final = 3_600.0
+CONDITIONS_MAX: Final = 100
+"""Lines of one look."""
+ORIGINS_MAX: Final = 20
+"""Origins with missing numbers that one look says something of."""
+GAPS_MAX: Final = 3
+"""Gaps of one origin that a line names."""
+REFUSALS_MAX: Final = 5
+"""Destinations for which one neighbour takes nothing, of which one look says something."""
+
+AWAY_S: Final = 60.0
+"""How long a neighbour that dials this node may be away before that is a warning: it may be started anew."""
+AWAY_MAX: Final = 20
+"""Neighbours that are away of which one look says something each; the others are counted."""
+
+BLOCKED_S: Final = 60.0
+BLOCKED_MAX: Final = 5
+"""How long a neighbour takes nothing of an origin before that is a warning; so many origins of one are named."""
+
+FULL_S: Final = 10.0
+"""How long a queue has no room for what other nodes sent before that is a warning: slow consumers have time."""
+
+SESSION: Final = "session"
+TURNS: Final = "turns"
+DESCRIPTORS: Final = "descriptors"
+LEFT: Final = "left"
+
+Condition = tuple[str, str]
+"""A key that identifies the condition, and its line."""
+
+
+class Warnings:
+    """Looks for such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
+
+    def __init__(
+        self,
+        node: str,
+        clock: Clock,
+        log: Log,
+        *,
+        catalog: Catalog,
+        disk: Disk,
+        descriptors: Descriptors,
+        incidents: Incidents,
+        neighbours: Mapping[str, Neighbour],
+        routing: Routes | None,
+        stores: StoreNames,
+        destination: Destination,
+        departures: Departures,
+        streams: Sized,
+    ) -> None:
+        """`streams`: large messages that are on their way in."""
+        self._node = node
+        self._clock = clock
+        self._log = log
+        self._catalog = catalog
+        self._ledger = catalog.ledger
+        self._disk = disk
+        self._descriptors = descriptors
+        self._incidents = incidents
+        self._neighbours = neighbours
+        self._routing = routing
+        self._stores = stores
+        self._destination = destination
+        self._departures = departures
+        self._streams = streams
+        self._look_at = clock.now + LOOK_S
+        self._since: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
+
+    def next_deadline(self) -> float | None:
+        return self._look_at
+
+    def tick(self, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        self._destination.full.forget_some()
+        self._departures.find()
+        found = dict(self.all())
+        self._since = {key: self._since.get(key, now) for key in found}
+        for key in [key for key in self._logged_at if key not in found]:
+            del self._logged_at[key]
+            kind, _, name = key.partition(" ")
+            if kind == SESSION and name in self._neighbours and self._neighbours[name].established:
+                self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
+        for key, text in found.items():
+            if key.startswith((TURNS, DESCRIPTORS, LEFT)):
+                continue  # custody/hop/links.py, descriptors.py and custody/departed.py say it at once
+            logged_at = self._logged_at.get(key)
+            due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
+            if due:
+                self._logged_at[key] = now
+                self._log.write("WARNING", text, about=" ".join(key.split(" ")[:2]))
+
+    def all(self) -> list[Condition]:
+        """All there are, up to CONDITIONS_MAX."""
+        return list(islice(self._found(), CONDITIONS_MAX))
+
+    def _found(self) -> Iterator[Condition]:
+        if self._disk.gone is not None:
+            yield "gone", f"the store's file is gone: {self._disk.gone}. {ADVICE}"
+        elif self._disk.full:
+            yield "disk", f"the disk is full: new messages wait or are refused; {self._disk.bounded_by()}"
+        short = self._descriptors.condition()
+        if short is not None:
+            yield DESCRIPTORS, short
+        yield from self._of_neighbours()
+        for name, text in self._incidents.strangers():
+            yield f"stranger - {name}", text
+        for neighbour in self._neighbours.values():
+            yield from islice(self._blocked(neighbour), BLOCKED_MAX)
+        for name, destination, size in self._incidents.without_room():
+            what = f"a message of {size} bytes or more for {destination!r}"
+            text = f"{what} waits there for room, and so do all messages behind it"
+            advice = f"consume messages, give the store more space ({self._disk.bounded_by()}), or raise streams_max"
+            yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
+        if self._incidents.large_was_refused:
+            text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
+            yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
+        yield from self._full()
+        for name, text in self._departures.waiting():
+            yield f"{LEFT} {name}", text
+        waiting = (origin for origin in self._ledger.all_origins() if origin.waiting)
+        for origin in islice(waiting, ORIGINS_MAX):
+            yield from self._missing(origin)
+
+    def _of_neighbours(self) -> Iterator[Condition]:
+        routing = self._routing
+        away = 0
+        for name, neighbour in self._neighbours.items():
+            if not neighbour.established and neighbour.config.remote is not None:
+                reason = neighbour.reason or "it has not answered yet"
+                yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+            elif not neighbour.established and self._clock.now >= neighbour.away_since + AWAY_S:
+                away += 1
+                if away <= AWAY_MAX:
+                    yield f"{SESSION} {name}", self._away(neighbour)
+            if self._incidents.is_contested(name):
+                text = "two nodes with different stores use this name: stop one, or give it a name of its own"
+                yield f"name {name}", f"neighbour {name}: {text}"
+            shared = self._incidents.why_shared(name)
+            if shared is not None:
+                advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
+                yield f"store {name}", f"neighbour {name}: {shared}; {advice}"
+            if neighbour.hop.links.ready:
+                yield f"{TURNS} {name}", neighbour.hop.links.describe()
+            for destination, text in islice(neighbour.hop.links.refusals(), REFUSALS_MAX):
+                yield f"refused {name} {destination}", text
+            if routing is None or not neighbour.established:
+                continue
+            if name not in routing.costs:
+                text = "its session is up, but this node's topology file has no link to it: no routes go over it"
+                yield f"link {name}", f"neighbour {name}: {text}"
+            elif routing.states.has_no_link(name, self._node):
+                what = "its topology file has no link to this node: no messages come back over it"
+                text = f"{what}; give both nodes the same file"
+                yield f"link {name}", f"neighbour {name}: {text}"
+        if away > AWAY_MAX:
+            yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
+
+    def _away(self, neighbour: Neighbour) -> str:
+        """Of one that dials this node: only what dials it, or the way from there, can be mended."""
+        if neighbour.established_count:
+            since_ms = self._clock.wall_ms - int((self._clock.now - neighbour.away_since) * 1000)
+            what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
+        else:
+            what = "it has not connected since this node started"
+            what += f" ({neighbour.reason})" if neighbour.reason else ""
+        advice = f"check whether it runs, and what its log and status say about {self._node!r}"
+        return f"neighbour {neighbour.name}: {what}; it should connect to this node: {advice}"
+
+    def _blocked(self, neighbour: Neighbour) -> Iterator[Condition]:
+        """What a neighbour has had no place for for a while."""
+        for destination, sender in neighbour.hop.senders.items():
+            for origin, blocked in sender.blocked.items():
+                if self._clock.now < blocked.since + BLOCKED_S:
+                    continue
+                who = self._stores.name_of(origin)
+                what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
+                text = f"{what}, nor for later ones: look in its log and status for full queues or a full disk"
+                yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
+
+    def _full(self) -> Iterator[Condition]:
+        """Queues here that have had no room for a while, which other nodes wait for."""
+        destination = self._destination
+        for name, full in destination.full.by_name.items():
+            if self._clock.now < full.since + FULL_S or not destination.full.is_full(name):
+                continue
+            neighbours, messages = destination.full.waiting_for_room(name)
+            origins = destination.blocked_by(name)
+            queue = self._catalog.queues[name]
+            waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
+            waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
+            if waits:
+                advice = "take messages out of it, or raise its messages_max or bytes_max"
+                text = f"full ({queue.messages} messages, {queue.bytes_held} bytes): {', '.join(waits)}; {advice}"
+                yield f"full {name}", f"queue {name}: {text}"
+
+    def _missing(self, origin: Origin) -> Iterator[Condition]:
+        """Queues that wait, in order, for numbers that have not come."""
+        strict = sorted({item.queue for item in origin.waiting.values() if item.order == "strict"})
+        if not strict:
+            return
+        gaps = origin.gaps()
+        if not gaps:  # they wait for room
+            return
+        spelt = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
+        more = f" and {len(gaps) - GAPS_MAX} more gaps" if len(gaps) > GAPS_MAX else ""
+        who = self._name_of(origin)
+        for queue in strict[:GAPS_MAX]:
+            text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
+            yield (
+                f"queue {queue} {origin.origin}",
+                f"queue {queue}: {text}; `holdfast queue skip {queue}` gives them up",
+            )
+
+    def _name_of(self, origin: Origin) -> str:
+        store, routing = origin.origin, self._routing
+        names = (name for name, known in self._ledger.neighbour_stores.items() if known == store)
+        name = next(names, None if routing is None else routing.name_of_store(store))
+        return f"origin {store}" if name is None else f"{name} ({store})"

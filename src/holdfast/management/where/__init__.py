@@ -1,0 +1,1 @@
+"""Where a message is: what is asked, and how it is found."""

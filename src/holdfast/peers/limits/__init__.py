@@ -1,0 +1,1 @@
+"""What one peer may use, and what it costs to go on."""

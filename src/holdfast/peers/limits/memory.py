@@ -1,0 +1,282 @@
+"""The node's memory: what is held on behalf of its peers, in one account, and who makes room when it is used up.
+
+Rules of this file: every holder of a peer's bytes or rows has an account here, or is measured with its connection. When
+memory is short, the first to give way is what only saves time (entries kept or read ahead for consumers), then what is
+new (a request, an attach, a message for a queue in memory) of the connections that hold the most; past the bound links
+that wait to be resumed are forgotten, and the connections that hold the most are dropped. A neighbour's never is, and
+what it sends is always read: its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from holdfast.accounts import Account
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.read_ahead import ReadAhead
+from holdfast.broker.entries.withheld import Withheld
+from holdfast.broker.entries.work import Work
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored.producers import Producer
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.engine.port import PIECE_BYTES
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer, Refilled
+from holdfast.settings import Limits
+from holdfast.units import MIB
+
+CONNECTION_BYTES: Final = 8 * 1024
+"""An open connection's own objects, here and in the driver."""
+LINK_BYTES: Final = 2 * 1024
+"""A link's own objects, beside what its attach says."""
+SEND_BYTES: Final = PIECE_BYTES + 64 * 1024
+"""A large message on its way out: a piece and a frame of it."""
+REQUEST_BYTES: Final = 1_024
+"""What a request holds beside its own bytes."""
+REPLY_BYTES: Final = 64 * 1024
+"""What one more answer may hold."""
+PARKED_BYTES: Final = 512
+"""What a delivery that waits for room holds beside its own bytes."""
+HANDED_BYTES: Final = MIB
+HANDED_BYTES_MIN: Final = 64 * 1024
+"""Of messages that one connection is handed in one turn, and one message more: whether its socket takes them is known
+only then, and they lie in memory meanwhile. The less where memory is little."""
+OFFERED_BYTES: Final = 32 * MIB
+"""The same of all connections together: with so much handed out the other queues, and the other subscriptions and
+readers of one, have theirs in the next turn."""
+OFFERED_COUNT: Final = 1_024
+"""Entries that all of them are handed in one turn, or that are looked at for them in vain, and those of one cursor or
+reader more: some 10 us each, however few bytes it is. Those of a run count less (Cursor.pump)."""
+UNMEASURED_BYTES_MAX: Final = 64 * 1024
+UNMEASURED_PARTS: Final = 2_048
+"""With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110
+at most (a begin of 20 bytes is a session), so what is not counted yet is a small part of the half that is free."""
+STEP_BYTES: Final = 2 * 1024
+"""In so large steps a connection's account goes up."""
+RANGE_BYTES: Final = 96
+LOOKS_A_TURN: Final = 1_000
+"""Sessions that one turn measures; the other connections that changed are measured in the next."""
+STALLED_A_TURN: Final = 100
+"""Connections whose requests wait for memory that one turn looks at while there is room for nobody else."""
+REFILL_BYTES: Final = MIB
+"""Of queues in memory: with less room their producers are not woken, for they would only wait again."""
+
+
+class WaitsForMemory(Refilled, Protocol):
+    """A link to a queue in memory."""
+
+    queue: Queue
+
+
+class Memory:
+    """The accounts of what a node holds for its peers. `total` is the bound of all; each other account is for one
+    purpose."""
+
+    def __init__(self, limits: Limits, connections: Connections) -> None:
+        self._open = connections
+        most = limits.memory_bytes_max
+        self.total = total = Account("total", most)
+        self.connections = Account("connections", most, total)
+        """What is measured of each connection: Peer.held_bytes."""
+        self.unstored = Account("unstored", limits.unstored_bytes_max, total)
+        """What was read and no commit has stored yet (links/pressure.py)."""
+        self.parked = Account("parked", limits.parked_bytes_max, total)
+        """Deliveries that wait for room in their queue (links/incoming.py)."""
+        self.requests = Account("requests", most, total)
+        """Requests to `$management` until they are answered, and the answers until they are sent
+        (management/requests.py)."""
+        self.queues = Account("queues", limits.memory_queue_bytes_max, total)
+        """Entries of queues that are not durable."""
+        self.dynamic = Account("dynamic", limits.dynamic_bytes_max, total)
+        """The same of dynamic nodes (endpoints/addresses/dynamic_nodes.py)."""
+        self.cached = Account("cached", limits.cache_bytes, total, spared=most // 4)
+        """Entries kept for consumers that keep up."""
+        self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
+        self.resumable = Account("resumable", most, total)
+        """What is known of links that may be resumed (endpoints/resumption/)."""
+        self.rejected = Account("rejected", most // 16, total)
+        """Rejected deliveries that the producers of such links may ask for."""
+        self.settling = Account("settling", most // 16, total)
+        """What consumers rejected or annotated and is on its way, with their words (endpoints/settlements.py)."""
+        self.ranges = Account("ranges", most // 4, total)
+        """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
+        aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
+        self.withheld = Withheld(aside, excluded, given_back)
+        """Entries that no consumer with credit can have, what consumers called undeliverable on their links, and what
+        came back from them and is not done with."""
+        self.changed: dict[Peer, None] = {}
+        """Connections to be measured anew."""
+        self.passed_bytes = 0
+        """What was heard of connections and handed out to them since they were last measured."""
+        self.unmeasured_max = min(UNMEASURED_BYTES_MAX, most // UNMEASURED_PARTS)
+        self.handed_max = min(HANDED_BYTES, max(HANDED_BYTES_MIN, most // 32))
+        """Bytes that one connection is handed in one turn."""
+        self.offered_count_max = OFFERED_COUNT
+        self.waiting: dict[WaitsForMemory, None] = {}
+        """Links to queues in memory that have no credit until there is room."""
+        self.room_before: dict[Account, int] = {}
+        """By account of queues, the least room that a waiting link found: with more than that it is refilled."""
+        self.stalled: dict[Peer, None] = {}
+        """Connections whose requests wait until there is room for answers."""
+        self.dropped = 0
+        self.refused = 0
+        self._holders: list[tuple[Account, Callable[[], int]]] = []
+        self.held_in(self.connections, lambda: sum(peer.held_bytes for peer in connections.values()))
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """All but the total: their sum is the total's."""
+        return (
+            self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
+            self.read_ahead.account, self.resumable, self.rejected, self.settling, self.ranges, *self.withheld,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ counted anew
+
+    def held_in(self, account: Account, count: Callable[[], int]) -> None:
+        """Registers who has what is held in that account: `count` says how much that is. Nobody has what is in
+        `unstored`, which the turn's end says, and in `requests`, where an answer may outlive its connection."""
+        self._holders.append((account, count))
+
+    def counted(self) -> dict[Account, int]:
+        """What the holders of each account have."""
+        found: dict[Account, int] = {}
+        for account, count in self._holders:
+            found[account] = found.get(account, 0) + count()
+        return found
+
+    def recover(self) -> None:
+        """The accounts are what their holders have."""
+        for account, size in self.counted().items():
+            account.held = size
+        self.total.held = sum(account.held for account in self.accounts)
+
+    # ------------------------------------------------------------------------------------------------ asked
+
+    def admits(self, peer: Peer, size: int) -> bool:
+        """Whether what a peer asks for may take `size` bytes. Short of memory, those may that hold less than their
+        share: half of the bound, divided by the connections."""
+        if self.has_room(peer, size):
+            return True
+        self.refused += 1
+        return False
+
+    def has_room(self, peer: Peer, size: int) -> bool:
+        if peer.neighbour is not None or self.total.fits(size):
+            return True
+        return self.weight(peer) + size <= self.share()
+
+    @property
+    def offered_max(self) -> int:
+        """Bytes that all connections together are handed in one turn."""
+        return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
+
+    def give_budget(self, work: Work[Any]) -> None:
+        """Says how much the turn may offer."""
+        work.offered_bytes_max, work.offered_count_max = self.offered_max, self.offered_count_max
+
+    def share(self) -> int:
+        """What each connection may hold however short memory is."""
+        return self.total.held_max // (2 * max(1, len(self._open)))
+
+    def weight(self, peer: Peer) -> int:
+        """What is held for that connection alone."""
+        return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
+
+    def wait(self, link: WaitsForMemory) -> None:
+        """Refills the link's credit once there is more room for its queue's memory than now."""
+        account = link.queue.memory
+        assert account is not None, "the queue is in memory"
+        self.waiting[link] = None
+        self.room_before[account] = min(account.room, self.room_before.get(account, account.room))
+
+    # ------------------------------------------------------------------------------------------------ measured
+
+    def measure(self, peer: Peer) -> None:
+        """Brings the account of that connection up to date: never below what it holds, and seldom changed.
+
+        It goes up to a whole STEP_BYTES, and down once two of them are too many: what comes and goes with each
+        message changes nothing.
+        """
+        engine = peer.amqp
+        held = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+        held += peer.unread_bytes if peer.unread_bytes > peer.unsent_bytes else peer.unsent_bytes
+        if not held <= peer.held_bytes <= held + 2 * STEP_BYTES:
+            held += -held % STEP_BYTES
+            self.connections.recount(peer.held_bytes, held)
+            peer.held_bytes = held
+        if peer.counted_links != engine.links and peer.use is not None:
+            peer.use.links += engine.links - peer.counted_links
+            peer.counted_links = engine.links
+
+    def unsent(self, told: Iterable[tuple[int, int]]) -> None:
+        """What the driver holds for the sockets of these connections."""
+        for number, size in told:
+            peer = self._open.get(number)
+            if peer is not None:
+                peer.unsent_bytes = size
+                self.passed_bytes += size
+                self.changed[peer] = None
+
+    def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
+        """Brings the account of ranges up to date."""
+        size = len(ranges) * RANGE_BYTES
+        self.ranges.recount(holder.counted_bytes, size)
+        holder.counted_bytes = size
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self.connections.refund(peer.held_bytes)
+        peer.held_bytes = 0
+        self.changed.pop(peer, None)
+        self.stalled.pop(peer, None)
+
+    def is_due(self, offered_bytes: int) -> bool:
+        """Once a turn, in which so many bytes were offered: whether the connections that changed are to be measured
+        now. While less than half of the bound is held, that waits until so much has come and gone that it could
+        matter."""
+        self.passed_bytes += offered_bytes
+        total = self.total
+        return self.passed_bytes >= self.unmeasured_max or total.held > total.held_max // 2 or bool(self._open.sending)
+
+    def measure_changed(self) -> None:
+        """Measures the connections that changed, as many as one turn may."""
+        self.passed_bytes = 0
+        changed = self.changed
+        looks = LOOKS_A_TURN
+        for peer in list(changed) if len(changed) <= looks else list(islice(changed, looks)):
+            if looks <= 0:
+                break
+            del changed[peer]
+            if self._open.holds(peer):
+                self.measure(peer)
+                looks -= 1 + peer.amqp.session_count
+
+    @property
+    def is_short(self) -> bool:
+        """Whether so much is held that something is to make room."""
+        most = self.total.held_max
+        return self.total.held > most - most // 4
+
+    @property
+    def excludes_too_much(self) -> bool:
+        """Whether more is undeliverable on links than may be."""
+        excluded = self.withheld.excluded
+        return excluded.held > excluded.held_max
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody goes on once there is room."""
+        return bool(self.stalled or self.room_before)
+
+    def status(self) -> dict[str, Any]:
+        """As `status` tells it."""
+        return {
+            "bytes_max": Ulong(self.total.held_max),
+            "bytes": Ulong(self.total.held),
+            "bytes_most": Ulong(self.total.most),
+            "connections_dropped": Ulong(self.dropped),
+            "refused": Ulong(self.refused + self.parked.refused),
+            "held": {account.name: Ulong(account.held) for account in self.accounts},
+        }

@@ -1,0 +1,1 @@
+"""What nodes that are neighbours know of each other: features, session states, aliases."""

@@ -1,0 +1,21 @@
+"""What two nodes may do with each other in a session: capabilities that both offer as they open (CUSTODY,
+"The session").
+
+Rules of this file: a node of an earlier version offers fewer of them, and is spoken to as it understands.
+"""
+
+from typing import Final
+
+from holdfast.amqp.wire.performatives import Open
+
+CUSTODY: Final = "holdfast:custody"
+"""It is a node, and speaks the protocol of custody."""
+ALIASES: Final = "holdfast:aliases"
+"""It reads traces by aliases (peers/neighbours/trace_aliases.py)."""
+ALL: Final = (CUSTODY, ALIASES)
+
+
+def offered_by(theirs: Open | None) -> frozenset[str]:
+    """The features that the other end offers, of those that this node has; none before its open."""
+    offered = () if theirs is None else theirs.offered_capabilities or ()
+    return frozenset(ALL).intersection(map(str, offered))

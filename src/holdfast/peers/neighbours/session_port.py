@@ -1,0 +1,50 @@
+"""A session with a neighbour, as those see it that speak over its control link, or that listen to what becomes of it.
+
+Rules of this file: types alone (peering/sessions.py has the session).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from holdfast.peers.neighbours.session_states import State
+
+CONTROL_RESERVE: Final = 16
+"""Of the credit that the peer gives on the control link, what is kept for probes and echoes."""
+
+
+class Session(Protocol):
+    """`offered`: whether routing may use the link, since it is Established and not held down. `established_count`: so
+    often it was since this node's start."""
+
+    @property
+    def name(self) -> str:
+        """The neighbour's."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def established(self) -> bool: ...
+    @property
+    def established_count(self) -> int: ...
+    @property
+    def offered(self) -> bool: ...
+    def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
+        """One control message; False where the link has no credit beyond `reserve`, and it is dropped."""
+
+
+Hear = Callable[[Session, dict[Any, Any]], None]
+"""Hears a control message of its kind, with all its fields as they came: nothing of them is checked yet."""
+
+ControlKinds = dict[str, Hear]
+"""Who hears the control messages that are no session's own, by their kind."""
+
+
+class Routing(Protocol):
+    """Listens to what becomes of the links that it may use."""
+
+    def link_up(self, neighbour: Session) -> None: ...
+    def link_down(self, neighbour: Session) -> None:
+        """Also where it was not up: a dial failed."""
+
+    def cost_measured(self, neighbour: Session, round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
+        """What the session has measured of a link that is up; `loss_share`: of probes, 0 to 1."""
