@@ -299,7 +299,7 @@ def told(node: LoneNode) -> list[str]:
 def test_telemetry_of_many_queues_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn tells some, an interval tells a bounded number, and the next interval begins with the others."""
     from holdfast.engine import events
-    from holdfast.management.status.status import meter
+    from holdfast.management.status import meter
 
     monkeypatch.setattr(meter, "QUEUES_A_TURN", 4)
     monkeypatch.setattr(meter, "QUEUES_MAX", 10)

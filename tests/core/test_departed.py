@@ -17,7 +17,7 @@ from holdfast.custody import dead_lettering, departed
 from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.management.status.status import warnings
+from holdfast.management.status import warnings
 from holdfast.settings import NeighbourConfig
 from holdfast.state.catalog import Catalog
 from holdfast.storage.upkeep.check import check

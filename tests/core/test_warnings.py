@@ -10,7 +10,7 @@ from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
 from holdfast.links.disk import ROOM_BYTES
-from holdfast.management.status.status import warnings as warnings_module
+from holdfast.management.status import warnings as warnings_module
 from holdfast.names import HostPort
 from holdfast.peers.neighbours import features
 from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig, UserConfig

@@ -314,7 +314,7 @@ def test_messages_are_bounded_in_rows_and_bytes() -> None:
     assert sum(sizes) == 997 and max(sizes) == ROWS_MAX
     long = LinkStates("a", {}, records_max=1_000, neighbours_max=200)
     links = [item for number in range(60) for item in (f"{number:03}" + "x" * 150, 1)]
-    long.hear("z", [row(name=f"n{number}", links=links) for number in range(10)])
+    long.receive("z", [row(name=f"n{number}", links=links) for number in range(10)])
     long.up("b")
     long.forget("b")
     assert len(long.to_tell("b", lambda known: True)[0]) == 1

@@ -54,7 +54,7 @@ def test_a_node_whose_own_version_is_at_its_end_begins_anew(version: int) -> Non
     known = Known(Record("a", version, (("b", None),)), stamp=("s", 1))
     for each in (states, other):
         each.up("b" if each is states else "a")
-        each.hear("x", [write_row(known)[0]])
+        each.receive("x", [write_row(known)[0]])
     assert states.must_reoriginate
     states.originate({"b": COST}, version=2_000)
     own = states.own
@@ -64,10 +64,10 @@ def test_a_node_whose_own_version_is_at_its_end_begins_anew(version: int) -> Non
     assert other.void("a") is (version >= VERSION_HIGH)
     if version >= VERSION_HIGH:
         assert other.edges() == links, "what it said stays in use"
-        other.hear("a", states.to_tell("b", lambda known: True)[0])
+        other.receive("a", states.to_tell("b", lambda known: True)[0])
         assert other.known["a"].record == own.record
         assert not other.void("a"), "a reset that comes again voids nothing"
-        other.hear("a", [write_row(known)[0]])
+        other.receive("a", [write_row(known)[0]])
         assert other.known["a"].record == own.record, "what was high is not taken while it may go round"
         assert other.stale == {("a", "a"): None}
     states.resets = False

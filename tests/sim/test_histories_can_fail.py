@@ -19,7 +19,7 @@ from holdfast.custody.hop import sender as hops
 from holdfast.custody.names import identity, neighbour_stores
 from holdfast.endpoints import producer
 from holdfast.endpoints.attaching import neighbour_attach
-from holdfast.management.operations.operation import subscriptions as subscription_operations
+from holdfast.management.operations import subscriptions as subscription_operations
 from holdfast.peering import routes
 from holdfast.routing import linkstate
 from holdfast.state import own_names
@@ -222,7 +222,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("cut-in-the-ring", routes.Routes, "link_down", returns(None)),
     ("late-news", linkstate.LinkStates, "stamp", returns(None)),
     ("super-lost", routes.Routes, "_tell_all", speaks_to_supers_alone),
-    ("split-and-heal", linkstate.LinkStates, "hear_summary", returns(None)),
+    ("split-and-heal", linkstate.LinkStates, "receive_summary", returns(None)),
 ]
 
 

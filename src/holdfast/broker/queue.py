@@ -1,8 +1,8 @@
 """A queue: an entry log with bounds, one shared cursor and named ones (amqp-illustrations, "Consumption from
 Message Queues"; traffic-control §4.2 for bounds; CUSTODY, "Readers").
 
-Rules of this file: as of `entry_log.py`; entries come and go by the methods of `EntryLog`, and a queue adds who reads
-them and when they may leave.
+Rules of this file: as of `entries/entry_log.py`; entries come and go by the methods of `EntryLog`, and a queue adds
+who reads them and when they may leave.
 """
 
 from dataclasses import dataclass, field

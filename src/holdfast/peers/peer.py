@@ -24,8 +24,8 @@ REASON_CHARACTERS_MAX: Final = 300
 
 EFFORT: Final = "effort"
 UNSTORED: Final = "unstored"
-"""Why a connection is not read from for now: it asks for much work (guard.py), or what came is not on disk yet
-(links/pressure.py)."""
+"""Why a connection is not read from for now: it asks for much work (peers/limits/guard.py), or what came is not on disk
+yet (links/pressure.py)."""
 
 
 class Refilled(Protocol):
@@ -137,7 +137,7 @@ class Peer:
         self.deferred: dict[Deferred, None] = {}
         """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
-        """What the connection holds, as it was last measured (memory.py)."""
+        """What the connection holds, as it was last measured (peers/limits/memory.py)."""
         self.parked_bytes = 0
         """Deliveries from it that wait for room in their queue."""
         self.late: dict[Refilled, None] = {}
@@ -163,7 +163,7 @@ class Peer:
         self.why_closed = "closed"
         """What is said of its end, where the close is the end."""
         self.features: frozenset[str] = frozenset()
-        """What it offers of what this node can (features.py)."""
+        """What it offers of what this node can (peers/neighbours/features.py)."""
         self.aliases_given, self.aliases_taken = Count(), Count()
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""

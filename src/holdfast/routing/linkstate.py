@@ -2,8 +2,7 @@
 
 Rules of this file: pure, no clock. Whatever order rows come in, and however often, who has had the same rows holds the
 same table. What is told stays told for the session: control messages arrive, or the session ends. Everything from a
-neighbour is checked row by row (rows.py).
-Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
+neighbour is checked row by row (rows.py). Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping

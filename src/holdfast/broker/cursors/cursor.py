@@ -47,33 +47,10 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
-        "acquired",
-        "aside_full",
-        "consumers",
-        "counted_bytes",
-        "counts",
-        "exclusions",
-        "finished",
-        "finished_bytes",
-        "floor",
-        "lease_epoch",
-        "links_ended",
-        "mode",
-        "name",
-        "owner",
-        "passed",
-        "passed_bytes",
-        "place_kept",
-        "position",
-        "prefetched",
-        "queue",
-        "read_ahead_bytes",
-        "read_bytes",
-        "requeued",
-        "shown_below",
-        "tracked",
-        "watermark",
-        "watermark_stored",
+        "acquired", "aside_full", "consumers", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes",
+        "floor", "lease_epoch", "links_ended", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
+        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "shown_below", "tracked",
+        "watermark", "watermark_stored",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner, name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
@@ -96,7 +73,7 @@ class Cursor:
         self.counted_bytes = 0
         """What `finished` is counted with in the node's memory."""
         self.read_ahead_bytes = 0
-        """What is counted of it, until the last is handed out (read_ahead.py)."""
+        """What is counted of it, until the last is handed out (broker/entries/read_ahead.py)."""
         self.read_bytes = 0
         """What was read anew in this pump, and is not counted yet."""
         self.passed: int
@@ -110,8 +87,7 @@ class Cursor:
         self.aside_full = False
         """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
         self.place_kept = False
-        """Whether the last pump ended because consumers are deferred to the next turn, and another could not have what
-        was next: what lies behind waits for that turn."""
+        """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
@@ -443,8 +419,7 @@ class Cursor:
         self.position = max(self.position, sequence)
 
     def want_watermark(self) -> None:
-        """Asks for a stored watermark far enough for what the consumers want now; the queue writes it with its
-        counters."""
+        """Asks for a stored watermark as far as the consumers want now; the queue writes it with its counters."""
         ahead = self.position + max(WATERMARK_AHEAD, self.wanted())
         if ahead > self.watermark and self.consumers:
             if self.name:

@@ -182,8 +182,7 @@ class Exclusions:
         self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes, size: int, delivery_bytes: int
     ) -> bool:
         """Whether one of `consumers` can have the entry, and is deferred to the next turn; `size`: as the queue counts
-        it;
-        `delivery_bytes`: of the delivery, 0 where that is not known."""
+        it; `delivery_bytes`: of the delivery, 0 where that is not known."""
         for consumer in consumers:
             if consumer.deferred and sequence not in consumer.excluded:
                 if consumer.bytes_max >= size + BESIDE_BYTES:

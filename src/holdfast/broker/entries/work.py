@@ -30,7 +30,8 @@ class Work(Generic[QueueT]):
         self.dirty_counters: dict[QueueT, None] = {}
         """Their counters, or the records of their cursors, are to be stored with the batch."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
-        """They offer nothing new before that account, which others share, has room again (halting.py)."""
+        """They offer nothing new before that account, which others share, has room again
+        (broker/cursors/halting.py)."""
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []

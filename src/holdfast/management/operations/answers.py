@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 class Waiting(Protocol):
-    """A request that waits for its answer (requests.py); `link`: that it came on."""
+    """A request that waits for its answer (management/requests.py); `link`: that it came on."""
 
     @property
     def link(self) -> object: ...
