@@ -1,3 +1,3 @@
-"""Holdfast: a federated store-and-forward message bus for sites joined by thin, breaking links."""
+"""Holdfast: a federated store-and-forward message bus for sites joined by slow or unreliable links."""
 
 __version__ = "0.1.0"

@@ -17,7 +17,7 @@ SOLE = "sole-connection-for-container"
 FAILED = Symbol("amqp:connection-establishment-failed")
 IN_USE = Error(
     "amqp:invalid-field",
-    "container-id 'c': found a connection of that container, accepted is one",
+    "container-id 'c': that container has a connection already",
     {Symbol("invalid-field"): Symbol("container-id")},
 )
 

@@ -382,7 +382,7 @@ def test_what_makes_no_sense_costs_one_line(bad: dict[str, object]) -> None:
     for _ in range(5):
         a.core.neighbours["b"].hear(bad)
     rig.run(1)
-    assert sum("a message about routes was not understood, and dropped" in line for line in a.logs) == 1 and agree(a, b)
+    assert sum("dropped an invalid routing message" in line for line in a.logs) == 1 and agree(a, b)
 
 
 def test_unknown_kinds_are_passed_over_and_others_may_be_added() -> None:

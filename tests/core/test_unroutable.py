@@ -192,7 +192,7 @@ def test_nobody_receives_from_a_transmission_queue() -> None:
         rig.settle()
         error = client.detached[-1].error
         assert error is not None and error.condition == "amqp:not-allowed"
-        assert f"{address}: nobody receives from a transmission queue" in str(error.description)
+        assert f"{address}: clients cannot receive from a transmission queue" in str(error.description)
     client.sender("@hub")
     rig.settle()
     error = client.detached[-1].error

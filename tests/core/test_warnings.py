@@ -168,7 +168,7 @@ def test_two_nodes_with_one_name_at_the_same_time() -> None:
     (line,) = status(rig, hub)["warnings"]
     assert line.startswith("neighbour jfk: two nodes with different stores use this name")
     (line,) = status(rig, loser)["warnings"]
-    assert "another node is there under the name 'jfk', with a store of its own" in line
+    assert "another node named 'jfk', with another store, has a session already" in line
     other.crash()
     rig.run(620)
     assert status(rig, hub)["warnings"] == []

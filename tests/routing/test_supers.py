@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.routing.supers import CALM, DIFFERS, FIRST, MISSED, PATIENCE_MAX, PATIENT_MAX, Supers, acting
+from holdfast.routing.supers import CALM, DIFFERS, FIRST, MISSED, PATIENCE_MAX, PATIENCE_NODES_MAX, Supers, acting
 
 HEARTBEAT_S = 2.0
 LOST_S = MISSED * HEARTBEAT_S
@@ -168,9 +168,9 @@ def test_patience_ends_with_heartbeats_that_come() -> None:
 
 def test_so_many_are_remembered_and_no_more() -> None:
     supers = Supers(HEARTBEAT_S)
-    for number in range(PATIENT_MAX):
+    for number in range(PATIENCE_NODES_MAX):
         supers.called_lost(f"n{number}")
-    assert len(supers.patience) == PATIENT_MAX
+    assert len(supers.patience) == PATIENCE_NODES_MAX
     supers.called_lost("n0")
     supers.called_lost("one more")
-    assert len(supers.patience) == PATIENT_MAX and "n0" in supers.patience and "n1" not in supers.patience
+    assert len(supers.patience) == PATIENCE_NODES_MAX and "n0" in supers.patience and "n1" not in supers.patience

@@ -47,7 +47,7 @@ class Lifecycle(Bounds):
         self._handshake = Handshake(settings, server=server, authenticate=authenticate)
         self._remote: dict[int, SessionEndpoint] = {}
         self._idle_out_s: float | None = None
-        """Half of what the peer bears of our silence."""
+        """Half of the peer's idle-time-out (§2.4.5): an empty frame is sent after so much silence."""
         limit_s = settings.handshake_time_out_s
         self._handshake_ends = None if limit_s is None else now + limit_s
         self.deadline_sooner = False
@@ -149,7 +149,7 @@ class Lifecycle(Bounds):
         if begin.remote_channel is None:
             if len(self._remote) >= self.settings.sessions_max:
                 raise RemoteProtocolError(
-                    conditions.RESOURCE_LIMIT_EXCEEDED, f"{self.settings.sessions_max} sessions are the most here"
+                    conditions.RESOURCE_LIMIT_EXCEEDED, f"too many sessions: at most {self.settings.sessions_max}"
                 )
             local = 0
             while local in self._sessions:

@@ -28,7 +28,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """
     top: argparse.ArgumentParser = Parser(
         prog="holdfast",
-        description="A store-and-forward message bus for sites joined by thin, breaking links.",
+        description="A store-and-forward message bus for sites joined by slow or unreliable links.",
         epilog="example:\n  holdfast node --name ewr\n  holdfast VERB --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -25,7 +25,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.progress import HopProgress
 from holdfast.custody.hop.receiver import ReceiverParts
-from holdfast.custody.hop.sender import CustodySender, HopParts, lets_go
+from holdfast.custody.hop.sender import CustodySender, HopParts, may_expire
 from holdfast.custody.names import identity
 from holdfast.custody.names.neighbour_stores import NeighbourStores
 from holdfast.custody.names.store_names import StoreNames
@@ -177,7 +177,9 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
-        self.expiry = Expiry(clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go)
+        self.expiry = Expiry(
+            clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
+        )
         self.store_names = StoreNames(config.name, self.identities, self.catalog.ledger)
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
@@ -202,7 +204,7 @@ class Parts:
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
-            wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
+            wall_ms, advertised_uuid=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
             config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities,
@@ -221,7 +223,7 @@ class Parts:
             self.routing = self.session_parts.routing = Routes(
                 config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
                 self.neighbours, self.control_kinds,
-                version=wall_ms, told_uuid=lambda: self.told_uuid, nodes_left=self.departures.look_soon,
+                version=wall_ms, advertised_uuid=lambda: self.advertised_uuid, nodes_left=self.departures.look_soon,
             )  # fmt: skip
             self.store_names.routed_by(self.routing)
             self.destination.paths.routed_by(self.routing)
@@ -265,7 +267,7 @@ class Parts:
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
             self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
-            deliver=self.dispatch.deliver, store=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
+            deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
         ManagementAttach(config.limits, self.requests).serve(endpoints.attaches)
@@ -323,7 +325,7 @@ class Parts:
         )
 
     def recovering(self) -> Iterable[Recovering]:
-        """What mends itself after a failure, in order."""
+        """The parts that repair their state after a failure, in order."""
         return (*self.neighbours.values(), *self._recovering)
 
     def _other_connections(self) -> int:
@@ -355,9 +357,9 @@ class Parts:
     # ------------------------------------------------------------------------------------------------ custody
 
     @property
-    def told_uuid(self) -> UUID:
-        """Who others hear that the store is: as on disk. It may give numbers under another one already, of which
-        nothing leaves before that is there."""
+    def advertised_uuid(self) -> UUID:
+        """The store UUID that this node advertises: the one on disk. New messages may have numbers under another one
+        already; none of them is sent before that one is stored."""
         return entry.uuid_of(self.store.uuid.bytes)
 
     def new_uuid(self) -> UUID:

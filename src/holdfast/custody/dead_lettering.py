@@ -75,8 +75,8 @@ class DeadLettering:
         self.unroutable = 0
 
     def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
-        """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without
-        room, and of the dead letters, it goes there not."""
+        """Dead-letters an entry that a consumer rejected, with its reason, in the batch that retires it. Only retires
+        it if the store has no room, or if the queue is `$dead-letters` itself."""
         queue = cursor.queue
         value = None if queue.kind is QueueKind.DEAD_LETTERS else queue.value(sequence)
         size = 0 if value is None else len(value)
@@ -122,9 +122,8 @@ class DeadLettering:
         )
         return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 
-    def has_room_to_die(self, size: int) -> bool:
-        """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes
-        something."""
+    def has_room_for_dead_letter(self, size: int) -> bool:
+        """Whether the disk works, and the store has room for the dead letter beside its original of `size` bytes."""
         return not self._disk.takes_nothing and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
 
     def has_moved_its_share(self) -> bool:
@@ -132,7 +131,9 @@ class DeadLettering:
         return len(self._turns.gathered.moves) >= MOVED_COUNT or self._work.batch.bytes_appended >= MOVED_BYTES
 
     def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """The entry leaves with this batch, in which its copy elsewhere is."""
+        """Retires the entry for all readers, in the batch that has its copy. The queue is durable, and the cursor not
+        `tracked`: else a subscription would never see the entry, and `Cursor.finish` is called instead."""
+        assert queue.config.durable and not queue.shared.tracked
         size = entry.size_of(value)
         queue.touch_counters()
         queue.touch()

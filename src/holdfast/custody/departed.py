@@ -199,7 +199,7 @@ class Departures:
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.waiting_for_space = not self._dead_lettering.has_room_to_die(len(value))
+            departure.waiting_for_space = not self._dead_lettering.has_room_for_dead_letter(len(value))
             if departure.waiting_for_space or self._dead_lettering.has_moved_its_share():
                 departure.place = sequence
                 return

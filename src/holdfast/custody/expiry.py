@@ -76,17 +76,17 @@ class Expiry:
         room: Room,
         destination: Destination,
         *,
-        lets_go: Callable[[object], bool],
+        may_expire: Callable[[object], bool],
     ) -> None:
-        """`lets_go`: whether what that consumer holds may end all the same: it is on its way, and its session is lost.
-        What the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
+        """`may_expire`: whether entries acquired by that consumer may expire all the same, because it is a hop whose
+        session is lost. The next session says which of them the neighbour stored; the others are sent as tombstones."""
         self._clock = clock
         self._catalog = catalog
         self._turns = turns
         self._work = work
         self._room = room
         self._destination = destination
-        self._lets_go = lets_go
+        self._lets_go = may_expire
         self._started_at, self._steady_at_start_ms = clock.now, clock.steady_ms
         self._scan: Scan | None = None
         self._unread: deque[Scan] = deque()

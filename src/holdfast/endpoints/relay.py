@@ -107,7 +107,7 @@ class RelayLink(Intake):
         try:
             address = self._address(head)
             if address == MANAGEMENT:
-                text = f"{MANAGEMENT}: accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes"
+                text = f"{MANAGEMENT}: message too large, at most {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             resolver = self.parts.resolver
             permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address)))
@@ -154,7 +154,7 @@ class RelayLink(Intake):
         bytes_max = self.parts.limits.annotation_bytes_max
         address = plain_address(to_of(payload, bytes_max))
         if not isinstance(address, str):
-            text = "a message on a link without a target address: accepted is one whose properties hold `to`"
+            text = "on a link without a target address every message needs the property `to`"
             raise Refusal(conditions.PRECONDITION_FAILED, text)
         return str(address)
 

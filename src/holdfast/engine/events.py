@@ -1,6 +1,6 @@
 """What drives a NodeCore (events) and what it asks for (commands).
 
-Rules of this file: events are past tense and complete at birth; commands are imperative; both are frozen. Times
+Rules of this file: events are in the past tense and never change; commands are imperative; both are frozen. Times
 `now` are monotonic seconds and always an argument of `NodeCore.handle`; wall time arrives as event data, in
 milliseconds since the epoch. Connections are named by integers that the driver gives out, never used twice.
 """

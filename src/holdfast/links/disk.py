@@ -30,8 +30,8 @@ ROOM_BYTES: Final = 256 * 1024
 """With less room no client is given credit, and a neighbour none or little: the rest is for messages under way."""
 
 ADVICE: Final = (
-    "No message is taken; what is stored can still be consumed, and ends with this process: "
-    "put the file back, or consume what is here and restart the node on a store that is there"
+    "No message is accepted. Stored messages can be consumed until this process ends: "
+    "put the file back, or consume them and restart the node with a store that exists"
 )
 KIND: Final = "disk"
 """Of the control message that says whether the sender's disk stalls; who does not know it passes it over."""
@@ -53,7 +53,7 @@ def _refusal(text: str) -> Rejected:
 
 
 FULL: Final = "the node's disk is full"
-GONE: Final = "the file of the node's store was taken away: it takes nothing until that is put right"
+GONE: Final = "the node's store file was removed: the node accepts no message until it is back"
 _FULL: Final = _refusal(FULL)
 _GONE: Final = _refusal(GONE)
 

@@ -104,7 +104,7 @@ class Ingress(PeerLink):
         elif delivery.payload:
             return False
         else:
-            outcome = rejection(conditions.DECODE_ERROR, "a delivery of 0 bytes: accepted is a message")
+            outcome = rejection(conditions.DECODE_ERROR, "the delivery has no payload")
         if not delivery.settled:
             self.settle([delivery.delivery_id], outcome)
         self.peer.touch()
@@ -117,7 +117,7 @@ class Ingress(PeerLink):
         """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
         deliveries are at their bound. Rejected at its last part."""
         if part.last and not part.settled:
-            text = f"accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes, few at once"
+            text = f"message too large: at most {NODE_MESSAGE_BYTES_MAX} bytes here, and few unfinished at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
 
     def aborted(self) -> None:

@@ -1,4 +1,4 @@
-"""The asyncio driver of a NodeCore: sockets, clock, writer and files become events, commands become deeds.
+"""The asyncio driver of a NodeCore: sockets, clock, writer and files become events, and commands are carried out.
 
 Rules of this file: decides nothing. Every event of one iteration of the loop goes to the core as it comes,
 then exactly one TurnEnded; commands are done in the order given. An event that a command brings about (a full

@@ -1,4 +1,4 @@
-"""Who is let in: the engine of each connection, who may log in, and who may speak as a neighbour.
+"""Admission: the engine of each connection, who may log in, and which connection is a neighbour's.
 
 Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Passwords are
 compared in constant time and never told.
@@ -172,7 +172,7 @@ class Doors:
             self._connections.drop(peer, "the node is stopping")
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
-        """Why the connection is closed as it opens, and nothing that came with its open is begun; None where it stays.
+        """The error with which the connection is closed right behind our open; None if it is accepted.
 
         Of the features a node is offered those that it offers: a client's answer stays short.
         """
@@ -198,7 +198,7 @@ class Doors:
         login = Login(self._logins, host_of(event.peer), theirs | users)
 
         def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
-            """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
+            """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
             wanted = None if user is None else users.get(user, theirs.get(user))
             if wanted is None and not users and event.loopback:
                 return True

@@ -169,7 +169,7 @@ class Upkeep:
             self.routes.wake()
 
     def _hear_forget(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        """Somebody forgot a node that is gone: so does this one, unless it knows better."""
+        """Handles `forget`: removes the node from the table, unless it is reachable or configured here."""
         name = self._node_in(neighbour, fields)
         version = fields.get("version")
         if name is None or not is_whole_within(version, 0, VERSION_END) or not self.routes.may_answer("forget", name):

@@ -68,11 +68,11 @@ class Routes:
         kinds: ControlKinds,
         *,
         version: int,
-        told_uuid: Callable[[], UUID],
+        advertised_uuid: Callable[[], UUID],
         nodes_left: Callable[[], None],
     ) -> None:
-        """`version`: of this life's first word, above those of earlier ones. `told_uuid`: who others hear that our
-        store is. `nodes_left`: called when nodes may have left the network."""
+        """`version`: of this life's first word, above those of earlier ones. `advertised_uuid`: who others hear that
+        our store is. `nodes_left`: called when nodes may have left the network."""
         self.clock = clock
         self._log = log
         self._identities = identities
@@ -81,7 +81,7 @@ class Routes:
         self._neighbours = neighbours
         self._kinds = kinds
         self._first_version = version
-        self._told_uuid = told_uuid
+        self._told_uuid = advertised_uuid
         self.topology = topology
         self.measured: dict[str, MeasuredCost] = {}
         """By neighbour, where costs are measured."""
@@ -332,7 +332,7 @@ class Routes:
     # ------------------------------------------------------------------------------------------------ super node
 
     def _act(self, now: float) -> None:
-        """As the acting super node: what came gets its stamp, and who fell silent the verdict."""
+        """As the acting super node: stamps new records, and declares silent nodes lost."""
         states = self.states
         for name in list(states.unstamped):
             self.stamps += 1
@@ -551,8 +551,8 @@ class Routes:
         now = self.clock.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
-            told = f"neighbour {neighbour}: a message about routes was not understood, and dropped: {text}"
-            self._log.write("WARNING", f"{told}; look at its version", about=neighbour)
+            told = f"neighbour {neighbour}: dropped an invalid routing message: {text}"
+            self._log.write("WARNING", f"{told}; compare the versions of both nodes", about=neighbour)
 
     @property
     def synchronised(self) -> bool:

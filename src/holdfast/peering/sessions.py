@@ -49,13 +49,13 @@ RETRY_S: Final = (0.1, 5.0)
 REDIAL_S: Final = (0.05, 5.0)
 """Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
 SIGNS: Final = 2
-"""So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""
+"""Empty frames per `probe_s` to a neighbour while reading from it is paused, so that it does not drop the link."""
 
 
 @dataclass(slots=True)
 class SessionParts:
-    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `told_uuid`: who others hear
-    that its store is."""
+    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `advertised_uuid`: who others
+    hear that its store is."""
 
     config: NodeConfig
     clock: Clock
@@ -72,7 +72,7 @@ class SessionParts:
     times: "DueTimes[Neighbour]"
     kinds: ControlKinds
     started_wall_ms: int
-    told_uuid: Callable[[], UUID]
+    advertised_uuid: Callable[[], UUID]
     is_stopping: Callable[[], bool]
     routing: Routing | None = None
     """Set once there is one; None where the node has no topology."""
@@ -372,7 +372,7 @@ class Neighbour:
             self.rival_at = self.clock.now
         elif self.heard_at > self.rival_at + self.config.keepalive_s:
             parts.incidents.name_contested(self.name)
-        text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
+        text = f"another node named {self.name!r}, with another store, has a session already; node names must be unique"
         peer.log("INFO", text)
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
         peer.touch()
@@ -440,7 +440,7 @@ class Neighbour:
         self._tell_marks(
             {
                 "kind": "hello",
-                "store": parts.told_uuid(),
+                "store": parts.advertised_uuid(),
                 "version": Ulong(parts.forwarding.version),
                 "process": Ulong(max(0, parts.started_wall_ms)),
                 "dial": Ulong(self.dials),
@@ -545,7 +545,7 @@ class Neighbour:
         self.liveness.echo(number, self.clock.now)
 
     def hear(self, fields: dict[Any, Any]) -> None:
-        """A control message of the peer's. A kind that nobody knows is a newer neighbour's: passed over."""
+        """Handles a control message. An unknown kind comes from a newer version, and is ignored."""
         kind = fields.get("kind")
         if kind in ("hello", "table"):
             self._hear_version(fields.get("version"))

@@ -28,7 +28,7 @@ def answer_open(connections: Mapping[int, Peer], neighbours: Container[str], the
             continue  # it merely has a neighbour's name, and must not keep that out
         if asks or _asks(other):
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
-            text = f"container-id {theirs.container_id[:60]!r}: found a connection of that container, accepted is one"
+            text = f"container-id {theirs.container_id[:60]!r}: that container has a connection already"
             return Error(Symbol(conditions.INVALID_FIELD), text, {Symbol("invalid-field"): Symbol("container-id")})
     if asks and theirs.container_id not in neighbours:
         ours.offered_capabilities = (*(ours.offered_capabilities or ()), SOLE)

@@ -56,8 +56,8 @@ class Users:
     # ------------------------------------------------------------------------------------------------ connections
 
     def enter(self, peer: Peer) -> str | None:
-        """The connection is open, and whose it is is known. Returns why it is one too many, of a neighbour; it is to be
-        closed with that."""
+        """Counts an open connection for its user or neighbour. If that one has too many, returns the reason, with which
+        the caller closes the connection."""
         reason = self.too_many_connections(peer)
         if reason is not None:
             self.count_refused(peer)

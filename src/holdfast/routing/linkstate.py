@@ -53,7 +53,7 @@ class LinkStates:
         self.floor = 0
         """The highest version that anybody says of this very node; its own next word goes past it."""
         self.must_reoriginate = False
-        """Somebody has another word of ours, not older than our own, or says that we are lost: we say it anew."""
+        """A neighbour has another, no older record of this node, or one that says it is lost: originate it again."""
         self.changed = False
         """The graph, or who is a super node, may be another since the caller last took this back."""
         self.words = 0

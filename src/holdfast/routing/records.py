@@ -12,15 +12,15 @@ from uuid import UUID
 VERSION_END: Final = 2**63
 
 VERSION_HIGH: Final = VERSION_END - 2**20
-"""From here on a version is nobody's honest one, which begins at a wall clock in milliseconds: it is reset."""
+"""A version at or above this is corrupt and is reset: versions begin at a wall clock in milliseconds."""
 
 LEFT: Final = 1
 STAMPED: Final = 2
 LOST: Final = 4
 SUPER: Final = 8
 BITS_KNOWN: Final = LEFT | STAMPED | LOST | SUPER
-"""Bits of a row: the node said goodbye; a super node has passed it on; a super node's verdict that it is gone; the node
-is a super node itself. Others are a newer node's, and left out."""
+"""Bits of a row: the node left; a super node stamped the record; a super node declared the node lost; the node is a
+super node. Unknown bits, of a newer version, are dropped."""
 
 DIGEST_END: Final = 2**63
 """Fingerprints and digests are below."""
@@ -34,7 +34,7 @@ class Edition(NamedTuple):
     bits: int
 
     def covers(self, other: "Edition") -> bool:
-        """Whether who has this would take nothing of `other`."""
+        """Whether this edition is as new as `other` and has all of its bits."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
         return not other.bits & ~self.bits

@@ -13,18 +13,17 @@ MISSED: Final = 4
 """Heartbeats in a row that do not come before a node counts as lost (esb-dynamic-routing §4.3 waits as long)."""
 
 FIRST: Final = 4
-"""So many times as long has the first heartbeat of a node that has just come into reach: it is to hear of that first,
-over as many links, and then its heartbeat is on its way for as long again."""
+"""The timeout of the first heartbeat of a newly reachable node, as a multiple of the usual one: the node has to learn
+of its reachability first, and its heartbeat then crosses as many links."""
 
 PATIENCE_MAX: Final = 16
 CALM: Final = 100
-"""A node that was called lost and came back may miss twice as many before it is called so again, each time, up to
-PATIENCE_MAX times as many; half of that again after so many heartbeats that came. Where a thin link is full, heartbeats
-are late, and a verdict about who lives makes news, which fills it more: without this the two keep each other up.
+"""After each false alarm a node's timeout doubles, up to PATIENCE_MAX times; after CALM heartbeats it halves. Without
+this, late heartbeats on a full, slow link cause news about lost nodes, which fills the link further.
 """
 
-PATIENT_MAX: Final = 10_000
-"""Nodes whose patience is remembered; past it that of who was called lost longest ago is forgotten."""
+PATIENCE_NODES_MAX: Final = 10_000
+"""Nodes with a longer timeout that are remembered; at the bound the one declared lost longest ago is forgotten."""
 
 DIFFERS: Final = 3
 """Heartbeats in a row with another digest than ours before the whole table is sent: changes are under way meanwhile."""
@@ -96,7 +95,7 @@ class Supers:
     def called_lost(self, name: str) -> float:
         """It was told to all that this node is lost, after the seconds returned; next time it has longer."""
         patience = self.patience.pop(name, 1)
-        while len(self.patience) >= PATIENT_MAX:
+        while len(self.patience) >= PATIENCE_NODES_MAX:
             del self.patience[next(iter(self.patience))]
         self.patience[name] = min(2 * patience, PATIENCE_MAX)
         return MISSED * self.heartbeat_s * patience

@@ -9,6 +9,9 @@ from holdfast.client.verbs.status_lines import ROWS_MAX, status_lines
 PLAIN: dict[str, Any] = {"node": "hub", "uptime_s": 5.0, "resident_bytes": 1_000_000, "queues": [], "origins": []}
 
 
+OLDER = "this node's store is older than the marks that it has sent"
+
+
 def test_status_tells_what_is_missing_and_lost() -> None:
     told = PLAIN | {
         "warnings": ["queue work: 2 messages wait for numbers 1 to 2"],
@@ -17,13 +20,13 @@ def test_status_tells_what_is_missing_and_lost() -> None:
             {"origin": "u1", "name": "jfk", "mark": 0, "gaps": [[1, 2], [4, 4]], "waiting": 2, "late": 0},
             {"origin": "u2", "name": "ewr", "mark": 9, "gaps": [], "waiting": 0, "late": 0},
         ],
-        "losses": [{"origin": "u3", "first": 1, "last": 4, "reason": "this node's store is older than its own word"}],
+        "losses": [{"origin": "u3", "first": 1, "last": 4, "reason": OLDER}],
     }
     text = "\n".join(status_lines(told))
     assert "warning: queue work: 2 messages wait for numbers 1 to 2" in text
     assert "dead letters: 3" in text
     assert "1 to 2, 4" in text and "u1" in text and "u2" not in text
-    assert "losses" in text and "this node's store is older than its own word" in text
+    assert "losses" in text and OLDER in text
 
 
 def test_a_healthy_node_says_nothing_of_it() -> None:

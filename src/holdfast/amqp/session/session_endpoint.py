@@ -149,7 +149,7 @@ class SessionEndpoint(Session):
         """A transfer whose payload ends at `end`."""
         window = self.window_in - 1
         if window < 0:
-            raise SessionFault(self, conditions.WINDOW_VIOLATION, f"the window is {self._window} transfers")
+            raise SessionFault(self, conditions.WINDOW_VIOLATION, f"transfer beyond the window of {self._window}")
         self.window_in = window
         self.next_incoming_id = (self.next_incoming_id + 1) & _SERIAL  # type: ignore[operator]  # set by the begin
         link = self.remote_links.get(parsed[0])

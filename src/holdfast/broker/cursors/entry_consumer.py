@@ -37,8 +37,7 @@ class EntryConsumer(Protocol):
         """How many entries it takes now."""
 
     def will_want(self) -> int:
-        """As `wants`, but that what it was handed in this turn keeps nothing from it: of which watermarks are
-        stored."""
+        """As `wants`, without the limit of one turn for its connection. Watermarks are stored so far ahead."""
 
     @property
     def deferred(self) -> bool:

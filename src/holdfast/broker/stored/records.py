@@ -149,7 +149,7 @@ def unpack_waited(data: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def origin_key(origin: UUID, suffix: str) -> tuple[str, bytes]:
-    """Where the record of an origin is, as (table, key); `suffix`: see `custody.Origin`."""
+    """Where the record of an origin is, as (table, key); `suffix`: see `origins.Origin`."""
     return ("custody", NAMED_ORIGIN + origin.bytes + suffix.encode()) if suffix else ("origins", origin.bytes)
 
 

@@ -225,9 +225,9 @@ class Destination:
         known = origin.mark > 0
         missing = origin.end(origin.mark + 1, receipt)
         # Nothing of it is waited for; a copy that another disk still holds comes as a late one.
-        reason = "this node's store is older than its own word"
+        reason = "this node's store is older than the marks that it has sent"
         if not known:
-            reason = "they were on this node's disk before it was new; what no consumer had taken there is gone"
+            reason = "they were stored on this node's former disk; messages that no consumer had taken are lost"
         self._losses.add(origin.origin, missing, reason)
         self._changed(origin)
 

@@ -86,7 +86,7 @@ class Oversized:
 
     def _must_wait(self, value: bytes) -> bool:
         """Whether it is not its time yet; then `due` says when that is asked again."""
-        if not self._dead_lettering.has_room_to_die(len(value)):
+        if not self._dead_lettering.has_room_for_dead_letter(len(value)):
             self.due = self._clock.now + AGAIN_S
             return True
         if self._dead_lettering.has_moved_its_share():

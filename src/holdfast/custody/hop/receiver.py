@@ -245,7 +245,7 @@ class CustodyReceiver(Intake):
         return taken
 
     def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
-        """As of all links: True where the number is decided, or cannot be. `fault`: why a large one is no message."""
+        """True if handled, including failure; False if it waits. `fault`: why a large one is invalid."""
         try:
             arrival = carried.read(delivery.payload, self.aliases)
             arrival.large, arrival.fault = large, fault

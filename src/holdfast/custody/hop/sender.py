@@ -107,7 +107,7 @@ class CustodySender(TakesTurns):
         self.retry_at: float | None = None
         self.refusals = 0
         self.sure_bytes = 0
-        """An entry of at most that many bytes is surely taken, with what custody says beside it."""
+        """The largest entry that fits the neighbour's max-message-size, whatever custody annotations it needs."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
         self.oversized = Oversized(parts.dead_lettering, parts.clock)
@@ -120,7 +120,7 @@ class CustodySender(TakesTurns):
     # ------------------------------------------------------------------------------------------------ route
 
     def go(self, peer: Peer | None) -> None:
-        """The way to the destination is by this neighbour; `peer` where its session is up."""
+        """Its neighbour is the next hop for the destination. `peer`: the connection, if the session is up."""
         if not self.active:
             self.active = True
             self.queue.touch()
@@ -128,7 +128,7 @@ class CustodySender(TakesTurns):
             self.places.ask(self)
 
     def stop(self) -> None:
-        """The way is another one now. The map of what is in doubt is kept: it may be answered yet."""
+        """Another neighbour is the next hop now. Transfers in doubt are remembered: they may still be answered."""
         if not self.active:
             return
         self.active = False
@@ -520,6 +520,6 @@ class CustodySender(TakesTurns):
             self._try_blocked(now)
 
 
-def lets_go(consumer: object) -> bool:
+def may_expire(consumer: object) -> bool:
     """Whether what is in its hands may end all the same: a sender's, once the session is lost in which it was sent."""
     return isinstance(consumer, CustodySender) and not consumer.open

@@ -192,7 +192,8 @@ class Identities:
         self.renewed = True
         self._log.write(
             "WARNING",
-            f"{destination} has {mark} of ours, we know of fewer: this store was restored; it is {self.store_uuid} now",
+            f"{destination} has finished number {mark}, which this store has not given: the store was restored; "
+            f"it is {self.store_uuid} now",
         )
         first = self._first.get(destination, 1)
         fields = {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"}
@@ -334,7 +335,7 @@ class Identities:
         if number < self._first.get(destination, 1) or number <= self.sent.get(destination, 0):
             return True
         if self.renewed or self._ledger.renewals:  # what it gave since then nobody else can know: who says so is wrong
-            text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: ignored"
+            text = f"node {destination!r} acknowledges number {number}, which this node has not sent: ignored"
             self._log.write("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
             return False
         self.renew(destination, number)

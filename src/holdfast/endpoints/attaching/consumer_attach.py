@@ -61,7 +61,7 @@ class ConsumerAttach:
         if not isinstance(source, Source):
             raise Refusal(conditions.NOT_IMPLEMENTED, "source: found none, accepted is one with an address")
         if isinstance(address, str) and not source.dynamic and address.startswith("@"):
-            text = f"{address[:60]}: nobody receives from a transmission queue, accepted is a queue of {self._name!r}"
+            text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_ALLOWED, text)
         if isinstance(address, str) and not source.dynamic and self._resolver.address_of(address).node is not None:
             raise Refusal(
@@ -136,7 +136,7 @@ def _check_taking(source: Source) -> None:
         if name in OWN_FILTERS:
             text = f"filter {name}: accepted of a link that reads by sequence, with {START_SEQUENCE}, or copies"
             raise Refusal(conditions.INVALID_FIELD, text)
-        text = f"filter {name}: none is applied to a link that takes messages; accepted is none, or to copy unfiltered"
+        text = f"filter {name}: not supported on a link that takes messages; remove it, or copy unfiltered"
         raise Refusal(conditions.NOT_IMPLEMENTED, text)
 
 

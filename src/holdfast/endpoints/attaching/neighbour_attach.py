@@ -64,7 +64,7 @@ class NeighbourAttach:
     def receive_control(self, peer: Peer, link: Receiver, _: Any) -> None:
         neighbour = self._of(peer)
         if peer.has_control:
-            raise Refusal(conditions.NOT_ALLOWED, "a control link: accepted is one in the life of a connection")
+            raise Refusal(conditions.NOT_ALLOWED, "this connection has, or had, a control link already")
         peer.has_control = True
         link.context = ControlReceiver(self._log, peer, link, neighbour)
         link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)

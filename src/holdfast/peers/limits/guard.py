@@ -56,7 +56,7 @@ class Guard:
     # ------------------------------------------------------------------------------------------------ who is there
 
     def came(self, peer: Peer) -> None:
-        """A connection came to us, and is among the node's. The oldest stranger may go for it."""
+        """Counts an accepted connection. The oldest one that has not opened may be dropped to make room."""
         limits = self._limits
         host = host_of(peer.address)
         count = self.by_address.get(host, 0)
