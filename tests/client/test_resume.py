@@ -148,6 +148,38 @@ async def test_a_second_break_that_leaves_as_many_doubles_nothing(broker: FakeBr
         await asyncio.wait_for(sender.drain(), 20)
 
 
+async def test_a_break_while_a_round_ends_begins_another(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker goes as it hears the detach that ends a round: it never answers that."""
+    from holdfast.client import connect
+
+    cut: list[bool] = []
+    next_round = SendingState.next_round
+
+    def cut_off(state: SendingState[Any]) -> None:
+        next_round(state)
+        if not cut:
+            cut.append(True)
+            broker.cut()
+
+    monkeypatch.setattr(SendingState, "next_round", cut_off)
+    broker.keeps_maps, broker.frame_size = True, 512
+    async with await connect(broker.url) as connection:
+        sender = await in_doubt(broker, connection, 400)
+        broker.cut()
+        broker.hold_outcomes = False
+        await asyncio.wait_for(sender.drain(), 20)
+        assert cut and broker.bodies("q") == bodies(*range(400))
+
+
+@pytest.mark.parametrize("kind", [SendingState, ReceivingState])
+def test_a_link_that_is_lost_waits_for_no_answer_to_its_detach(kind: Any) -> None:
+    """Else the next link's detach would be taken for that answer, and what it says for nothing."""
+    state = kind()
+    state.next_round()
+    state.suspend(*([Pair().session.attach_sender("s", Source("x"), Target("q"))] if kind is SendingState else []))
+    assert not state.begins_round()
+
+
 async def test_rounds_that_settle_nothing_end(broker: FakeBroker) -> None:
     from holdfast.client import connect
 

@@ -93,6 +93,7 @@ class SendingState(_Rounds, Generic[K]):
 
     def suspend(self, link: EngineSender) -> None:
         """The link is over, or its connection is."""
+        self.again = False  # a detach that was not answered is answered no more
         held = {step.tag: item for step, item in self.steps if step.act is not Act.SETTLE}
         self.held |= held | (link.suspended if link.over else link.unsettled_tags())
         self.steps.clear()
@@ -206,6 +207,7 @@ class ReceivingState(_Rounds, Generic[T]):
 
     def suspend(self) -> None:
         """The link is over, or its connection is."""
+        self.again = False
         self._grants.clear()
         self._came = 0
         self.awaited.clear()
