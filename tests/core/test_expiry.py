@@ -14,7 +14,7 @@ from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
-from support.streams import LARGE, body, is_clean
+from support.streams import LARGE, LIMITS, body, is_clean
 
 WITHIN_S = 3.0
 
@@ -392,3 +392,26 @@ def test_a_large_message_leaves_with_its_bytes() -> None:
     rig.settle()
     rig.run(WITHIN_S)
     assert is_told(rig, node, 0) and is_clean(node)
+
+
+@pytest.mark.parametrize("size", [200, LARGE], ids=["whole", "in parts"])
+def test_time_to_live_goes_on_while_a_message_waits_for_room(size: int) -> None:
+    """What waits at a full queue is as old as it is: once there is room it has expired."""
+    rig = Rig()
+    hub = rig.node("hub", queues=(QueueConfig(name="work", messages_max=1, when_full="block"),), limits=LIMITS)
+    senders = [rig.client(hub) for _ in range(3)]
+    links = [sender.sender("work") for sender in senders]
+    rig.settle()
+    for number, ttl in enumerate((None, 5_000, 60_000)):
+        senders[number].send(links[number], f"{number}".ljust(size, "x"), header=Header(durable=True, ttl=ttl))
+        rig.settle()
+    rig.run(20)
+    reader = rig.client(hub)
+    reader.receiver("work", credit=10)
+    seen = []
+    for _ in range(20):
+        rig.run(0.5)
+        seen += [(message.body_bytes()[:1], message.header.ttl) for message in reader.messages()]
+        reader.accept()
+    assert [number for number, _ in seen] == [b"0", b"2"] and 35_000 < seen[1][1] <= 40_000
+    assert hub.queue("work").expired_total == 1

@@ -303,3 +303,25 @@ def test_a_store_of_an_earlier_version_is_looked_through_once() -> None:
     jfk.start()
     rig.run(1 + WITHIN_S)
     assert stones(jfk) == [True]
+
+
+def test_time_to_live_goes_on_while_a_message_of_a_neighbour_waits_for_room() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=1, when_full="block"),))
+    rig.run(8)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    for number, ttl in enumerate((None, 5_000, 7_200_000)):
+        client.send(link, f"{number}", header=Header(durable=True, ttl=ttl))
+        rig.settle()
+    rig.run(3_600)
+    reader = rig.client(hub)
+    reader.receiver("work")
+    seen = []
+    for _ in range(8):
+        seen += [(message.body_bytes(), message.header.ttl) for message in reader.messages()]
+        reader.accept()
+        rig.run(0.5)
+    assert [number for number, _ in seen] == [b"0", b"2"] and seen[1][1] < 3_700_000
+    assert jfk.queue("@hub").messages == 0

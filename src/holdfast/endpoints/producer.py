@@ -247,13 +247,14 @@ class ProducerLink(Intake):
             text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
         header = sections.header
+        ttl = header.ttl if header is not None else None
         bare = memoryview(payload)[sections.bare :]
         clock = parts.clock
         if (
             self.destination is None
             and not notes.item_count
             and not large
-            and (header is None or (header.ttl is None and header.priority == 4))
+            and (header is None or (ttl is None and header.priority == 4))
         ):
             value = entry.pack_plain(
                 header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
@@ -266,7 +267,7 @@ class ProducerLink(Intake):
                 enqueued_ms=clock.wall_ms,
                 bare=bare,
                 priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
-                expires_ms=clock.steady_ms + header.ttl if header is not None and header.ttl is not None else 0,
+                expires_ms=0 if ttl is None else max(1, clock.steady_ms + ttl - self.waited_ms(delivery.delivery_id)),
                 message_format=delivery.message_format or 0,
                 annotation_count=notes.item_count,
                 annotations=notes.items,

@@ -76,6 +76,9 @@ class Route(ProducerLink):
         """Its relay has what it takes, and outlives it."""
         self.relay.wait_for_room()
 
+    def waited_ms(self, delivery_id: int) -> int:
+        return self.relay.waited_ms(delivery_id)
+
 
 class RelayLink(Intake):
     """A client's sender without an address."""

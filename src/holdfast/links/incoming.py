@@ -154,6 +154,8 @@ class Intake(Ingress):
         """How many of these, the last ones, nobody has looked at."""
         self.growing: Stream | None = None
         """The large message of which the end is still to come."""
+        self.came_ms: dict[int, int] = {}
+        """By delivery-id: when what is parked came, or began to, on the node's steady clock."""
 
     def refill(self) -> None:
         """Called when there may be room again, and once a turn while messages come."""
@@ -250,7 +252,13 @@ class Intake(Ingress):
             self.overflow(delivery)
             return
         self.peer.parked_bytes += size
+        self.came_ms[delivery.delivery_id] = self.parts.clock.steady_ms
         self.parked.append(delivery)
+
+    def waited_ms(self, delivery_id: int) -> int:
+        """How long that delivery has waited here: its time to live is less by so much."""
+        now = self.parts.clock.steady_ms
+        return now - self.came_ms.get(delivery_id, now)
 
     def overflow(self, delivery: Delivery) -> None:
         """There is no place for it to wait."""
@@ -280,9 +288,12 @@ class Intake(Ingress):
         item = self.parked.popleft()
         self.unchecked = min(self.unchecked, len(self.parked))
         if isinstance(item, Delivery):
+            self.came_ms.pop(item.delivery_id, None)
             size = PARKED_BYTES + len(item.payload)
             self.parts.memory.parked.refund(size)
             self.peer.parked_bytes -= size
+        else:
+            self.came_ms.pop(item.first.delivery_id, None)
 
     def clear_parked(self) -> list[int]:
         """Forgets all that is parked; returns the ids of what came whole and is to be answered: no settled one's, which
@@ -312,6 +323,7 @@ class Intake(Ingress):
             if stream.outcome is not None:
                 self.too_many_streams()
             self.parked.append(stream)
+            self.came_ms[part.delivery_id] = self.parts.clock.steady_ms
             if self.unchecked:  # it waits behind what nobody has looked at
                 self.unchecked += 1
         assert stream is not None
@@ -324,6 +336,7 @@ class Intake(Ingress):
         if part.last:
             self.growing = None
             if stream not in self.parked:  # it was cleared away meanwhile
+                self.came_ms.pop(part.delivery_id, None)
                 self.settle_one(part.delivery_id, part.settled, stream.outcome)
         self.parts.links.refills[self] = None
 
@@ -332,6 +345,7 @@ class Intake(Ingress):
         stream, self.growing = self.growing, None
         if stream is not None:
             stream.close()
+            self.came_ms.pop(stream.first.delivery_id, None)
             if stream in self.parked:
                 self.parked.remove(stream)
                 self.unchecked = min(self.unchecked, len(self.parked))

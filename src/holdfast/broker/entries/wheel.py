@@ -26,7 +26,7 @@ PRUNE_COUNT: Final = 64
 
 def due_s(expires_ms: int, ttl_ms: int) -> int:
     """The second in which an entry is looked for, never before its end. A power of two apart: few are in use."""
-    step = min(STEP_S_MAX, 1 << max(0, (ttl_ms // (1000 * LATE_PARTS)).bit_length() - 1))
+    step = min(STEP_S_MAX, 1 << max(0, (max(0, ttl_ms) // (1000 * LATE_PARTS)).bit_length() - 1))
     return -(-expires_ms // (1000 * step)) * step
 
 

@@ -249,6 +249,8 @@ class CustodyReceiver(Intake):
         try:
             arrival = carried.read(delivery.payload, self.aliases)
             arrival.large, arrival.fault = large, fault
+            if arrival.ttl_ms is not None:
+                arrival.ttl_ms -= self.waited_ms(delivery.delivery_id)
             number = arrival.number
             if number > self.taken + 1:
                 text = f"hop number: found {number}, accepted is at most {self.taken + 1}"

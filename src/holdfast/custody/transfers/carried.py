@@ -146,7 +146,7 @@ def entry_of(
         enqueued_ms=enqueued_ms,
         bare=arrival.bare,
         priority=arrival.priority,
-        expires_ms=steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None and not ended else 0,
+        expires_ms=max(1, steady_ms + arrival.ttl_ms) if arrival.ttl_ms is not None and not ended else 0,
         message_format=message_format,
         annotation_count=arrival.notes.item_count,
         annotations=arrival.notes.items,
