@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
+from holdfast.custody.transfers import carried
 from holdfast.links import large_receives as streams
 from holdfast.peers.limits.memory import PARKED_BYTES
 from holdfast.settings import Limits, NeighbourConfig, QueueConfig
@@ -332,3 +333,46 @@ def test_a_neighbour_is_read_on_while_clients_wait_for_half_of_the_bound(rig: Ri
     core.pressure.put_off_bytes = MIB // 2
     core.pressure.relieve()
     assert not core.pressure.paused
+
+
+def test_past_the_bound_all_connections_are_looked_at_once_a_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each read: there may be thousands of both."""
+    node = rig.node("hub", limits=Limits(unstored_bytes_max=MIB))
+    client, _ = sending(rig, node)
+    node.hold_commits = True
+    assert node.core is not None
+    pressure, (peer, *_) = node.core.pressure, list(node.core.connections.values())
+    looked: list[int] = []
+    values = type(node.core.connections).values
+    monkeypatch.setattr(
+        type(node.core.connections), "values", lambda connections: (looked.append(1), values(connections))[1]
+    )
+    for _ in range(50):
+        pressure.heard(peer, 100 * KIB)
+    assert len(looked) == 1 and peer in pressure.paused
+    client.flush()
+
+
+def test_what_waits_at_a_full_queue_is_not_copied_in_each_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the node that it is for, and on its way there."""
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=1), QueueConfig(name="other")))
+    rig.run(8)
+    client, other = rig.client(jfk), rig.client(hub)
+    link, beside = client.sender("work@hub"), other.sender("other")
+    rig.settle()
+    for number in range(3):
+        client.send(link, f"{number}" * KIB)
+    rig.run(3)
+    copied: list[int] = []
+    entry_of = carried.entry_of
+    monkeypatch.setattr(carried, "entry_of", lambda *given, **how: (copied.append(1), entry_of(*given, **how))[1])
+    for number in range(20):
+        other.send(beside, f"{number}")
+        rig.settle()
+    assert hub.queue("work").messages == 1 and hub.queue("other").messages == 20 and not copied
+    reader = rig.client(hub)
+    reader.receiver("work")
+    for _ in range(10):
+        reader.accept()
+        rig.run(1)
+    assert len(copied) >= 2 and hub.queue("work").messages == 0

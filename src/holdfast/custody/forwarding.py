@@ -200,6 +200,11 @@ class Forwarding:
             came_back = self._would_return(destination, trace[passed + 16 : passed + 32])
             trace = trace[:passed]
         ended = arrival.tombstone
+        size = arrival.size
+        crowded = came_back and self.sent_back.held(destination) >= HELD_MAX
+        if not ended and (crowded or not queue.fits(size)):  # before it is copied: it is asked about in each turn
+            self._links.wait_for_room(receiver)
+            return None
         too_long = len(trace) >= 16 * entry.TRACE_MAX
         clock = self._clock
         value = carried.entry_of(
@@ -209,12 +214,9 @@ class Forwarding:
             message_format=message_format,
             trace=b"" if too_long else trace,
         )
-        size = arrival.size
-        if not ended:
-            crowded = came_back and self.sent_back.held(destination) >= HELD_MAX
-            if crowded or not queue.fits(size) or not self._has_room(queue, len(value)):
-                self._links.wait_for_room(receiver)
-                return None
+        if not ended and not self._has_room(queue, len(value)):
+            self._links.wait_for_room(receiver)
+            return None
         if too_long and not ended:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"

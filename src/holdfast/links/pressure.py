@@ -7,7 +7,7 @@ their control traffic read; one that is paused for what it brought itself is tol
 (peering/sessions.py).
 """
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from typing import Final
 
 from holdfast.amqp.connection import Partials
@@ -50,6 +50,8 @@ class Pressure:
         self._outbox = outbox
         self._streams = streams
         self.paused: dict[Peer, None] = {}
+        self._all_paused = self._all_paused_beyond = False
+        """Whether every connection was looked at since the bound of all was passed, and since neighbours' was."""
         self.ahead_bytes = 0
         """Of large messages, what no batch holds yet (large_receives.py)."""
         self.put_off_bytes = 0
@@ -87,7 +89,11 @@ class Pressure:
             return
         if total > limits.unstored_bytes_max:
             beyond = total > limits.unstored_bytes_max + limits.neighbours_unstored_bytes_max
-            for other in self._connections.values():
+            looks: Iterable[Peer] = (peer,) if self._connections.holds(peer) else ()
+            if not self._all_paused or (beyond and not self._all_paused_beyond):  # there may be thousands
+                looks = self._connections.values()
+                self._all_paused, self._all_paused_beyond = True, beyond
+            for other in looks:
                 if not _is_neighbour(other) or (beyond and self._of(other) > CONTROL_BYTES):
                     self._pause(other)
         if self._of(peer) > limits.connection_unstored_bytes_max and self._connections.holds(peer):
@@ -112,6 +118,7 @@ class Pressure:
         """Once a turn: reads on where what waits is down to half of both bounds."""
         total = self._total()
         self._memory.unstored.hold(total + len(self._streams) * PIECE_BYTES)
+        self._all_paused = self._all_paused_beyond = False
         if not self.paused:
             return
         limits = self._limits

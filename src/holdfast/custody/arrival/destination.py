@@ -191,11 +191,15 @@ class Destination:
             return True
         if verdict is Verdict.FULL:
             return False
-        value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
+        size, waits = arrival.size, verdict is Verdict.WAIT
+        if not waits and queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
+            self.full.no_room(queue.name, size, via)  # before it is copied: it is asked about in each turn
+            return None
+        value = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
             return False if self._room.is_known else None
-        if verdict is Verdict.WAIT:
+        if waits:
             self._turns.gathered.keep_origin(origin)
             self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
@@ -205,9 +209,6 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
-            self.full.no_room(queue.name, size, via)
-            return None
         self._turns.gathered.keep_origin(origin)
         self.paths.arrived(arrival.trace)
         goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
@@ -231,9 +232,9 @@ class Destination:
         self._losses.add(origin.origin, missing, reason)
         self._changed(origin)
 
-    def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> tuple[bytes, int]:
+    def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> bytes:
         clock = self._clock
-        value = carried.entry_of(
+        return carried.entry_of(
             arrival,
             enqueued_ms=clock.wall_ms,
             steady_ms=clock.steady_ms,
@@ -241,7 +242,6 @@ class Destination:
             trace=arrival.trace,
             late=late,
         )
-        return value, arrival.size
 
     def _deliver(
         self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
