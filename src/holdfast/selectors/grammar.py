@@ -63,8 +63,8 @@ selector: any_of
     | LEFT any_of _RIGHT                                -> grouped
 
 NAME.1: /{ANNOTATION_PATTERN}|{NAME_PATTERN}/
-QUOTED: /"(?:[^"]|"")*"/
-STRING: /'(?:[^']|'')*'/
+QUOTED: /"(?:[^"]|"")*+"/
+STRING: /'(?:[^']|'')*+'/
 APPROXIMATE.1: /(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?|[0-9]+(?:[eE][+-]?[0-9]+[fFdD]?|[fFdD])/
 EXACT: /(?:0[xX][0-9a-fA-F]+|[0-9]+)[lL]?/
 EQUAL: "="

@@ -294,7 +294,7 @@ def parse(text: str) -> Node:
 
 _STARTS: Final = {"'": "a string that begins here has no end", '"': "a name that begins here has no end"}
 
-_WORDS: Final = {"STRING": "a string", "_RIGHT": ")", "COMMA": ","}
+_WORDS: Final = {"STRING": "a string", "_RIGHT": "a closing parenthesis", "COMMA": "a comma", "LEFT": "a parenthesis"}
 _LISTED_MAX: Final = 3
 
 
