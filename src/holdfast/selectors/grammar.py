@@ -31,12 +31,11 @@ selector: any_of
 
 ?any_of: all_of
     | all_of (_OR all_of)+                              -> disjunction
-?all_of: negation
-    | negation (_AND negation)+                         -> conjunction
-?negation: test
-    | NOT negation                                      -> negated
+?all_of: test
+    | test (_AND test)+                                 -> conjunction
 
 ?test: sum
+    | NOT test                                          -> negated
     | sum (EQUAL | UNEQUAL | LESS | LESS_EQUAL | GREATER | GREATER_EQUAL) sum  -> compared
     | sum _BETWEEN sum _AND sum                         -> between
     | sum NOT _BETWEEN sum _AND sum                     -> not_between
@@ -51,9 +50,7 @@ selector: any_of
     | product ((PLUS | MINUS) product)+                 -> arithmetic
 ?product: sign
     | sign ((TIMES | DIVIDE) sign)+                     -> arithmetic
-?sign: operand
-    | (PLUS | MINUS) sign                               -> signed
-?operand: NAME                                          -> name
+?sign: NAME                                             -> name
     | QUOTED                                            -> quoted
     | STRING                                            -> string
     | EXACT                                             -> exact
@@ -61,6 +58,7 @@ selector: any_of
     | TRUE                                              -> true
     | FALSE                                             -> false
     | LEFT any_of _RIGHT                                -> grouped
+    | (PLUS | MINUS) sign                               -> signed
 
 NAME.1: /{ANNOTATION_PATTERN}|{NAME_PATTERN}/
 QUOTED: /"(?:[^"]|"")*+"/

@@ -199,7 +199,7 @@ class _Builder:
 
     def name(self, children: _Children) -> _Operand:
         token = _token(children[0])
-        if not spelling.is_plain_name(token):
+        if not token.isascii() and not spelling.is_plain_name(token):
             raise SelectorError(f"{token:.40} is no name; put it between double quotes", _column(token))
         return _named(str(token), token)
 
