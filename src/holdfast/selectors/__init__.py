@@ -1,0 +1,1 @@
+"""Message selectors: conditions on what a message says of itself (docs/selectors.md, docs/adr/0059-selectors.md)."""

@@ -1,0 +1,42 @@
+"""What a selector says of a message. JMS 2.0 §3.8.1.
+
+Rules of this file: it is the package's surface, with `Sections` and `SelectorError`. A predicate depends on the bytes
+of a message alone, so it gives the same answer whenever it is asked.
+"""
+
+from holdfast.selectors import tree
+from holdfast.selectors.compiling import condition
+from holdfast.selectors.parsing import parse
+from holdfast.selectors.sections import Sections
+
+
+class Predicate:
+    """A compiled selector.
+
+    `text`: canonical, equal for selectors that differ in blanks, the case of keywords, the spelling of numbers and
+    redundant parentheses; it may be longer than what was compiled. `sections`: which of "header", "properties",
+    "application-properties" and "message-annotations" it names.
+    """
+
+    __slots__ = ("sections", "text", "value")
+
+    def __init__(self, root: tree.Node) -> None:
+        self.text = tree.canonical(root)
+        self.sections = frozenset([node.property.section for node in tree.walk(root) if isinstance(node, tree.Name)])
+        self.value = condition(root)
+        """Of a message: True, False, or None for UNKNOWN."""
+
+    def matches(self, message: Sections) -> bool:
+        """True for TRUE alone: what is UNKNOWN does not match."""
+        return self.value(message) is True
+
+    def __repr__(self) -> str:
+        return f"Predicate({self.text!r})"
+
+
+def compile_selector(text: str) -> Predicate:
+    """The predicate of a selector of at most 4,096 bytes and 64 levels. Raises SelectorError.
+
+    The first call loads the parser (`parsing.load_parser`).
+    """
+    return Predicate(parse(text))

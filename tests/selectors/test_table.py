@@ -1,0 +1,67 @@
+"""The table of expressions: results, errors and their places, and canonical texts. JMS 2.0 §3.8.1."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.predicate import compile_selector
+from holdfast.selectors.sections import Sections
+
+RESULTS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
+LINE = re.compile(r"(TRUE|FALSE|UNKNOWN|invalid (\d+)) +(.*)")
+
+
+def rows() -> list[tuple[str, str, int, str]]:
+    """(message, result, column or 0, expression) of each line of the table."""
+    found = []
+    message = ""
+    for line in Path(__file__).with_name("table.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("message "):
+            message = line.removeprefix("message ")
+        elif line and not line.startswith("#"):
+            row = LINE.fullmatch(line)
+            assert row is not None, line
+            found.append((message, row[1].split()[0], int(row[2] or 0), row[3]))
+    return found
+
+
+ROWS = rows()
+VALID = [(message, result, text) for message, result, column, text in ROWS if not column]
+INVALID = [(text, column) for _, _, column, text in ROWS if column]
+
+
+def test_the_table_is_as_large_as_it_should_be() -> None:
+    assert len(ROWS) >= 400
+    assert len({(message, text) for message, _, _, text in ROWS}) == len(ROWS), "an expression stands twice"
+
+
+@pytest.mark.parametrize(("message", "result", "text"), VALID)
+def test_an_expression_has_the_result_of_the_table(
+    message: str, result: str, text: str, messages: Mapping[str, Sections]
+) -> None:
+    predicate = compile_selector(text)
+    assert predicate.value(messages[message]) is RESULTS[result]
+    assert predicate.matches(messages[message]) is (result == "TRUE")
+
+
+@pytest.mark.parametrize(("text", "column"), INVALID)
+def test_what_is_no_selector_is_refused_with_its_place(text: str, column: int) -> None:
+    with pytest.raises(SelectorError) as caught:
+        compile_selector(text)
+    assert caught.value.column == column, caught.value
+    assert str(caught.value).endswith(f", at column {column}")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("message", "result", "text"), VALID)
+def test_a_canonical_text_means_the_same_and_is_its_own(
+    message: str, result: str, text: str, messages: Mapping[str, Sections]
+) -> None:
+    predicate = compile_selector(text)
+    again = compile_selector(predicate.text)
+    assert again.text == predicate.text
+    assert again.sections == predicate.sections
+    assert again.value(messages[message]) is RESULTS[result]
