@@ -9,6 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, TransactionalState
 from holdfast.broker.cursors.cursor import PUMP_BYTES
+from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.read_ahead import READ_COUNT
 from holdfast.broker.queue import Queue
@@ -21,7 +22,7 @@ from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, 
 from holdfast.peers.peer import Peer
 
 BROWSE_LIMIT: Final = 256
-"""Entries that a reader by sequence is given when it is offered its queue; as many that have expired it passes."""
+"""Entries that a reader by sequence is given when it is offered its queue; as many it may pass."""
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Looked:
 
     sent: int = 0
     passed: int = 0
-    """Entries that had expired."""
+    """Entries that had expired, or that its selector leaves out."""
     size: int = 0
     waits: bool = False
     """It ended for want of credit, or because the connection takes no more."""
@@ -65,6 +66,7 @@ class ReaderLink(Offered):
         *,
         start: int | None,
         end: int | None,
+        selector: EntrySelector | None,
         settled: bool,
         tells_path: bool,
     ) -> None:
@@ -73,6 +75,7 @@ class ReaderLink(Offered):
         """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
         self.position = start or 0
         self.end = end
+        self.selector = selector
         self.presettled = settled
         self.tells_path = tells_path
         self.following = -1
@@ -120,7 +123,8 @@ class ReaderLink(Offered):
             self.peer.touch()
 
     def _send_some(self, limit: int) -> Looked:
-        """Sends up to `limit` entries, and passes those that have expired if it browses."""
+        """Sends up to `limit` entries, and passes those that its selector leaves out or, if it browses, that have
+        expired."""
         link, end = self.link, self.end
         ahead: deque[tuple[int, bytes]] = deque()
         looked = Looked()
@@ -143,7 +147,9 @@ class ReaderLink(Offered):
                 break
             sequence, value = ahead.popleft()
             self.position = sequence + 1
-            if self.browsing and self.queue.expired(value):
+            if (self.browsing and self.queue.expired(value)) or (
+                self.selector is not None and not self.selector.matches(value)
+            ):
                 looked.passed += 1
                 looked.size += len(value)
                 continue

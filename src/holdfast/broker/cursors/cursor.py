@@ -9,11 +9,12 @@ redelivery is always marked as one.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
+from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
@@ -33,27 +34,19 @@ WATERMARK_AHEAD: Final = 256
 """A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
 
-class Owner(Protocol):
-    """What a cursor tells the queue that it belongs to."""
-
-    def dirty(self, cursor: "Cursor") -> None:
-        """The cursor's record is to be stored with this turn's batch."""
-
-    def reclaim(self) -> None:
-        """The cursor has passed more: what every reader has passed may leave."""
-
-
 class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
         "acquired", "aside_full", "consumers", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes",
         "floor", "lease_epoch", "links_ended", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
-        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "shown_below", "tracked",
-        "watermark", "watermark_stored",
+        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "selector", "shown_below",
+        "tracked", "watermark", "watermark_stored",
     )  # fmt: skip
 
-    def __init__(self, queue: EntryLog, owner: Owner, name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
+    def __init__(
+        self, queue: EntryLog, owner: "Owner[Cursor]", name: str = "", *, mode: str = "copy", floor: int = 0
+    ) -> None:
         self.queue = queue
         self.owner = owner
         """The same queue, as whose cursor this is told of."""
@@ -91,6 +84,8 @@ class Cursor:
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
+        self.selector: EntrySelector | None = None
+        """Of a subscription: what it leaves out is done with."""
 
     # ------------------------------------------------------------------------------------------------ consumers
 
@@ -260,11 +255,8 @@ class Cursor:
         )
 
     def _run(self, consumer: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:
-        """The hot path of `pump`: hands out what lies ahead, many at once; returns how many, and their bytes.
-
-        Ends before what may expire. `wants` is asked once: a link whose session's window ends within the run queues
-        the rest itself.
-        """
+        """The hot path of `pump`: hands out what lies ahead, many at once, up to what may expire; returns how many, and
+        their bytes. `wants` is asked once: a link whose session's window ends within the run queues the rest itself."""
         queue = self.queue
         first = self.position
         end = min(first + min(limit, consumer.wants()), queue.visible, self.watermark_stored)
@@ -317,7 +309,7 @@ class Cursor:
         return self.counts.get(sequence)
 
     def _next(self, limit: int) -> tuple[int, bytes, int, int | None] | None:
-        """The next entry to hand out, or None where `limit` have expired: sequence, value, size, failed deliveries."""
+        """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
         most = self.passed + limit
         while self.passed < most:
@@ -335,9 +327,12 @@ class Cursor:
                     return None
                 sequence, value = found
             try:
-                if queue.in_transit or not queue.expired(value):  # in transit its end goes in its place
+                if not queue.in_transit and queue.expired(value):  # in transit its end goes in its place
+                    self._drop_expired(sequence, value)
+                elif self.selector is None or self.selector.matches(value):
                     return sequence, value, entry.size_of(value), self.failures(sequence)
-                self._drop_expired(sequence, value)
+                else:
+                    self._leave_out(sequence)
             except Exception:
                 self._keep(sequence)
                 raise
@@ -350,14 +345,19 @@ class Cursor:
 
     def _drop_expired(self, sequence: int, value: bytes) -> None:
         """An entry whose time to live is over leaves, or is done with where others read it too."""
-        self.forget_counts(sequence)
         if self.tracked:
-            self.finished.add(sequence)
-            self.raise_floor()
-            self.owner.dirty(self)
-            self.owner.reclaim()
+            self._leave_out(sequence)
         else:
+            self.forget_counts(sequence)
             self.queue.retire_expired(sequence, entry.size_of(value))
+
+    def _leave_out(self, sequence: int) -> None:
+        """This reader is done with the entry, though nobody took it."""
+        self.forget_counts(sequence)
+        self.finished.add(sequence)
+        self.raise_floor()
+        self.owner.dirty(self)
+        self.owner.reclaim()
 
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the watermark and not finished."""

@@ -56,6 +56,13 @@ class EntryConsumer(Protocol):
         """
 
 
+class EntrySelector(Protocol):
+    """Says which entries a reader is given."""
+
+    def matches(self, value: bytes) -> bool:
+        """Whether it is given this one; the same for the same bytes."""
+
+
 class Acquired(NamedTuple):
     """An entry in somebody's hands, mostly a consumer's; `size` as the queue counts it."""
 

@@ -1,7 +1,6 @@
 """What a client's receiver asks for, and the link that answers it (AMQP 1.0 §3.5; CLIENTS 13 to 17, 32, 34, 35, 39).
 
-Rules of this file: everything in an attach is hostile until checked. Only filters that are applied are echoed; a link
-that takes messages away is refused for any other, because it would be given what it did not ask for (ADR 0022).
+Rules of this file: everything in an attach is hostile until checked. What of it is not applied is not echoed.
 """
 
 from dataclasses import replace
@@ -9,13 +8,14 @@ from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
+from holdfast.amqp.wire.extensions import TELLS_PATH
 from holdfast.amqp.wire.performatives import Source
-from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.attaching.filters import check_taking, entry_selector, filters_of
 from holdfast.endpoints.attaching.subscriptions import LinkSubscriptions
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
@@ -26,8 +26,6 @@ from holdfast.state.catalog import Catalog
 
 COPY: Final = Symbol("copy")
 MOVE: Final = Symbol("move")
-
-OWN_FILTERS: Final = (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION)
 
 
 class ConsumerAttach:
@@ -70,25 +68,29 @@ class ConsumerAttach:
         if source.distribution_mode not in (None, MOVE, COPY):
             text = f"distribution-mode {source.distribution_mode!r}: accepted is {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
-        start, end, held = _filters(source)
-        copies = source.distribution_mode == COPY or start is not None
+        filters = filters_of(source)
+        subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
+        # Qpid JMS's durable subscribers say `copy` too: they are none that browses.
+        copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
-            _check_taking(source)
+            check_taking(source, selects=subscribes)
         source, (queue, *_) = self._resolver.terminus(peer, source, address)
         presettled = attach is not None and attach.snd_settle_mode == 1
-        echoed = replace(source, filter=_applied(source))
+        echoed = replace(source, filter=filters.applied or None)
+        selector = entry_selector(filters, queue.reader)
         if copies:
-            if held is not None:
-                _check_lease(queue, held)
+            if filters.lease is not None:
+                _check_lease(queue, filters.lease)
             tells_path = attach is not None and TELLS_PATH in (attach.desired_capabilities or ())
             reader = ReaderLink(
-                self._reader_parts, peer, link, queue, start=start, end=end, settled=presettled, tells_path=tells_path
-            )
+                self._reader_parts, peer, link, queue, start=filters.start, end=filters.end, selector=selector,
+                settled=presettled, tells_path=tells_path,
+            )  # fmt: skip
             _attached(link, reader, queue, echoed)
             queue.touch()
             return
         cursor = queue.shared
-        if source.durable and str(source.expiry_policy) == "never":
+        if subscribes:
             name = check_name(link.name)
             found = queue.named.get(name)
             full = self._catalog.subscriptions_full(queue) if found is None else None
@@ -105,6 +107,7 @@ class ConsumerAttach:
                 if isinstance(older, ConsumerLink):
                     older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
             cursor = found
+            cursor.selector = selector
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
             raise Refusal(conditions.RESOURCE_LOCKED, text)
@@ -123,53 +126,6 @@ def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, so
         queue.creator = context
     tells_path = isinstance(context, ReaderLink) and context.tells_path
     link.accept(source=source, offered_capabilities=(TELLS_PATH,) if tells_path else None)
-
-
-def _check_taking(source: Source) -> None:
-    """A link that takes messages away can have no filter: what it leaves out others would miss."""
-    for key, value in (source.filter or {}).items():
-        if value is None:  # §3.5.8: a filter that is not set
-            continue
-        if not isinstance(value, Described):
-            raise Refusal(conditions.INVALID_FIELD, f"filter {str(key)!r}: accepted is a described value")
-        name = str(value.descriptor)
-        if name in OWN_FILTERS:
-            text = f"filter {name}: accepted of a link that reads by sequence, with {START_SEQUENCE}, or copies"
-            raise Refusal(conditions.INVALID_FIELD, text)
-        text = f"filter {name}: not supported on a link that takes messages; remove it, or copy unfiltered"
-        raise Refusal(conditions.NOT_IMPLEMENTED, text)
-
-
-def _filters(source: Source) -> tuple[int | None, int | None, list[Any] | None]:
-    """(start, end, subscription) as the source's filters say."""
-    start: int | None = None
-    end: int | None = None
-    held: list[Any] | None = None
-    for value in (source.filter or {}).values():
-        if not isinstance(value, Described):
-            continue
-        name = str(value.descriptor)
-        if name in (START_SEQUENCE, END_SEQUENCE):
-            if not isinstance(value.value, int) or isinstance(value.value, bool) or value.value < 0:
-                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: found {value.value!r}, accepted is a ulong")
-            if name == START_SEQUENCE:
-                start = int(value.value)
-            else:
-                end = int(value.value)
-        elif name == SUBSCRIPTION:
-            if not isinstance(value.value, list) or len(value.value) != 3:
-                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: accepted is a list of name, queue UUID, epoch")
-            held = value.value
-    return start, end, held
-
-
-def _applied(source: Source) -> dict[Any, Any] | None:
-    kept = {
-        key: value
-        for key, value in (source.filter or {}).items()
-        if isinstance(value, Described) and str(value.descriptor) in OWN_FILTERS
-    }
-    return kept or None
 
 
 def _check_lease(queue: Queue, held: list[Any]) -> None:

@@ -1,0 +1,18 @@
+"""What a cursor tells the queue that it belongs to.
+
+Rules of this file: the contract alone.
+"""
+
+from typing import Protocol, TypeVar
+
+CursorT_contra = TypeVar("CursorT_contra", contravariant=True)
+
+
+class Owner(Protocol[CursorT_contra]):
+    """What a cursor tells the queue that it belongs to."""
+
+    def dirty(self, cursor: CursorT_contra) -> None:
+        """The cursor's record is to be stored with this turn's batch."""
+
+    def reclaim(self) -> None:
+        """The cursor has passed more: what every reader has passed may leave."""
