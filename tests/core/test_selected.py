@@ -36,7 +36,8 @@ def fill(rig: Rig, node: Node, count: int, size: int = 10, **fields: Any) -> Sen
 
 def attach(rig: Rig, client: Client, filters: Any, credit: int = 1_000, **fields: Any) -> Any:
     """A receiving link of that source, with credit."""
-    link = client.session.attach_receiver("s", Source("work", filter=filters, **fields), Target("here"))
+    name = "s" if fields.get("durable") else "b"
+    link = client.session.attach_receiver(name, Source("work", filter=filters, **fields), Target("here"))
     rig.settle()
     if not link.detached:
         link.grant(credit)
@@ -158,8 +159,7 @@ def test_a_drain_is_answered_once_all_is_looked_at(rig: Rig) -> None:
     hub = rig.node("hub")
     fill(rig, hub, 700)
     for client, link in (browse(rig, hub, selector("JMSType = 'none'")), subscribe(rig, hub, selector("FALSE"))):
-        link.drain(10)
-        client.flush()
+        link.grant(10, drain=True)
         rig.run(1)
         assert link.credit == 0 and not client.deliveries
 
@@ -198,7 +198,7 @@ def test_what_it_took_back_it_is_given_again(rig: Rig) -> None:
     from holdfast.amqp.wire.performatives import Released
 
     hub = rig.node("hub")
-    client, _ = subscribe(rig, hub, selector("JMSType = 'third'"), **{})
+    client, _ = subscribe(rig, hub, selector("JMSType = 'third'"))
     fill(rig, hub, 4)
     assert client.accept(Released(), count=1) and bodies(client)[:1] == [3]
     rig.settle()

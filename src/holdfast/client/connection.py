@@ -123,6 +123,7 @@ class Connection(Reconnecting):
         lease: Lease | None = None,
         name: str | None = None,
         resume_s: float = 0.0,
+        selector: str | None = None,
     ) -> Receiver:
         """Attaches a receiver to the queue `address`.
 
@@ -136,6 +137,8 @@ class Connection(Reconnecting):
         - `name`: the AMQP link name; made up if None.
         - `resume_s`: for so many seconds after a break the node keeps this receiver's messages for it, and offers them
           to no other.
+        - `selector`: a condition on the messages that are wanted (docs/selectors.md). A node applies it to a receiver
+          that browses or reads a range or a subscription, and refuses any other.
 
         Raises as `sender` does.
         """
@@ -149,6 +152,7 @@ class Connection(Reconnecting):
             lease=lease,
             name=name or self._fresh_name(),
             resume_s=resume_s,
+            selector=selector,
         )
         return await self._attached(Receiver(self, address, terms))
 
@@ -164,6 +168,7 @@ class Connection(Reconnecting):
         end_sequence: int | None = None,
         lease: Lease | None = None,
         name: str | None = None,
+        selector: str | None = None,
     ) -> PartsReceiver:
         """Attaches a receiver for messages of any size: each is handed out when its body begins, and read in parts.
 
@@ -178,6 +183,7 @@ class Connection(Reconnecting):
             end_sequence=end_sequence,
             lease=lease,
             name=name or self._fresh_name(),
+            selector=selector,
         )
         return await self._attached(PartsReceiver(self, address, terms))
 

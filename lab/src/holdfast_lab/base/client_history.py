@@ -88,8 +88,8 @@ class History:
             self.outstanding[key] = None
         if self.readers and key not in self.excused:
             address = self.offered.get(key)
-            for reader, wanted in self.readers.items():
-                if wanted == address and (reader, key) not in self._paid:
+            for reader, (wanted, selects) in self.readers.items():
+                if wanted == address and selects(key) and (reader, key) not in self._paid:
                     self.owed[reader][key] = None
         for listener in self.on_accepted:
             listener(key)
@@ -134,9 +134,10 @@ class History:
 
     # ------------------------------------------------------------------------------------------------ readers
 
-    def add_reader(self, name: str, address: str) -> None:
-        """From now on all that is accepted for `address` (`queue@node`) is owed to that reader."""
-        self.readers[name] = address
+    def add_reader(self, name: str, address: str, selects: Callable[[bytes], bool] = lambda key: True) -> None:
+        """From now on all that is accepted for `address` (`queue@node`), and that it `selects`, is owed to that
+        reader."""
+        self.readers[name] = address, selects
         self.owed[name] = {}
 
     def paid(self, reader: str, key: bytes) -> None:

@@ -5,7 +5,7 @@ changes every few messages of a producer, so that both runs of like messages and
 """
 
 from binascii import crc32
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -57,6 +57,23 @@ def message_of(key: bytes, size: int, header: Header | None) -> Message:
             priority=priority if priority < PRIORITIES else PRIORITY_DEFAULT,
         )
     return message
+
+
+def _is_even(key: bytes) -> bool:
+    return bool((message_of(key, 0, None).application_properties or {}).get("even"))
+
+
+def _is_urgent(key: bytes) -> bool:
+    header = message_of(key, 0, None).header
+    return header is not None and header.priority > PRIORITY_DEFAULT
+
+
+SELECTORS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "even = TRUE": _is_even,
+    "JMSPriority > 4 OR even": lambda key: _is_urgent(key) or _is_even(key),
+    "JMSType LIKE 'no such%'": lambda key: False,
+}
+"""Selectors that readers use, and whether the message of a key is selected, if its producer gave no header."""
 
 
 def content_of(message: Message) -> Content:

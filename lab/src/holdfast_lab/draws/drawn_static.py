@@ -74,6 +74,7 @@ def plan_of(seed: int) -> Plan:
     faults += scenes.faults
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
     workloads += scenes.workloads
+    _select(seeds.stream("selectors"), workloads)
     faults += _resumed(seeds.stream("resumed"), workloads, safety_s)
     faults.sort(key=lambda fault: fault.at)
     timing = seeds.stream("timing")
@@ -142,6 +143,13 @@ def _defects(random: Random, nodes: Sequence[str], span_s: float) -> list[Fault]
         )
         for _ in range(random.choice((1, 1, 2)))
     ]  # fmt: skip
+
+
+def _select(random: Random, workloads: list[dict[str, Any]]) -> None:
+    """Two thirds of the durable subscriptions get a selector; what expires not all of them are shown anyway."""
+    for told in workloads:
+        if told["kind"] == "copy":
+            told["selector"] = random.choice(("", *SELECTORS)) if random.random() < 0.9 else ""
 
 
 def _resumed(random: Random, workloads: list[dict[str, Any]], span_s: float) -> list[Fault]:

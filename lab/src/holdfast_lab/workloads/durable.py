@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from holdfast.client import Delivery
 from holdfast_lab.base.client_history import Violation
+from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, key_shown, marked
 from holdfast_lab.workloads.consume import Consume
@@ -25,7 +26,8 @@ class _Seen:
 
 @dataclass(kw_only=True)
 class Copy:
-    """`subscriptions` durable ones on `queue` at `node`, and `consumers` ordinary ones, 0 where others take.
+    """`subscriptions` durable ones on `queue` at `node`, and `consumers` ordinary ones, 0 where others take. The first
+    has the `selector`, one of contents.SELECTORS; empty: none.
 
     The queue's entries leave when all have had them, so somebody must consume.
     """
@@ -38,6 +40,7 @@ class Copy:
     consumers: int = 1
     credit: int = 50
     think_s: float = 0.0
+    selector: str = ""
     name: str = "copy"
     consume: Consume = field(init=False)
     seen: dict[str, _Seen] = field(default_factory=dict, init=False)
@@ -53,18 +56,24 @@ class Copy:
     def names(self) -> list[str]:
         return [f"{self.name}-{self.node}-{self.queue}-{number}" for number in range(self.subscriptions)]
 
+    def selector_of(self, name: str) -> str | None:
+        """The selector of that subscription."""
+        return self.selector or None if name == self.names[0] else None
+
     async def setup(self, bed: Bed) -> None:
         """Each subscription begins before the first message is sent."""
         for name in self.names:
             connection = await bed.connect(self.node, f"{name}-setup")
             receiver = await attached(
                 lambda connection=connection, name=name: connection.receiver(  # type: ignore[misc]  # bound now
-                    self.queue, credit=1, subscription=name
+                    self.queue, credit=1, subscription=name, selector=self.selector_of(name)
                 )
             )
             await receiver.close()
             await closed(connection)
-            bed.history.add_reader(name, full_address(self.queue, self.node))
+            selector = self.selector_of(name)
+            selects = SELECTORS[selector] if selector is not None else lambda key: True
+            bed.history.add_reader(name, full_address(self.queue, self.node), selects)
 
     def start(self, bed: Bed) -> None:
         self.consume.start(bed)
@@ -75,7 +84,11 @@ class Copy:
         random = bed.stream(name)
         connection = await bed.connect(self.node, name)
         while True:
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, subscription=name))
+            receiver = await attached(
+                lambda: connection.receiver(
+                    self.queue, credit=self.credit, subscription=name, selector=self.selector_of(name)
+                )
+            )
             try:
                 async for delivery in receiver:
                     self.show(bed, name, delivery)
@@ -92,6 +105,9 @@ class Copy:
         key = key_shown(bed.history, delivery, name)
         if key is None:
             return
+        selector = self.selector_of(name)
+        if selector is not None and not SELECTORS[selector](key):
+            raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
         seen, sequence, disk = self.seen.get(name), delivery.sequence, bed.disk_of(self.node, delivery)
         if seen is None or disk > seen.disk:  # another queue, or an older state of it
             seen = self.seen[name] = _Seen(disk)

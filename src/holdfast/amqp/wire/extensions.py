@@ -30,6 +30,9 @@ START_SEQUENCE: Final = Symbol("holdfast:start-sequence:ulong")
 END_SEQUENCE: Final = Symbol("holdfast:end-sequence:ulong")
 SUBSCRIPTION: Final = Symbol("holdfast:subscription:list")
 """Filters of a source."""
+SELECTOR: Final = Symbol("apache.org:selector-filter:string")
+SELECTOR_CODE: Final = 0x0000468C00000004
+"""A filter that others know too: a JMS selector, by its symbol or its code (registered by Apache Qpid)."""
 
 TELLS_PATH: Final = Symbol("holdfast:path")
 """Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""

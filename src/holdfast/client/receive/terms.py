@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.amqp.links.link import Link as EngineLink
-from holdfast.amqp.wire.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.extensions import END_SEQUENCE, SELECTOR, START_SEQUENCE, SUBSCRIPTION
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.client.resume import timeout_s
@@ -38,6 +38,7 @@ class Terms:
     lease: Lease | None
     name: str
     resume_s: float = 0.0
+    selector: str | None = None
 
     def __post_init__(self) -> None:
         if not self.resume_s >= 0:
@@ -68,6 +69,8 @@ class Terms:
         if self.lease is not None:
             name, queue_uuid, epoch = self.lease
             filters[SUBSCRIPTION] = Described(SUBSCRIPTION, [name, queue_uuid, Ulong(epoch)])
+        if self.selector is not None:
+            filters[SELECTOR] = Described(SELECTOR, self.selector)
         durable = self.subscription is not None
         return Source(
             address=address,

@@ -86,6 +86,7 @@ class Receiving(ABC, Generic[R]):
                     browse=args.browse,
                     start_sequence=args.from_sequence,
                     subscription=args.subscription,
+                    selector=args.selector,
                 )
         except TimeoutError:
             silence = f"the node has not answered the attach of the link for {args.idle_timeout:g} s (--idle-timeout)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.extensions import END_SEQUENCE, SELECTOR, SELECTOR_CODE, START_SEQUENCE, SUBSCRIPTION
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
@@ -18,8 +18,8 @@ from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 
-SELECTORS: Final = ("apache.org:selector-filter:string", str(0x0000468C00000004))
-"""Descriptors of a selector, as a symbol and as a code (registered by Apache Qpid)."""
+SELECTORS: Final = (str(SELECTOR), str(SELECTOR_CODE))
+"""Descriptors of a selector."""
 
 
 @dataclass(slots=True)
