@@ -115,6 +115,45 @@ def test_what_custody_needs_must_be_there(lacking: str) -> None:
         carried.read(payload, taken())
 
 
+@pytest.mark.parametrize("number", [0, -1, -(2**31), True, 1.0])
+@pytest.mark.parametrize("name", ["NUMBER", "SEQUENCE"])
+def test_numbers_begin_at_1(name: str, number: object) -> None:
+    """One below would pass for a copy of what was taken, and its message be thrown away."""
+    told: dict[object, object] = {
+        NUMBER: Ulong(1),
+        carried_form.ORIGIN: UUID(int=7),
+        carried_form.SEQUENCE: Ulong(2),
+        carried_form.TO: "work",
+        carried_form.TRACE: [],
+    }
+    told[getattr(carried, name)] = number
+    payload = encode(Described(Ulong(0x71), told)) + BARE
+    with pytest.raises(RemoteProtocolError, match="without its number"):
+        carried.read(payload, taken())
+
+
+@pytest.mark.parametrize("receipt", [-1, 2**63, True])
+def test_a_receipt_is_none_or_a_number(receipt: int) -> None:
+    told = {
+        NUMBER: Ulong(1),
+        carried_form.ORIGIN: UUID(int=7),
+        carried_form.SEQUENCE: Ulong(2),
+        carried_form.TO: "work",
+        carried_form.TRACE: [],
+        carried_form.RECEIPT: Ulong(receipt) if receipt > 1 else receipt,
+    }
+    with pytest.raises(RemoteProtocolError, match="without its number"):
+        carried.read(encode(Described(Ulong(0x71), dict(told))) + BARE, taken())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_no_transfer_has_the_number_0(durable: bool) -> None:
+    """Nor as nodes write it."""
+    section = carried.write(UUID(int=7).bytes + bytes(7) + b"\1", 0, to=b"work", trace=UUID(int=9).bytes, receipt=0)
+    with pytest.raises(RemoteProtocolError, match="without its number"):
+        carried.read((DURABLE if durable else b"") + section + BARE, taken())
+
+
 # ------------------------------------------------------------------------------------------------ aliases
 
 

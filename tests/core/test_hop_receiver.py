@@ -6,6 +6,7 @@ import pytest
 
 from core.test_custody import cut, joined, send
 from holdfast.custody.hop.links import hop_key
+from holdfast.custody.transfers import carried
 from holdfast.settings import Limits, QueueConfig
 from support.hops import names
 from support.rig import Node, Rig
@@ -141,3 +142,19 @@ def test_a_hop_whose_sender_ends_it_before_its_answer_is_answered() -> None:
     hub.hold_commits = False
     rig.settle()
     assert theirs.over and hop.link.detach_sent
+
+
+def test_a_number_below_1_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes under it is refused with the link, and comes again: it is not taken for what is stored already."""
+    rig, jfk, hub = pair()
+    written = carried.parts_of
+
+    def as_zero(value: bytes, number: int, **told: Any) -> Any:
+        monkeypatch.setattr(carried, "parts_of", written)  # once
+        return written(value, 0, **told)
+
+    monkeypatch.setattr(carried, "parts_of", as_zero)
+    send(rig, jfk, "second")
+    rig.run(5)
+    assert hub.bodies("work") == ["first", "second"] and jfk.queue("@hub").messages == 0
+    assert any("a message of it for 'hub' is refused and its link ended" in line for line in hub.logs)

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.broker.stored import records
 from holdfast.custody.dead_lettering import MOVED_BYTES
 from holdfast.custody.hop import oversized
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.sender import CustodySender
+from holdfast.engine.port import Batch
 from holdfast.settings import Limits
 from holdfast.units import KIB, MIB
 from support.hops import reroute
@@ -253,6 +255,52 @@ def test_on_a_disk_that_takes_nothing_they_wait() -> None:
     jfk.core.disk.stalled = True
     found.step(sender_of(jfk), rig.now)
     assert dead(jfk) == 0 and len(found.sequences) == 3
+
+
+@pytest.mark.parametrize("room_later", [False, True])
+def test_what_was_in_doubt_and_is_too_large_now_is_forgotten_whole(room_later: bool) -> None:
+    """How often it was given back is forgotten with it, also by a store that kept more: what follows goes in runs."""
+    rig, jfk, hub = apart()
+    hub.config = replace(hub.config, limits=Limits())
+    hub.start()
+    rig.run(8)
+    hub.hold_commits = True
+    sends(rig, jfk, 2)
+    assert len(sender_of(jfk).in_doubt) == 2
+    hub.crash()
+    hub.config = replace(hub.config, limits=TAKES)
+    hub.hold_commits = False
+    if room_later:
+        no_room(jfk)
+    hub.start()
+    rig.run(8)
+    if room_later:
+        assert len(waits(jfk).sequences) == 2 and len(sender_of(jfk).cursor.counts) == 2
+        room(rig, jfk)
+    cursor = sender_of(jfk).cursor
+    assert dead(jfk) == 2 and not cursor.counts and cursor._is_plain(sender_of(jfk))
+
+
+def test_counts_of_entries_that_are_gone_end_with_a_restart() -> None:
+    """As a store has them that an earlier version wrote."""
+    rig = Rig()
+    jfk, hub = rig.pair(jfk={"queues": ()})
+    rig.run(3)
+    sends(rig, jfk, 1, "small")
+    rig.run(1)
+    hub.crash()
+    sends(rig, jfk, 2, "small")
+    gone, here = 1, 2
+    queue = jfk.queue("@hub")
+    assert [queue.value(sequence) is None for sequence in (gone, here)] == [True, False]
+    key = ("node", b"c" + records.counters_key(queue.queue_id))
+    jfk.crash()
+    jfk.store.commit(Batch(puts={key: records.PAIRS.pack(gone, 1) + records.PAIRS.pack(here, 2)}))
+    jfk.start()
+    assert jfk.queue("@hub").shared.counts == {here: 2}
+    hub.start()
+    rig.run(8)
+    assert hub.bodies("work") == ["small"] * 3 and not jfk.queue("@hub").shared.counts
 
 
 def test_a_change_of_the_way_leaves_none_behind() -> None:

@@ -164,6 +164,9 @@ class ReceivingState(_Rounds, Generic[T]):
     """A receiver's deliveries by tag: those in the user's hands, and outcomes of which the sender may not have heard.
 
     An outcome is known to be heard once a delivery came that used credit granted after it was written.
+
+    What is open stays so for as long as the program likes, however many rounds there are: where the map of it fits no
+    frame, the next round waits until something more was decided.
     """
 
     def __init__(self) -> None:
@@ -172,6 +175,9 @@ class ReceivingState(_Rounds, Generic[T]):
         self.said: dict[bytes, tuple[int, Any]] = {}
         self.awaited: set[bytes] = set()
         """Tags that the sender is going to resume."""
+        self._untold: set[bytes] = set()
+        """Those that this link's map, which was cut, left out: nothing is said of them on this link."""
+        self._cut = False
         self._came = 0
         self._said_count = 0
         self._grants: deque[tuple[int, int]] = deque()
@@ -192,7 +198,7 @@ class ReceivingState(_Rounds, Generic[T]):
             for tag, (number, _) in list(self.said.items()):
                 if number > heard:
                     break
-                if tag not in self.awaited:  # of those nothing was written on this link yet
+                if tag not in self.awaited and tag not in self._untold:  # else nothing was written on this link yet
                     del self.said[tag]
 
     def granting(self, link: EngineReceiver) -> None:
@@ -212,9 +218,21 @@ class ReceivingState(_Rounds, Generic[T]):
         self._came = 0
         self.awaited.clear()
 
+    def begins_round(self) -> bool:
+        begins = super().begins_round()
+        if begins:  # the sender answered our detach: it has heard all that was said before
+            self.said = {tag: outcome for tag, outcome in self.said.items() if tag in self._untold}
+        return begins
+
+    def round_over(self, link: EngineReceiver) -> bool:
+        """Nothing more comes of this round, and another one would tell more: detach, attach again."""
+        if not (link.resumes_only and link.attached) or self.again or self.awaited:
+            return False
+        return bool(self.said) or not self._cut
+
     def map(self, payload_of: Callable[[T], bytes]) -> dict[bytes, Any] | None:
         """The unsettled map of the next attach; None where there was no link to resume."""
-        if self.partial and self._stuck(len(self.said) + len(self.open)):
+        if self.partial and not self._cut and self._stuck(len(self.said) + len(self.open)):
             self.forget()
         if not self.attached:
             return None
@@ -235,6 +253,8 @@ class ReceivingState(_Rounds, Generic[T]):
         mine: dict[bytes, Any] = dict.fromkeys((*self.said, *self.open))
         incomplete = link.remote_attach.incomplete_unsettled
         sent = link.local_attach.unsettled or {}
+        self._cut = link.local_attach.incomplete_unsettled and bool(sent)
+        self._untold = {tag for tag in mine if tag not in sent}
         for step in compare(role=True, mine=mine, theirs=theirs, incomplete=incomplete):
             if step.act is Act.FORGET and step.tag in sent:
                 self.said.pop(step.tag, None)
@@ -267,7 +287,8 @@ class ReceivingState(_Rounds, Generic[T]):
         self.open.clear()
         self.said.clear()
         self.awaited.clear()
-        self.attached = self.partial = False
+        self._untold.clear()
+        self.attached = self.partial = self._cut = False
         self._left = -1
 
 

@@ -143,9 +143,13 @@ class Catalog:
                 queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
             counts = small.get(b"c" + records.counters_key(queue.queue_id))
             if counts is not None:
-                queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
+                queue.shared.counts = {  # an earlier version kept some of entries that had left
+                    sequence: count
+                    for sequence, count in records.PAIRS.iter_unpack(counts)
+                    if store.get(queue.queue_id, sequence) is not None
+                }
                 # The counts are forgotten now: after a crash all up to the last of them counts as shown.
-                queue.shared.watermark = max(queue.shared.watermark, max(queue.shared.counts) + 1)
+                queue.shared.watermark = max([queue.shared.watermark, *(last + 1 for last in queue.shared.counts)])
                 self.work.dirty_counters[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))

@@ -109,6 +109,8 @@ def queues(
                 passed = min(cursor.position, queue.visible)
                 lost = [number for number in values if number < passed and number not in places]
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
+                stale = [number for number in cursor.counts if number not in values]
+                must(not stale, f"{where} counts failures of entries that are gone", stale[:20])
         must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in purges:
             _nothing_passed_over(queue, known)

@@ -204,7 +204,7 @@ class ReceivingLink(ClientLink):
                 return
         self._top_up()
         resume = self._resume
-        if resume is not None and link.resumes_only and link.attached and not resume.again and not resume.awaited:
+        if resume is not None and resume.round_over(link):
             resume.next_round()
             link.detach(closed=False)
 
@@ -230,6 +230,8 @@ class ReceivingLink(ClientLink):
                 self._handed_out.drop(delivery)
         if self._resume is not None:
             self._resume.settled(delivery.tag, outcome)
+            if self._link is not None and self._link.resumes_only:
+                self.touch()  # another round may tell it
         # A delivery of an earlier link is back at the node, which offers it again.
         if delivery.link is self._link and self._settlements.add(delivery.delivery_id, outcome):
             self.touch()

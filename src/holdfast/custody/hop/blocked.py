@@ -22,6 +22,8 @@ class Blocked:
     """When the first of them was not taken."""
     aside: dict[int, int] = field(default_factory=dict)
     attempts: int = 0
+    no_place: bool = False
+    """Its time had come when as many were in doubt as may be: it is next as soon as one is answered."""
     probe: int | None = None
     """The last sequence that is tried now."""
     window: int = 1

@@ -97,4 +97,4 @@ class Oversized:
     def _end(self, sender: Holder, sequence: int, value: bytes) -> None:
         reason = f"larger than {sender.hop.name!r} takes"
         self._dead_lettering.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
-        sender.cursor.acquired.pop(sequence)
+        sender.cursor.moved(sequence)

@@ -420,15 +420,19 @@ class CustodySender(TakesTurns):
                 blocked.attempts = 0
                 blocked.window *= 2
 
+    def _may_send(self) -> bool:
+        return bool(not self.large and self.link and self.link.sendable and self.peer and self.peer.writable)
+
     def _try_blocked(self, now: float) -> None:
         """Sends the lowest numbers of each blocked origin whose time has come, at first one, PUMP_BYTES in a turn."""
         left = PUMP_BYTES
         for origin, blocked in list(self.blocked.items()):
             if left <= 0:
                 return  # the others are due in the next turn
-            if blocked.probe is not None or now < blocked.due:
+            if blocked.probe is not None or (now < blocked.due and not blocked.no_place):
                 continue
-            if self.large or not self.link or not self.link.sendable or not self.peer or not self.peer.writable:
+            blocked.no_place = len(self.in_doubt) >= self._parts.config.limits.hop_in_doubt_max
+            if blocked.no_place or not self._may_send():
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
@@ -483,6 +487,8 @@ class CustodySender(TakesTurns):
             self.hop.messages_out += len(stored)
             self.cursor.finish_wherever(stored)
             self._unblock(stored)
+            if self.open and any(blocked.no_place for blocked in self.blocked.values()):
+                self._try_blocked(self.clock.now)  # before others take the places
             self.queue.touch()
             if self.yields_at is not None and not self.in_doubt:
                 self.give_up_link()

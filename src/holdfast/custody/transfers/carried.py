@@ -35,6 +35,7 @@ from holdfast.custody.transfers.carried_form import (
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peers.neighbours.trace_aliases import Taken, stores_of
+from holdfast.schema import is_whole_within
 
 
 def write(
@@ -185,15 +186,15 @@ def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
     if form is None:
         return None
     raw_sequence = payload[sequence_at : sequence_at + 8]
-    sequence = int.from_bytes(raw_sequence, "big")
-    if not 0 < sequence <= NUMBER_MAX:
+    number, sequence = int.from_bytes(payload[number_at : number_at + 8], "big"), int.from_bytes(raw_sequence, "big")
+    if not (number and 0 < sequence <= NUMBER_MAX):
         return None
     origin, raw_origin, to, raw_to, trace, receipt, tombstone, short = form
     if short:
         trace = aliases.known.get(trace) or aliases.trace(trace)
     return Arrival(
-        int.from_bytes(payload[number_at : number_at + 8], "big"), entry.Identity(origin, sequence), to, trace,
-        receipt, tombstone, durable, entry.PRIORITY_DEFAULT, None, annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
+        number, entry.Identity(origin, sequence), to, trace, receipt, tombstone, durable, entry.PRIORITY_DEFAULT, None,
+        annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
         None if tombstone else (raw_origin + raw_sequence, raw_to),
     )  # fmt: skip
 
@@ -213,14 +214,12 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         passed = aliases.trace(trace)
         trace = [entry.uuid_of(store) for store in stores_of(passed)]
     if (
-        not isinstance(number, int)
+        not is_whole_within(number, 1, 2**64)  # one of 0 or less would pass for a copy
         or not isinstance(origin, UUID)
-        or not isinstance(sequence, int)
-        or not 0 < sequence <= NUMBER_MAX
+        or not is_whole_within(sequence, 1, NUMBER_MAX + 1)
         or not isinstance(to, str)
         or len(to.encode("utf-8", "replace")) > NAME_BYTES_MAX
-        or not isinstance(receipt, int)
-        or receipt > NUMBER_MAX
+        or not is_whole_within(receipt, 0, NUMBER_MAX + 1)
         or not isinstance(trace, (list, tuple))
         or len(trace) > entry.TRACE_MAX
         or not all(isinstance(store, UUID) for store in trace)
