@@ -65,3 +65,30 @@ def test_a_canonical_text_means_the_same_and_is_its_own(
     assert again.text == predicate.text
     assert again.sections == predicate.sections
     assert again.value(messages[message]) is RESULTS[result]
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("((a))", "a"),
+        ("a   AND\tb\nand (c and d)", "a AND b AND c AND d"),
+        ("(a or b) and (not (c))", "(a OR b) AND NOT c"),
+        ("not (a and b) or (c is NULL)", "NOT (a AND b) OR c IS NULL"),
+        ("not (not a)", "NOT NOT a"),
+        ("((a + b) + c) - (d - (e)) = (1)", "a + b + c - (d - e) = 1"),
+        ("a + (b + c) = (a * b) / (c * d)", "a + (b + c) = a * b / (c * d)"),
+        ("-(a + 1) = - - a", "-(a + 1) = - -a"),
+        ("a = -(5) and b = - 5 and c = - -5", "a = -5 AND b = -5 AND c = 5"),
+        ("a=0x10 or a=010 or a=10L", "a = 16 OR a = 8 OR a = 10"),
+        ("a=7. or a=.5 or a=7E3 or a=1.5f", "a = 7.0 OR a = 0.5 OR a = 7000.0 OR a = 1.5f"),
+        ("a in('x','''')", "a IN ('x', '''')"),
+        ("a not like'%' escape'!'", "a NOT LIKE '%' ESCAPE '!'"),
+        ("(a) not between (1) and (b+1)", "a NOT BETWEEN 1 AND b + 1"),
+        ('"a" = "b c" and "null"', 'a = "b c" AND "null"'),
+        ('"amqp.annotation.x-y" = "a-b"', 'amqp.annotation.x-y = "a-b"'),
+        ('"a""b" = true', '"a""b" = TRUE'),
+    ],
+)
+def test_a_canonical_text_has_single_blanks_and_the_fewest_parentheses(text: str, canonical: str) -> None:
+    assert compile_selector(text).text == canonical
+    assert compile_selector(canonical).text == canonical

@@ -1,7 +1,7 @@
 """What a name in a selector stands for: a property of the application, or a field or annotation of the message.
 
 Rules of this file: a name that depends on anything but stored data has no meaning here. So each evaluation of a
-selector on one entry gives the same result (MODEL: docs/adr/0059-selectors.md). JMS names show what Qpid JMS shows,
+selector on one entry gives the same result (docs/adr/0059-selectors.md). JMS names show what Qpid JMS shows,
 `AmqpMessageIdHelper` for the two identifiers.
 """
 

@@ -175,7 +175,8 @@ def _write(node: Node) -> tuple[str, int]:
         case Name(text):
             return _name(text), _SIGN
         case Signed(sign, operand):
-            return sign + _within(operand, _SIGN), _SIGN
+            inner = _within(operand, _SIGN)
+            return sign + (" " if inner[0] in "+-" else "") + inner, _SIGN  # in SQL `--` begins a comment
         case Arithmetic(first, rest):
             precedence = _SUM if rest[0][0] in "+-" else _PRODUCT
             words = [_within(first, precedence)]
