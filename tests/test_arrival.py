@@ -271,7 +271,7 @@ def test_every_script_that_python_is_to_run_is_there(name: str) -> None:
         ("holdfast VERB --help", None),
         ("holdfast sned q", "holdfast: no sned"),
         ("holdfast queue move a b", "holdfast queue: no move"),
-        ("holdfast receive q --selector x", "holdfast receive: no option --selector"),
+        ("holdfast receive q --slector x", "holdfast receive: no option --slector"),
     ],
 )
 def test_a_command_that_is_none_is_found(command: str, found: str | None) -> None:

@@ -43,7 +43,7 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
     assert exit_code(*verb, "--help") == 0
     text = capsys.readouterr().out
     assert "example:" in text and f"holdfast {verb[0]}" in text.split("example:")[1]
-    for hidden in ("--crash-point", "--points-file", "--selector", "--canary", "supervise"):
+    for hidden in ("--crash-point", "--points-file", "--canary", "supervise"):
         assert hidden not in text
 
 

@@ -40,6 +40,10 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "subscription", "node": "lhr", "queue": "table", "range_max": 8},
     ),
     "copy": (PUBLISH, {"kind": "copy", "node": "lhr", "queue": "flights"}),
+    "selected": (
+        {**PUBLISH, "producers": 4},
+        {"kind": "copy", "node": "lhr", "queue": "flights", "selector": "JMSPriority > 4 OR even"},
+    ),
     "browse": (PUBLISH, CONSUME, {"kind": "browse", "node": "lhr", "queue": "flights", "browsers": 2}),
     "reconnecting-producer": (
         {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
@@ -106,7 +110,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
 HELD = [
     *((workload, faults) for workload in WORKLOADS for faults in ("crashes", "disks")),
     *(("expiring", faults) for faults in ("clocks", "new-disk")),
-    *((workload, "new-disk") for workload in ("subscription", "copy")),
+    *((workload, "new-disk") for workload in ("subscription", "copy", "selected")),
 ]
 
 
@@ -137,6 +141,7 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("slow-consumer", ["slow-consumer-1.at bound", "slow-consumer-1.taken"]),
         ("subscription", ["subscription-2.fenced", "subscription-2.read again", "subscription-2.committed"]),
         ("copy", ["copy-2.shown", "copy-2.taken"]),
+        ("selected", ["copy-2.shown", "copy-2.taken"]),
         ("browse", ["browse-3.seen"]),
         ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
         ("relay", ["relay-2.passed on"]),

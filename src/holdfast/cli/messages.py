@@ -156,7 +156,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "prints the bodies of messages, and takes the messages off the queue",
         "holdfast receive flights --url amqp://127.0.0.1:5672 --count 10 --json\n"
         "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1\n"
-        "holdfast receive flights --browse --selector \"airline = 'BA'\" --idle-timeout 1\n"
+        "holdfast receive flights --browse --selector cancelled --idle-timeout 1\n"
         "holdfast receive pictures --to ./pictures --count 1",
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
@@ -185,7 +185,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--selector",
         type=some_text,
         metavar="EXPRESSION",
-        help="only messages for which this is true, such as \"delay > 30 AND JMSPriority >= 7\"; with --browse, "
+        help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"; with --browse, '
         "--from-sequence or --subscription",
     )
     parser.add_argument(
@@ -204,7 +204,7 @@ def _check_receive(args: argparse.Namespace) -> str | None:
     if args.subscription is not None and (args.browse or args.from_sequence is not None):
         return "--subscription: found with --browse or --from-sequence, accepted is alone"
     if args.selector is not None and not (args.browse or args.subscription or args.from_sequence is not None):
-        return "--selector needs --browse, --from-sequence or --subscription: other consumers share one queue"
+        return "--selector: found alone, accepted is with --browse, --from-sequence or --subscription"
     return None
 
 

@@ -58,7 +58,7 @@ class History:
         """Key to the place and the sequence under which it was first shown."""
         self.doubled: dict[bytes, tuple[str, int]] = {}
         """Keys that were shown under another sequence too, and where: what was moved by hand, or stored twice."""
-        self.readers: dict[str, str] = {}
+        self.readers: dict[str, tuple[str, Callable[[bytes], bool]]] = {}
         """Who has to be shown every message of a `queue@node`, beside the consumers that share it."""
         self.owed: dict[str, dict[bytes, None]] = {}
         """By reader: accepted, not excused, and not yet shown to it."""
@@ -155,7 +155,7 @@ class History:
     def disk_changed(self, node: str) -> None:
         """What readers there were owed is no longer known: a place in a queue went with the disk."""
         self.disks_changed[node] += 1
-        for reader, address in list(self.readers.items()):
+        for reader, (address, _) in list(self.readers.items()):
             if address.endswith(f"@{node}"):
                 del self.readers[reader]
                 self.owed[reader].clear()

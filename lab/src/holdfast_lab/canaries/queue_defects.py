@@ -131,6 +131,19 @@ def _resumed_in_part(original: Function) -> Function:
     return resume
 
 
+def _left_out_with_the_next(original: Function) -> Function:
+    """After a restart what lies behind an entry that a selector leaves out is left out, too."""
+
+    def leave_out(self: Any, sequence: int) -> None:
+        original(self, sequence)
+        behind = sequence + 1
+        if self.selector is not None and behind < self.shown_below and behind not in self.acquired:
+            self.finished.add(behind)
+            self.raise_floor()
+
+    return leave_out
+
+
 def _read_fence_skipped(original: Function) -> Function:
     """A reader that was replaced goes on reading, where its lease is not the first."""
 
@@ -222,5 +235,13 @@ QUEUE_CANARIES = (
         signature="(self) -> None",
         broken=_resumed_in_part,
         expected="holds what it was never sent",
+    ),
+    Canary(
+        name="left-out-with-the-next",
+        sentence="After a restart a subscription's selector leaves out one message too many.",
+        target="broker.cursors.cursor:Cursor._leave_out",
+        signature="(self, sequence: int) -> None",
+        broken=_left_out_with_the_next,
+        expected="not done",
     ),
 )

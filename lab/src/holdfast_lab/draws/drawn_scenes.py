@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings import QueueConfig
+from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_wire import on_lmdb
 from holdfast_lab.plan.faults import PUT_BACK, Fault
@@ -134,10 +135,23 @@ def spooled(random: Random, node: str) -> Scene:
     return Scene([sends, takes_from(node, "spooled")])
 
 
+def selected(random: Random, node: str) -> Scene:
+    """A subscription with a selector, whose node dies while much of what it leaves out is not stored as such."""
+    sends = _sends(node, "selected", random.choice((40, 100)), producers=4, rate=random.choice((0.0, 50.0)))
+    reads = {"kind": "copy", "node": node, "queue": "selected", "subscriptions": 2, "name": "selects"}
+    reads |= {"selector": random.choice([*SELECTORS][:2]), "credit": random.choice((1, 50))}
+    faults = []
+    for _ in range(3):
+        at, kind = round(random.uniform(0.0, 3.0), 6), random.choice(("crash", "power"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit is under way"))
+    return Scene([sends, reads], faults)
+
+
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "backlog": (0.08, backlog),
     "crowd": (0.06, crowd),
     "resumed producer": (0.06, resumed),
+    "selected": (0.08, selected),
     "spooled": (0.08, spooled),
 }
 """By the name of its stream: the share of the seeds that have it."""

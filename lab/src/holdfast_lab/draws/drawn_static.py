@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings import Limits, QueueConfig
+from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_scenes import draw_scenes
 from holdfast_lab.plan.faults import Fault, FaultBudget
