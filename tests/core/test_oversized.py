@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.broker.stored import records
-from holdfast.custody.dead_lettering import MOVED_BYTES
+from holdfast.custody.dead_lettering import MOVED_BYTES, REASON
 from holdfast.custody.hop import oversized
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.oversized import Oversized
@@ -212,6 +212,62 @@ def test_another_way_takes_them() -> None:
     reroute(rig, a, d="b")
     rig.run(3)
     assert d.bodies("work") == [LARGE] and not a.core.next_hops["c"].senders["d"].oversized.sequences
+
+
+def in_doubt_at_b(count: int = 3, **parts: Any) -> tuple[Rig, Node, Node, Node]:
+    """Large ones of a's for d are at b, which has them in a commit that does not end; from now on the way leads over
+    c, which takes less."""
+    rig = Rig()
+    a, b, _, d = rig.graph("a-b", "a-c", "b-d", "c-d", routes={"a": {"d": "b"}}, c={"limits": TAKES})
+    rig.run(3)
+    sends(rig, a, 1, "first", address="work@d")
+    rig.run(2)
+    b.hold_commits = True
+    sends(rig, a, count, address="work@d", **parts)
+    rig.run(1)
+    assert a.core is not None and len(a.core.next_hops["b"].senders["d"].in_doubt) == count
+    reroute(rig, a, d="c")
+    rig.run(3)
+    return rig, a, b, d
+
+
+def test_what_another_neighbour_may_have_waits_for_its_answer() -> None:
+    """It is delivered, and no dead letter as well; what is behind it goes on."""
+    rig, a, b, d = in_doubt_at_b(properties=Properties(message_id="mine"))
+    assert dead(a) == 0 and a.queue("@d").messages == 3
+    assert rig.client(a).manage("WHERE", "node", message_id="mine")[1]["waits_for"] == "the answer of 'b'"
+    sends(rig, a, 2, "small", address="work@d")
+    rig.run(1)
+    assert a.queue("@d").messages == 3 and d.queue("$waiting").messages == 2  # as d's queue orders them
+    b.hold_commits = False
+    rig.run(5)
+    assert dead(a) == 0 and a.queue("@d").messages == 0 and d.queue("work").messages == 6
+    assert a.core is not None and not a.core.next_hops["c"].senders["d"].oversized.sequences
+
+
+def test_those_that_nobody_else_has_do_not_wait_for_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oversized, "MOVED_COUNT", 2)
+    rig, a, b, d = in_doubt_at_b()
+    sends(rig, a, 3, address="work@d")
+    rig.run(3)
+    assert a.bodies("$dead-letters") == [LARGE] * 3 and a.queue("@d").messages == 3
+    b.hold_commits = False
+    rig.run(5)
+    assert dead(a) == 3 and a.queue("@d").messages == 0 and d.queue("work").messages == 4
+
+
+def test_one_that_another_neighbour_was_sent_says_so_where_no_answer_can_come() -> None:
+    """Its session is lost: whether that neighbour has stored it is never known."""
+    rig, a, b, _ = in_doubt_at_b(1)
+    b.crash()
+    rig.run(5)
+    assert dead(a) == 1 and a.queue("@d").messages == 0
+    reader = rig.client(a)
+    reader.receiver("$dead-letters")
+    rig.run(1)
+    [found] = reader.messages()
+    reason = (found.message_annotations or {})[REASON]
+    assert reason == "larger than 'c' takes; 'b' was sent it before, and may have delivered it"
 
 
 def gives_room(node: Node, due: float) -> Any:

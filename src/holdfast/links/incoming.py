@@ -22,7 +22,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.large_receives import LargeReceives, Stream
+from holdfast.links.large_receives import HEAD_BYTES_MAX, HEAD_SECTIONS, LargeReceives, Stream
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import PARKED_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
@@ -149,6 +149,7 @@ class Intake(Ingress):
         super().__init__(peer, link)
         self.parts = parts
         link.stream_bytes = parts.limits.stream_bytes
+        self.head_bytes_max = max(HEAD_BYTES_MAX, HEAD_SECTIONS * parts.limits.annotation_bytes_max)
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
         """How many of these, the last ones, nobody has looked at."""

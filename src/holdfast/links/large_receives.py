@@ -42,7 +42,10 @@ RESERVED_SHARE: Final = 4
 """Of the large messages that may be under way, one part in so many is for connections that have none."""
 
 HEAD_BYTES_MAX: Final = 256 * KIB
-"""Header and annotations of a large message together."""
+"""Header and annotations of a large message together, at least: as much as a client's message may have of them, of
+each annotation_bytes_max, and in its properties."""
+
+HEAD_SECTIONS: Final = 4
 
 
 class Bringer(Protocol):
@@ -51,6 +54,8 @@ class Bringer(Protocol):
     peer: Peer
     link: Receiver
     keeps_faulty: bool
+    head_bytes_max: int
+    """Header and annotations of a large message together: all that one may have that comes whole."""
     growing: "Stream | None"
     parked: "deque[Delivery | Stream]"
 
@@ -127,8 +132,9 @@ class Stream:
 
     def _split(self) -> None:
         """Takes the head of the message off, if all of it is here."""
-        head = bytes(self.ahead[: HEAD_BYTES_MAX + 1])
-        cut_off = len(head) <= HEAD_BYTES_MAX and not self.whole
+        head_bytes_max = self.bringer.head_bytes_max
+        head = bytes(self.ahead[: head_bytes_max + 1])
+        cut_off = len(head) <= head_bytes_max and not self.whole
         self._split_at = 2 * len(head)
         try:
             bare = split(head).bare
@@ -144,7 +150,7 @@ class Stream:
             self.sections = head[:bare]
             del self.ahead[:bare]
         elif not cut_off:
-            text = f"header and annotations of a large message: accepted are {HEAD_BYTES_MAX} bytes, and a body"
+            text = f"header and annotations of a large message: accepted are {head_bytes_max} bytes, and a body"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def advance(self) -> None:

@@ -2,9 +2,11 @@
 in its place (CUSTODY, end to end 3).
 
 Rules of this file: what there is no room for yet, or no share of the turn, stays in the hands of its custody sender,
-unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's.
+unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's. So does what another
+neighbour was sent before the way changed, as long as that one may still answer: it would be delivered as well.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, Protocol
 
@@ -28,6 +30,14 @@ class Holder(Protocol):
     destination: str
     queue: Queue
     cursor: Cursor
+    in_doubt: dict[int, int]
+
+    @property
+    def may_be_answered(self) -> bool:
+        """Whether an answer to what it has in doubt may come."""
+
+    def beside(self) -> "Iterator[Holder]":
+        """The senders to the same destination by other neighbours."""
 
     def in_hands(self, sequence: int) -> bytes | None:
         """That entry, if it is this sender's own."""
@@ -51,7 +61,7 @@ class Oversized:
 
     def add(self, sender: Holder, sequence: int, value: bytes) -> None:
         """The sender has taken it, and its link does not."""
-        if self.sequences or self._must_wait(value):
+        if self.sequences or self._must_wait(value) or answer_awaited(sender, sequence):
             self.sequences[sequence] = None
             sender.schedule()
         else:
@@ -64,7 +74,11 @@ class Oversized:
             return
         changed: list[int] = []
         size = 0
-        for sequence in list(islice(self.sequences, MOVED_COUNT)):
+        awaited = {sequence for other in _awaited(sender) for sequence in other.in_doubt.values()}
+        looked_at = list(islice((sequence for sequence in self.sequences if sequence not in awaited), MOVED_COUNT))
+        if not looked_at:
+            self.due = now + AGAIN_S
+        for sequence in looked_at:
             value = sender.in_hands(sequence)
             if value is not None and not sender.queue.expired(value):
                 if self._must_wait(value):
@@ -96,5 +110,17 @@ class Oversized:
 
     def _end(self, sender: Holder, sequence: int, value: bytes) -> None:
         reason = f"larger than {sender.hop.name!r} takes"
+        sent_by = [other.hop.name for other in sender.beside() if sequence in other.in_doubt.values()]
+        if sent_by:
+            reason += f"; {sent_by[0]!r} was sent it before, and may have delivered it"
         self._dead_lettering.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
         sender.cursor.moved(sequence)
+
+
+def answer_awaited(sender: Holder, sequence: int) -> str | None:
+    """The neighbour that was sent the entry before the way changed, and that may still say that it has stored it."""
+    return next((other.hop.name for other in _awaited(sender) if sequence in other.in_doubt.values()), None)
+
+
+def _awaited(sender: Holder) -> Iterator[Holder]:
+    return (other for other in sender.beside() if other.in_doubt and other.may_be_answered)

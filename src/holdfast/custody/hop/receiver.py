@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.message.message import SECTION_BYTES_MAX
 from holdfast.amqp.session.events import Deliveries, DeliveryBegun
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Released
@@ -61,6 +62,8 @@ class CustodyReceiver(Intake):
         self, parts: ReceiverParts, peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
     ) -> None:
         super().__init__(parts, peer, link)
+        # What another node took may pass, whatever it allows its clients: if not, its origin would wait for good.
+        self.head_bytes_max = SECTION_BYTES_MAX + BESIDE_BYTES
         self.neighbour = neighbour
         self.destination = destination
         self.key = hop_key(neighbour, destination)

@@ -5,7 +5,7 @@ neighbour has stored its own (receiver.py).
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -154,6 +154,15 @@ class CustodySender(TakesTurns):
     def in_hands(self, sequence: int) -> bytes | None:
         """That entry, if it is this sender's own."""
         return self.queue.value(sequence) if self._has(sequence) else None
+
+    def beside(self) -> "Iterator[CustodySender]":
+        """The senders to the same destination by other neighbours."""
+        return (other for other in self.cursor.consumers if isinstance(other, CustodySender) and other is not self)
+
+    @property
+    def may_be_answered(self) -> bool:
+        """Whether an answer to what it has in doubt may come: the link is there on which that went."""
+        return self.link is not None
 
     # ------------------------------------------------------------------------------------------------ link
 

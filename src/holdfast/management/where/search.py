@@ -15,6 +15,7 @@ from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.dead_lettering import REASON
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.oversized import answer_awaited
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
@@ -156,6 +157,9 @@ class Whereabouts:
         if sequence in sender.in_doubt.values():
             return f"the answer of {hop.name!r}"
         if sequence in sender.oversized.sequences:
+            sent_to = answer_awaited(sender, sequence)
+            if sent_to is not None:
+                return f"the answer of {sent_to!r}"
             return f"room for a dead letter: it is larger than {hop.name!r} takes"
         if forwarding.sent_back.held(destination) >= HELD_MAX:
             return "a change of a table: too much came back"
