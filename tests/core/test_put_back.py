@@ -483,3 +483,48 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     assert y.core.catalog.ledger.origins[hub.store.uuid].mark == 40 and not hub.queue("@y").messages
     assert not hub.core.losses and not y.core.losses
     assert any("known as x before" in text for text in hub.logs)
+
+
+def out_of_credit(node: Node, to: str) -> Any:
+    """All that the control link to that neighbour may say is said; its next grant is on its way. Returns the link."""
+    assert node.core is not None
+    link = node.core.neighbours[to].control.link
+    link.credit = 0
+    return link
+
+
+def grant(rig: Rig, node: Node, name: str) -> None:
+    """The node gives the neighbour's control link credit."""
+    assert node.core is not None
+    peer = node.core.neighbours[name].peer
+    for session in peer.amqp.sessions:
+        for link in session.remote_links.values():
+            if link.name == f"control:{name}":
+                link.grant(200)
+    peer.touch()
+    node.due = True
+    rig.settle()
+
+
+def test_who_it_became_is_said_with_the_next_credit() -> None:
+    """It was dropped without credit, and said no more in that session."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    send(rig, jfk, "1", to="hub")
+    rig.run(2)
+    assert jfk.core is not None and hub.core is not None
+    out_of_credit(jfk, "hub")
+    old = jfk.core.identities.store_uuid
+    jfk.core.identities.receipt("hub", 5)  # a number that it never gave
+    jfk.due = True
+    rig.settle()
+    new = jfk.core.identities.store_uuid
+    stores = hub.core.catalog.ledger.neighbour_stores
+    assert new != old == stores["jfk"]
+    grant(rig, hub, "jfk")
+    assert stores["jfk"] == new and jfk.core.neighbours["hub"].flaps == 0
+    assert not jfk.core.neighbours["hub"].control.hello_owed
+    send(rig, jfk, "2", to="hub")
+    rig.run(2)
+    assert hub.bodies("work") == ["1", "2"]

@@ -104,6 +104,8 @@ class ControlSender(Egress):
         self.greeted = False
         self.owed: int | None = None
         """The last probe's number that found no credit for its echo."""
+        self.hello_owed = False
+        """Whether the hello found no credit."""
 
     def send(self, payload: bytes, *, reserve: int = 0) -> bool:
         """One message; False where the peer's credit, less `reserve`, does not allow it, its session's window or its

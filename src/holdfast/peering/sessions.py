@@ -436,8 +436,16 @@ class Neighbour:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
         self.stir()
         self.hop.told.clear()
+        self._tell_hello()
+        self.say_at = self.clock.now + self.config.keepalive_s
+        self.liveness.begin(self.clock.now)
+        self._maybe_established()
+
+    def _tell_hello(self) -> None:
+        """Without credit it is owed: nothing else that is said says who we are."""
         parts = self._parts
-        self._tell_marks(
+        assert self.control is not None
+        self.control.hello_owed = not self._tell_marks(
             {
                 "kind": "hello",
                 "store": parts.advertised_uuid(),
@@ -447,12 +455,12 @@ class Neighbour:
                 "declared": self.declared_at is not None,
             }
         )
-        self.say_at = self.clock.now + self.config.keepalive_s
-        self.liveness.begin(self.clock.now)
-        self._maybe_established()
 
     def control_credited(self) -> None:
         """Our control link has credit: what found none may be said."""
+        if self.control is not None and self.control.hello_owed:
+            self._tell_hello()
+            self._maybe_established()
         self._parts.disk.credited(self)
 
     def tell_identity(self) -> None:
@@ -527,14 +535,19 @@ class Neighbour:
         """Our forwarding table is another one: what we sent back may be tried again."""
         self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
 
-    def _tell_marks(self, fields: dict[str, Any]) -> None:
-        """What came by this neighbour is on disk here up to some mark: those that it has not been told."""
+    def _tell_marks(self, fields: dict[str, Any]) -> bool:
+        """What came by this neighbour is on disk here up to some mark: those that it has not been told. False where it
+        gave no credit."""
         at_first = fields["kind"] == "hello"
         rows = self.hop.marks_to_tell(at_first=at_first)
         marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
         reserve = 0 if at_first else CONTROL_RESERVE
-        if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
-            self.hop.marks_told(rows)
+        if not (rows or at_first):
+            return True
+        if not self.send(fields | {"marks": marks}, reserve=reserve):
+            return False
+        self.hop.marks_told(rows)
+        return True
 
     def hear_probe(self, number: int, version: int) -> None:
         if self.control is not None:
