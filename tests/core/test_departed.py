@@ -14,7 +14,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.custody import dead_lettering, departed
-from holdfast.custody.hop.links import HopLinks
+from holdfast.custody.hop.links import HopLinks, hop_key
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.status import warnings
@@ -513,3 +513,65 @@ def test_what_is_sent_anew_by_a_store_that_was_put_back_is_numbered_anew_from_th
     rig.refuse_dials = False
     rig.run(40)
     assert a.core is not None and a.core.identities.renewed and c.bodies("work") == names(1, 8)
+
+
+@pytest.mark.parametrize("suffix", ["", "x" * 198])
+def test_how_far_its_hops_came_is_forgotten_with_its_queue(suffix: str) -> None:
+    """A row stayed for each neighbour and destination that ever was, and was read at each start."""
+    rig = Rig()
+    one, left = f"a{suffix}", f"c{suffix}"
+    routes = {one: {left: "b"}, "b": {left: "x"}, "x": {one: "b"}}
+    a, b, _, c = rig.graph(f"{one}-b", "b-x", f"x-{left}", routes=routes)
+    rig.run(2)
+    send(rig, a, "1", to=left)
+    rig.run(2)
+    assert b.core is not None
+    row = "custody", b"h" + hop_key(one, left)
+    assert row in b.store._tables and b.core.catalog.ledger.hops
+    leave(rig, b)
+    assert delete(rig, b, f"@{left}")[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert row not in b.store._tables and not b.core.catalog.ledger.hops
+    reroute(rig, b, **{left: "x"})
+    rig.run(40)
+    send(rig, a, "2", to=left)
+    rig.run(2)
+    assert c.bodies("work") == ["1", "2"] and row in b.store._tables
+
+
+def test_how_far_a_hop_with_a_link_came_is_kept() -> None:
+    """Where mail for nodes that left is kept its link goes on, and so may the epoch."""
+    rig = Rig()
+    routes = {"a": {"c": "b"}, "b": {"c": "x"}, "x": {"a": "b"}}
+    a, b, _, c = rig.graph("a-b", "b-x", "x-c", routes=routes, b={"unknown_destination": "keep"})
+    rig.run(2)
+    send(rig, a, "1", to="c")
+    rig.run(2)
+    leave(rig, b)
+    assert delete(rig, b, "@c")[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert b.core is not None and hop_key("a", "c") in b.core.catalog.ledger.hops
+    b.hold_commits = True
+    send(rig, a, "2", to="c")  # in doubt when the line is cut
+    for wire in rig.between("a", "b"):
+        wire.cut()
+    b.hold_commits = False
+    rig.run(10)
+    assert b.bodies("@c") == ["2"]
+    reroute(rig, b, c="x")
+    rig.run(10)
+    assert c.bodies("work") == ["1", "2"]
+
+
+def test_of_a_neighbour_that_left_nothing_is_kept_of_what_it_brought() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    send(rig, jfk, "1", to="hub")
+    send(rig, hub, "2", to="jfk")
+    rig.run(2)
+    jfk.crash()
+    jfk.config = replace(jfk.config, neighbours=())
+    jfk.start()
+    rig.settle()
+    assert jfk.core is not None and hop_key("hub", "jfk") in jfk.core.catalog.ledger.hops
+    assert delete(rig, jfk, "@hub")[0] == 200
+    assert not any(table == "custody" and key[:1] == b"h" for table, key in jfk.store._tables)

@@ -189,9 +189,11 @@ class Parts:
             self.identities, self.dead_lettering, self.destination, self.next_hops, version=self.started_wall_ms,
             changed=self._nodes_may_have_left,
         )  # fmt: skip
+        hop_progress = HopProgress(self.catalog.ledger, self.links, self.next_hops)
         self.departures = Departures(
             config, self.catalog, self.turns, self.log, self.links, self.identities, self.dead_lettering,
             self.forwarding, self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
+            forget_hops=hop_progress.forget,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.routing: Routes | None = None
@@ -211,11 +213,10 @@ class Parts:
             self.dead_lettering, self.forwarding, self.large_sends, self.new_uuid,
         )  # fmt: skip
         self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
-        hop_stored = dict(self.catalog.ledger.hops)
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, hop_stored,
+            self.next_hops, hop_progress.stored,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
@@ -292,7 +293,6 @@ class Parts:
         ]  # fmt: skip
         """What acts at its time, each with what it waits for: while that is empty it has no deadline
         (peers/deadlines.py)."""
-        hop_progress = HopProgress(self.catalog.ledger, hop_stored)
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
         )  # fmt: skip

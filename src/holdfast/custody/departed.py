@@ -75,8 +75,10 @@ class Departures:
         *,
         offer_again: Callable[[Queue], None],
         delete: Callable[[Queue], None],
+        forget_hops: Callable[[str], None],
     ) -> None:
-        """`offer_again`: one of the reasons why that queue offers nothing is over. `delete`: no link holds it."""
+        """`offer_again`: one of the reasons why that queue offers nothing is over. `delete`: no link holds it.
+        `forget_hops`: that node left, and nothing need be known of how far hops to it and from it came."""
         self._config = config
         self._catalog = catalog
         self._turns = turns
@@ -88,6 +90,7 @@ class Departures:
         self._hops = hops
         self._offer_again = offer_again
         self._delete = delete
+        self._forget_hops = forget_hops
         self.orphans: dict[str, None] = {}
         """Unknown nodes that messages are queued for, and that were logged."""
         self.under_way: dict[Queue, Departure] = {}
@@ -239,6 +242,7 @@ class Departures:
                 receiver.onward = None
         self._forwarding.sent_back.forget(name)
         self._identities.forget(name)
+        self._forget_hops(name)
         self._delete(queue)
 
 

@@ -183,3 +183,7 @@ class Ledger:
     def put_hop(self, key: bytes, epoch: bytes, last: int) -> None:
         self.hops[key] = (epoch, last)
         self._work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
+
+    def drop_hop(self, key: bytes) -> None:
+        if self.hops.pop(key, None) is not None:
+            self._drop(b"h" + key)

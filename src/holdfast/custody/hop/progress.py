@@ -3,17 +3,24 @@
 Rules of this file: how far a hop has come is stored with what came.
 """
 
+from collections.abc import Mapping
+
+from holdfast.custody.hop.links import hop_key
 from holdfast.custody.hop.receiver import CustodyReceiver
+from holdfast.custody.hop.state import HopState
+from holdfast.peers.link_tables import LinkTables
 from holdfast.state.ledger import Ledger
 from holdfast.state.turns import Turn
 
 
 class HopProgress:
-    """`stored`: by the key of a hop, (epoch, last stored); receivers share it."""
+    """`stored`: by the key of a hop, (epoch, last stored); receivers share it. `hops`: by neighbour."""
 
-    def __init__(self, ledger: Ledger, stored: dict[bytes, tuple[bytes, int]]) -> None:
+    def __init__(self, ledger: Ledger, links: LinkTables, hops: Mapping[str, HopState]) -> None:
+        self.stored = dict(ledger.hops)
         self._ledger = ledger
-        self._stored = stored
+        self._links = links
+        self._hops = hops
 
     def before_commit(self, turn: Turn) -> None:
         for link in turn.arrivals:
@@ -22,4 +29,15 @@ class HopProgress:
                 self._ledger.put_hop(link.key, link.epoch_bytes, link.taken)
 
     def committed(self, turn: Turn) -> None:
-        self._stored.update(turn.hops)
+        self.stored.update(turn.hops)
+
+    def forget(self, node: str) -> None:
+        """That node left: nothing is kept of hops to it, or from it, that have no link. A sender that goes on with one
+        all the same is told nothing, and sends again what it has not retired."""
+        name = node.encode()
+        shortened = {hop_key(neighbour, node) for neighbour in self._hops}
+        for key in {**self._ledger.hops, **self.stored}:
+            of_it = key.endswith(b"\0" + name) or key.startswith(name + b"\0") or key in shortened
+            if of_it and key not in self._links.custody_receivers:
+                self.stored.pop(key, None)
+                self._ledger.drop_hop(key)
