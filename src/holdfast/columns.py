@@ -1,4 +1,4 @@
-"""What people read: columns, and sizes in words.
+"""What people read: columns, and sizes and counts in words.
 
 Rules of this file: pure; text in, text out.
 """
@@ -43,3 +43,8 @@ def size(count: int | None) -> str:
             break
         amount, unit = amount / KIB, larger
     return f"{int(amount)} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 range`, `3 ranges`: the count with its noun, which takes an s."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

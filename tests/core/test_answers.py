@@ -37,6 +37,18 @@ def test_a_queue_that_is_not_there_is_404(operation: str) -> None:
     assert client.manage(operation, "queue", "nosuch")[::2] == (404, "no queue 'nosuch'")
 
 
+def test_the_queue_of_what_waits_is_the_node_s_own_whether_it_is_there_or_not() -> None:
+    """A purge names the command that helps; a link is told whose queue it is, not that the name cannot be."""
+    rig, _, client = world()
+    status, _, text = client.manage("PURGE", "queue", WAITING)
+    assert (status, "`holdfast queue skip QUEUE`" in text) == (409, True)
+    link = client.receiver(WAITING)
+    rig.settle()
+    (error,) = (item.error for item in client.detached if item.link is link)
+    assert error is not None and str(error.condition) == "amqp:invalid-field"
+    assert (error.description or "").startswith("$waiting: the queue belongs to the node")
+
+
 def test_subscriptions_of_a_queue_that_is_not_there() -> None:
     _, _, client = world(QueueConfig(name="work"))
     assert client.manage("QUERY", "subscription", queue="nosuch")[::2] == (404, "no queue 'nosuch'")

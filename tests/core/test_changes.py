@@ -63,7 +63,7 @@ def test_skipped_gaps() -> None:
     send(rig, a, "4", to="c")
     rig.run(1)
     done(rig.client(c), "SKIP", "queue", "work")
-    assert changes(c) == ["gaps skipped for queue 'work': 3 numbers in 1 ranges given up"]
+    assert changes(c) == ["gaps skipped for queue 'work': 3 numbers in 1 range given up"]
 
 
 def test_a_client_that_creates_and_deletes_without_end_floods_nothing() -> None:

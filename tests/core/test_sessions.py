@@ -418,8 +418,22 @@ def test_status_tells_of_each_session() -> None:
     rig.run(20.0)
     (ours,) = rig.client(jfk).manage("STATUS", "node")[1]["sessions"]
     assert ours["state"] in ("Idle", "Connect") and ours["attempts"] > 3 and ours["lost"] == 1
-    assert ours["reason"] == "nobody there"
+    assert ours["reason"] == "nobody there" and ours["last_end"] not in ("", "nobody there")
     assert ours["messages_out"] == 10
+
+
+def test_status_has_no_reason_while_a_session_is_established_and_keeps_why_the_last_one_ended() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(2)
+    hub.crash()
+    rig.run(5)
+    (ours,) = rig.client(jfk).manage("STATUS", "node")[1]["sessions"]
+    assert ours["reason"]
+    hub.start()
+    rig.run(20)
+    (again,) = rig.client(jfk).manage("STATUS", "node")[1]["sessions"]
+    assert (again["state"], again["reason"], again["last_end"]) == ("Established", "", ours["last_end"])
 
 
 # ------------------------------------------------------------------------------------------------ who is let in

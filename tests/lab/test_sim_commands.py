@@ -137,9 +137,9 @@ def test_a_plan_alone_needs_a_seed(small: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run no-such", "holdfast sim: scenario: found 'no-such', accepted is a path or one of "),
-        ("run /no/such.toml", "holdfast sim: /no/such.toml: No such file or directory"),
-        ("replay /no/such.json", "holdfast sim: /no/such.json: No such file or directory"),
+        ("run no-such", "holdfast sim run: scenario: found 'no-such', accepted is a path or one of "),
+        ("run /no/such.toml", "holdfast sim run: /no/such.toml: No such file or directory"),
+        ("replay /no/such.json", "holdfast sim replay: /no/such.json: No such file or directory"),
         ("run line-cut --out /dev/null/x", "--out: found '/dev/null/x', accepted is a directory"),
     ],
 )

@@ -201,7 +201,8 @@ def test_check_warns_and_still_is_done(topology: Path, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.out == f"{topology}: 2 nodes, 0 links, no super node\n"
     warned = captured.err.splitlines()
-    assert len(warned) == 3 and all(line.startswith(f"holdfast topology: {topology}: warning: ") for line in warned)
+    said = f"holdfast topology check: {topology}: warning: "
+    assert len(warned) == 3 and all(line.startswith(said) for line in warned)
     assert cli.main(["topology", "check", str(topology), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["warnings"]) == 3
 
@@ -236,5 +237,5 @@ def test_a_mistake_is_one_line_and_exit_2(
     words = [word.replace("FILE", str(topology)) for word in arguments]
     assert cli.main(["topology", *words]) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith("holdfast topology: " + said.replace("FILE", str(topology)))
+    assert captured.err.startswith(f"holdfast topology {arguments[0]}: " + said.replace("FILE", str(topology)))
     assert len(captured.err.splitlines()) == 1 and not captured.out

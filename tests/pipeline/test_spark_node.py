@@ -366,7 +366,7 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
         if how == "kill the JVM":
             said = stderr.decode()
             assert process.returncode == 1 and said.count("\n") == 1, said
-            assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")
+            assert said.startswith("holdfast pipeline ingest: Spark's JVM ended (signal 9) (Spark's log: ")
         elif how == "stop":
             assert process.returncode == 0, stderr.decode()
             told = json.loads(stderr.decode().splitlines()[-1])

@@ -71,4 +71,4 @@ def test_a_jvm_that_is_killed_is_one_line(tmp_path: Path) -> None:
         running.kill()
         running.communicate()
     assert running.returncode == 1 and said.count("\n") == 1, said
-    assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")
+    assert said.startswith("holdfast pipeline swarm: Spark's JVM ended (signal 9) (Spark's log: ")

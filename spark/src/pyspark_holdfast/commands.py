@@ -52,7 +52,7 @@ def ingest(args: argparse.Namespace) -> int:
     _draw("starting Spark …")
     stop = threading.Event()
     screen = os.dup(2)  # while Spark starts, all else that is written there goes to a file (session.py)
-    before = _on_signals(stop, lambda: _write(screen, "holdfast pipeline: stops once Spark is up"))
+    before = _on_signals(stop, lambda: _write(screen, "holdfast pipeline ingest: stops once Spark is up"))
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     try:
@@ -74,7 +74,7 @@ def ingest(args: argparse.Namespace) -> int:
     try:
         advanced = bus.place().advanced
     except HoldfastError as error:
-        say(f"holdfast pipeline: the place reached is not known: {error}", file=sys.stderr)
+        say(f"holdfast pipeline ingest: the place reached is not known: {error}", file=sys.stderr)
     finally:
         bus.close()
     say(json_line(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)

@@ -67,7 +67,8 @@ def _run(argv: Sequence[str] | None) -> int:
     name = "holdfast"
     try:
         args = _parsed(argv)
-        name = f"holdfast {args.verb}"
+        action = getattr(args, "action", None)
+        name = f"holdfast {args.verb}" if action is None else f"holdfast {args.verb} {action}"
         check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
         complaint = not_utf8(args) or (check(args) if check is not None else None)
         if complaint is not None:

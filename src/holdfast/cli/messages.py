@@ -266,7 +266,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "deletes a queue and all that is in it; of @NODE, a node that left, the messages become dead letters",
             "holdfast queue delete flights\nholdfast queue delete @jfk",
         ),
-        ("purge", "drops the messages of a queue that no consumer holds", "holdfast queue purge flights"),
+        ("purge", "deletes the messages of a queue that no consumer holds", "holdfast queue purge flights"),
         (
             "skip",
             "gives up missing messages from other nodes that a queue waits for, and counts them as lost",

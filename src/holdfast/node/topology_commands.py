@@ -34,7 +34,7 @@ def check(args: argparse.Namespace) -> int:
     named = f"super nodes {', '.join(supers)}" if supers else "no super node"
     say(f"{args.file}: {len(topology.nodes)} nodes, {len(topology.links)} links, {named}")
     for line in told:
-        say(f"holdfast topology: {args.file}: warning: {line}", file=sys.stderr)
+        say(f"holdfast topology {args.action}: {args.file}: warning: {line}", file=sys.stderr)
     return 0
 
 

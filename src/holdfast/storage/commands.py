@@ -23,7 +23,7 @@ BAR_EVERY_S: Final = 0.1
 
 def store(args: argparse.Namespace) -> int:
     """Runs the action that `args` names; its exit code."""
-    ignore(MEANINGLESS, lambda text: say(f"holdfast store: {text}", file=sys.stderr))
+    ignore(MEANINGLESS, lambda text: say(f"holdfast store {args.action}: {text}", file=sys.stderr))
     with ending_in_order(), _Bar() as bar:  # so that what was made aside goes
         answer, lines, code = _ACTIONS[args.action](args, bar)
     if args.json:

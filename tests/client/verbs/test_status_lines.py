@@ -62,7 +62,7 @@ def test_failed_logins_are_told_with_who_and_where() -> None:
 def test_failures_and_a_former_store_are_told() -> None:
     told = {"failures": {"peers_ended": 2, "parts": 1}, "store": "u2", "former_store": "u1"}
     lines = status_lines(PLAIN | told)
-    assert "failures: 2 connections ended, 1 parts failed; see the log" in lines
+    assert "failures: 2 connections ended, 1 part failed; see the log" in lines
     assert "store: new UUID since this start: u2, formerly u1" in lines
     told = {"failures": {"peers_ended": 0, "parts": 0}, "store": "u2", "former_store": None}
     text = "\n".join(status_lines(PLAIN | told))
@@ -77,7 +77,18 @@ def test_a_disk_without_room_is_told_once(state: str) -> None:
 
 
 def test_an_older_node_tells_less() -> None:
-    assert status_lines({"node": "hub"})[0].startswith("node hub, up 0 s")
+    assert status_lines({"node": "hub"})[0] == "node hub, up 0 s, - resident"
+
+
+def test_the_header_has_the_store_as_origins_and_warnings_name_it() -> None:
+    assert status_lines(PLAIN | {"store": "u1"})[0] == "node hub, up 5 s, 976.6 KiB resident, store u1"
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    lost = {"ranges": 1, "numbers": 1, "since": "2026-01-02"}
+    assert "lost: 1 number in 1 range since 2026-01-02; the latest are below, under losses" in status_lines(
+        PLAIN | {"losses_total": lost}
+    )
 
 
 def test_many_are_cut_and_counted() -> None:

@@ -133,7 +133,7 @@ def down(args: argparse.Namespace) -> int:
     except FleetError as error:
         left = [process for process in fleet_state.processes_of(state) if process.runs]
         if left:
-            say(f"holdfast fleet: {error}; {len(left)} processes of it are killed", file=sys.stderr)
+            say(f"holdfast fleet {args.action}: {error}; {len(left)} processes of it are killed", file=sys.stderr)
         for process in left:
             process.signal(signal.SIGKILL)
     _await_end(directory, fleet_state.processes_of(state))

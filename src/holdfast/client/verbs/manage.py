@@ -4,6 +4,7 @@ Rules of this file: a table for a person, one line of JSON for a program; what c
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from holdfast.client.errors import ManagementError
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.client.verbs.status_lines import status_lines
-from holdfast.columns import table
+from holdfast.columns import counted, table
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 
@@ -87,6 +88,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         columns = ("name", "messages", "bytes", "oldest_s", "next_sequence")
         if queues:
             say(*table(columns, [[plain(queue.get(key)) for key in columns] for queue in queues]))
+        else:
+            say("no queues", file=sys.stderr)
         return
     arguments: dict[str, Any] = {}
     if args.action == "create":
@@ -121,7 +124,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         say(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
     else:
         deleted = " deleted," if args.action == "delete" else ":"
-        say(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped{_held(args.name, answer)}")
+        say(f"{args.name}{deleted} {counted(answer.get('purged', 0), 'message')} dropped{_held(args.name, answer)}")
 
 
 def _held(name: str, answer: dict[str, Any]) -> str:
@@ -140,6 +143,8 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         elif found:
             columns = list(dict.fromkeys(("queue", "name", *found[0])))
             say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
+        else:
+            say("no subscriptions", file=sys.stderr)
         return
     queues = [row["queue"] for row in found if row.get("name") == args.name]
     if not queues:

@@ -6,7 +6,7 @@ Rules of this file: pure, from the status as `render.plain` makes it. What an ol
 from typing import Any, Final
 
 from holdfast.client.verbs.storage_lines import storage_lines
-from holdfast.columns import size, table
+from holdfast.columns import counted, size, table
 
 ROWS_MAX: Final = 50
 """Origins and losses of one table; how many more there are is said."""
@@ -18,7 +18,8 @@ UNKNOWN: Final = "(unknown)"
 def status_lines(told: dict[str, Any]) -> list[str]:
     """All lines of it."""
     resident = size(told.get("resident_bytes"))
-    lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident"]
+    store = f", store {told['store']}" if told.get("store") else ""
+    lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident{store}"]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
     for name in ("queues", "users", "sessions", "routes"):
@@ -48,8 +49,9 @@ def _measures(told: dict[str, Any]) -> list[str]:
     lines = []
     failures = told.get("failures")
     if isinstance(failures, dict) and any(failures.values()):
-        ended, parts = failures.get("peers_ended"), failures.get("parts")
-        lines.append(f"failures: {ended} connections ended, {parts} parts failed; see the log")
+        ended = counted(failures.get("peers_ended", 0), "connection")
+        parts = counted(failures.get("parts", 0), "part")
+        lines.append(f"failures: {ended} ended, {parts} failed; see the log")
     memory, turns = told.get("memory"), told.get("turns")
     if isinstance(memory, dict):
         line = f"memory {size(memory.get('bytes'))} of {size(memory.get('bytes_max'))} for peers"

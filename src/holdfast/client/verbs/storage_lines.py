@@ -6,7 +6,7 @@ is full, and a store whose file is gone, are among the node's warnings.
 
 from typing import Any, Final
 
-from holdfast.columns import size
+from holdfast.columns import counted, size
 
 HOW_TO_READ: Final = "`holdfast receive '$dead-letters' --browse --json`"
 
@@ -34,6 +34,7 @@ def storage_lines(told: dict[str, Any]) -> list[str]:
         lines.append(f"{line}; {HOW_TO_READ} shows them" if letters.get("messages") else line)
     lost = told.get("losses_total")
     if isinstance(lost, dict) and lost.get("ranges"):
-        line = f"lost: {lost.get('numbers')} numbers in {lost['ranges']} ranges since {lost.get('since')}"
+        numbers, ranges = counted(lost.get("numbers", 0), "number"), counted(lost["ranges"], "range")
+        line = f"lost: {numbers} in {ranges} since {lost.get('since')}"
         lines.append(f"{line}; the latest are below, under losses")
     return lines

@@ -19,7 +19,7 @@ from holdfast.names import check_name
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
-from holdfast.state.catalog import DEAD_LETTERS, Catalog, TooManyQueues
+from holdfast.state.catalog import DEAD_LETTERS, WAITING, Catalog, TooManyQueues
 
 MANAGEMENT: Final = "$management"
 """Where requests go, and where the answers to them come from (management/requests.py)."""
@@ -59,6 +59,9 @@ class Resolver:
         """The address that a plain text writes, as seen from here."""
         if text == DEAD_LETTERS or text.startswith(PREFIX):
             return Address(text, None)
+        if text == WAITING:
+            text = "the queue belongs to the node, which moves a message from it once those before it have come"
+            raise Refusal(conditions.INVALID_FIELD, f"{WAITING}: {text}; `holdfast status` says what is missing")
         try:
             return parse(text, own_name=self._config.name, own_addresses=self._config.own_addresses)
         except ConfigError as error:

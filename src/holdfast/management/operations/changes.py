@@ -6,6 +6,7 @@ or whose subscription moved on as it was read.
 
 from typing import Any
 
+from holdfast.columns import counted
 from holdfast.management.operations.answers import NODE, QUEUE, SUBSCRIPTION, Answer
 
 
@@ -39,5 +40,6 @@ def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool)
     if operation == "SKIP" and body["lost"]:
         numbers = sum(gap["last"] - gap["first"] + 1 for gap in body["lost"])
         of = f"for queue {name!r}" if name else "for all queues"
-        return f"gaps skipped {of}: {numbers} numbers in {len(body['lost'])} ranges given up"
+        ranges = counted(len(body["lost"]), "range")
+        return f"gaps skipped {of}: {counted(numbers, 'number')} in {ranges} given up"
     return None

@@ -25,7 +25,7 @@ from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind
 from holdfast.settings import QueueConfig
-from holdfast.state.catalog import Catalog
+from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(
@@ -188,9 +188,10 @@ class QueueOperations:
         return later
 
     def purge(self, name: str, arguments: dict[str, Any]) -> Later:
+        if name == WAITING:
+            text = "`holdfast queue skip QUEUE` gives up the numbers that its messages wait for"
+            raise Refused(409, f"queue {name!r} belongs to the node: {text}")
         queue = queue_of(self._catalog.queues, name)
-        if queue.kind is QueueKind.WAITING:
-            raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
         if queue.named:
             raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
         self._check_asked(name)
