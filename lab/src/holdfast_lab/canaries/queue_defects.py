@@ -131,17 +131,15 @@ def _resumed_in_part(original: Function) -> Function:
     return resume
 
 
-def _left_out_with_the_next(original: Function) -> Function:
-    """After a restart what lies behind an entry that a selector leaves out is left out, too."""
+def _selector_forgotten(original: Function) -> Function:
+    """A subscription that comes back after a restart, and had not finished all that it was shown, has no selector."""
 
-    def leave_out(self: Any, sequence: int) -> None:
-        original(self, sequence)
-        behind = sequence + 1
-        if self.selector is not None and behind < self.shown_below and behind not in self.acquired:
-            self.finished.add(behind)
-            self.raise_floor()
+    def attach(self: Any, consumer: Any) -> None:
+        if self.selector is not None and self.floor < self.shown_below:
+            self.selector = None
+        original(self, consumer)
 
-    return leave_out
+    return attach
 
 
 def _read_fence_skipped(original: Function) -> Function:
@@ -237,11 +235,11 @@ QUEUE_CANARIES = (
         expected="holds what it was never sent",
     ),
     Canary(
-        name="left-out-with-the-next",
-        sentence="After a restart a subscription's selector leaves out one message too many.",
-        target="broker.cursors.cursor:Cursor._leave_out",
-        signature="(self, sequence: int) -> None",
-        broken=_left_out_with_the_next,
-        expected="not done",
+        name="selector-forgotten",
+        sentence="After a restart a subscription's selector is not applied.",
+        target="broker.cursors.cursor:Cursor.attach",
+        signature="(self, consumer: holdfast.broker.cursors.entry_consumer.EntryConsumer) -> None",
+        broken=_selector_forgotten,
+        expected="does not select",
     ),
 )

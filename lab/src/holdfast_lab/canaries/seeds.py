@@ -26,6 +26,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "given-back-to-the-tail": (51, 100),
     "advanced-beyond": (10, 50),
     "resumed-in-part": (69, 150),
+    "selector-forgotten": (29, 100),
     "order-taken-for-granted": (81, 100),
     "renewal-not-taken-back": (119, 150),
     "purged-without-its-end": (5, 50),
