@@ -8,9 +8,12 @@ import pytest
 from holdfast.broker import rewriting
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
+from holdfast.custody.hop import next_hop
 from holdfast.custody.names import identity
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.attaching import neighbour_attach
 from holdfast.engine.port import Batch
+from holdfast.peering import control
 from holdfast.settings import QueueConfig
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
@@ -528,3 +531,38 @@ def test_who_it_became_is_said_with_the_next_credit() -> None:
     send(rig, jfk, "2", to="hub")
     rig.run(2)
     assert hub.bodies("work") == ["1", "2"]
+
+
+@pytest.mark.parametrize("credit", [200, 1])
+@pytest.mark.parametrize("others", [0, 3, 4, 5, 12, 17])
+def test_it_hears_of_all_its_destinations_before_it_sends(
+    monkeypatch: pytest.MonkeyPatch, others: int, credit: int
+) -> None:
+    """A hello holds so many marks: what was behind them came with the next ones, after it had sent."""
+    monkeypatch.setattr(next_hop, "RECEIPTS_MAX", 4)
+    rig = Rig()
+    a, b, c = rig.line("a", "b", "c", c=STRICT)
+    rig.run(5)
+    assert a.core is not None and b.core is not None
+    origin, ledger = a.core.identities.store_uuid, a.core.catalog.ledger
+    for number in range(others):  # it has sent to these, and b knows what they finished of it
+        ledger.put_identity(f"d{number}", 3)
+        a.core.identities.sent[f"d{number}"] = 2
+        b.core.forwarding.receipts.note(origin, f"d{number}", 1)
+    rig.run(2)
+    send(rig, a, *names(1, 3), to="c")
+    rig.run(3)
+    kept = snapshot(a)
+    send(rig, a, *names(4, 6), to="c")
+    rig.run(15)
+    assert list(b.core.catalog.ledger.passing).index((origin, "c")) == others
+    put_back(a, kept, known=False)
+    monkeypatch.setattr(neighbour_attach, "CONTROL_CREDIT", credit)
+    monkeypatch.setattr(control, "CONTROL_CREDIT", credit)
+    rig.refuse_dials = True
+    a.start()
+    send(rig, a, *names(7, 9), to="c")
+    rig.refuse_dials = False
+    rig.run(20)
+    assert a.core is not None and a.core.identities.renewed and not a.core.losses
+    assert c.bodies("work") == names(1, 9)

@@ -89,7 +89,8 @@ class Receipts:
     def marks_for(self, neighbour: Hop, rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
         """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
 
-        `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.
+        `at_first` looks for all of its own store, ahead of the others: should that have been rolled back, it must hear
+        so before it sends.
         """
         name, stored, passing = self._name, self._destination.stored_marks, self._ledger.passing
         store = self._ledger.neighbour_stores.get(neighbour.name)

@@ -105,7 +105,7 @@ class ControlSender(Egress):
         self.owed: int | None = None
         """The last probe's number that found no credit for its echo."""
         self.hello_owed = False
-        """Whether the hello found no credit."""
+        """Whether the hello, or some of what comes ahead of it, found no credit."""
 
     def send(self, payload: bytes, *, reserve: int = 0) -> bool:
         """One message; False where the peer's credit, less `reserve`, does not allow it, its session's window or its

@@ -230,7 +230,7 @@ class Neighbour:
             return
         if self._control_is_up and now >= self.say_at:
             self.say_at = now + self.config.keepalive_s
-            self._tell_marks({"kind": "marks"})
+            self.hop.tell_marks(self.send)
             self._tell_cost()
         if self.established and not self.offered and self.damping.release(now):
             self._offer()
@@ -429,7 +429,7 @@ class Neighbour:
 
     @property
     def _control_is_up(self) -> bool:
-        """Our control link was answered, and the hello is out."""
+        """Our control link was answered, and what it says first is begun."""
         return self.control is not None and self.control.greeted and self.control.link.attached
 
     def control_attached(self) -> None:
@@ -442,10 +442,11 @@ class Neighbour:
         self._maybe_established()
 
     def _tell_hello(self) -> None:
-        """Without credit it is owed: nothing else that is said says who we are."""
+        """Where the neighbour gives too little credit the rest is owed: nothing else that is said says who we are."""
         parts = self._parts
         assert self.control is not None
-        self.control.hello_owed = not self._tell_marks(
+        self.control.hello_owed = not self.hop.tell_hello(
+            self.send,
             {
                 "kind": "hello",
                 "store": parts.advertised_uuid(),
@@ -453,7 +454,7 @@ class Neighbour:
                 "process": Ulong(max(0, parts.started_wall_ms)),
                 "dial": Ulong(self.dials),
                 "declared": self.declared_at is not None,
-            }
+            },
         )
 
     def control_credited(self) -> None:
@@ -470,6 +471,8 @@ class Neighbour:
 
     def _maybe_established(self) -> None:
         peer = self.peer
+        if self.control is None or self.control.hello_owed:
+            return
         if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
             self._move(Happened.CONTROL_UP)
             self.hop.session_up(peer)
@@ -534,20 +537,6 @@ class Neighbour:
     def tell_version(self) -> None:
         """Our forwarding table is another one: what we sent back may be tried again."""
         self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
-
-    def _tell_marks(self, fields: dict[str, Any]) -> bool:
-        """What came by this neighbour is on disk here up to some mark: those that it has not been told. False where it
-        gave no credit."""
-        at_first = fields["kind"] == "hello"
-        rows = self.hop.marks_to_tell(at_first=at_first)
-        marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
-        reserve = 0 if at_first else CONTROL_RESERVE
-        if not (rows or at_first):
-            return True
-        if not self.send(fields | {"marks": marks}, reserve=reserve):
-            return False
-        self.hop.marks_told(rows)
-        return True
 
     def hear_probe(self, number: int, version: int) -> None:
         if self.control is not None:

@@ -1,17 +1,19 @@
 """A neighbour as the next hop of messages: its custody senders and their links, which outlive sessions.
 
 Rules of this file: a session sets it from above, by `session_up` and `session_lost`; it asks of the session only what
-`joined` was given.
+`joined`, or the call, was given.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
+from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.hop.sender import CustodySender, HopParts
 from holdfast.custody.hop.state import HopState
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
 
@@ -20,6 +22,11 @@ RECEIPTS_MAX: Final = 1_000
 
 Mark = tuple[str, UUID, int]
 """(destination, origin, mark): all of that origin's messages up to that number are stored at the destination."""
+
+
+class Send(Protocol):
+    def __call__(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
+        """As `Session.send`."""
 
 
 class NextHop(HopState):
@@ -101,13 +108,36 @@ class NextHop(HopState):
 
     # ------------------------------------------------------------------------------------------------ marks
 
-    def marks_to_tell(self, *, at_first: bool) -> list[Mark]:
-        """Of what it brought, and of its own store, those that it has not been told in this session, RECEIPTS_MAX at
-        most. `at_first`: in the session's hello."""
+    def tell_marks(self, send: Send) -> None:
+        """What came by this neighbour is on disk here up to some mark: tells those that it has not been told in this
+        session, RECEIPTS_MAX at most."""
+        rows = self._marks_to_tell(at_first=False)
+        if rows:
+            self._tell(send, {"kind": "marks"}, rows, reserve=CONTROL_RESERVE)
+
+    def tell_hello(self, send: Send, hello: dict[str, Any]) -> bool:
+        """Says `hello`, with RECEIPTS_MAX marks at most; of those of its own store what is more goes ahead. A store
+        that was put back must hear of all of them before it sends, which it does from the hello on.
+
+        False where it gives no credit for all: to be called again once it does, and goes on then.
+        """
+        while True:
+            rows = self._marks_to_tell(at_first=True)
+            of_its_own = self._parts.catalog.ledger.neighbour_stores.get(self.name)
+            if len(rows) < RECEIPTS_MAX or rows[-1][1] != of_its_own:
+                return self._tell(send, hello, rows, reserve=0)
+            if not self._tell(send, {"kind": "marks"}, rows, reserve=0):
+                return False
+
+    def _marks_to_tell(self, *, at_first: bool) -> list[Mark]:
         return self._parts.forwarding.receipts.marks_for(self, RECEIPTS_MAX, at_first=at_first)
 
-    def marks_told(self, marks: list[Mark]) -> None:
-        self.told.update({(destination, origin): mark for destination, origin, mark in marks})
+    def _tell(self, send: Send, fields: dict[str, Any], rows: list[Mark], *, reserve: int) -> bool:
+        marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
+        if not send(fields | {"marks": marks}, reserve=reserve):
+            return False
+        self.told.update({(destination, origin): mark for destination, origin, mark in rows})
+        return True
 
     def hear_marks(self, marks: object) -> None:
         """Rows of a control message, as they came; what is no mark is passed over."""
