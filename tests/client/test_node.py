@@ -186,6 +186,9 @@ async def test_lines_there_and_back(node: NodeProcess) -> None:
     sent = await run_holdfast("send", "q", "--url", node.url, stdin="one\ntwo\n\n")
     assert sent.code == 0 and not sent.stdout
     assert {"sent": 3, "accepted": 3, "rejected": 0}.items() <= summary(sent.stderr).items()
+    looked = await run_holdfast("receive", "q", "--url", node.url, "--count", "3", "--browse", "--json")
+    ids = [json.loads(line)["message_id"] for line in looked.stdout.splitlines()]
+    assert summary(sent.stderr)["ids"] == [ids[0], ids[2]] and ids[1].endswith("-2")
     got = await run_holdfast("receive", "q", "--url", node.url, "--count", "3")
     assert (got.code, got.stdout) == (0, "one\ntwo\n\n")
     told = summary(got.stderr)

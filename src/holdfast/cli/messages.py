@@ -29,6 +29,10 @@ BYTES_MAX_HELP: Final = (
     "most bytes of its messages together, their sections included (annotations, properties, body); an empty queue "
     "takes one message of any size"
 )
+RECEIVE_TAKES: Final = """\
+Without --count it takes every message, and waits for more. `| head -1` does not take one
+message: all that head reads is off the queue, which may be everything. Use --count 1,
+or --browse --count 1 to look at one and leave it there."""
 SUBSCRIPTION_COLUMNS: Final = """\
 columns:
   mode         copy: reads the queue beside others; take: has the queue for itself
@@ -159,6 +163,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast receive flights --browse --selector cancelled --idle-timeout 1\n"
         "holdfast receive pictures --to ./pictures --count 1",
     )
+    parser.description = f"{parser.description}\n\n{RECEIVE_TAKES}"
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
     parser.add_argument("--count", type=COUNT, metavar="N", help="end after N messages")
     parser.add_argument(

@@ -79,8 +79,11 @@ async def test_what_the_reader_did_not_read_stays_in_the_queue(node: NodeProcess
         assert len(await read_some(ours, size)) == size
         os.close(ours)
         _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
-    told = json.loads(stderr.decode())
+    said, summary = stderr.decode().splitlines()
+    told = json.loads(summary)
     assert (process.returncode, told["received"]) == (1, size // 65)
+    are = "message that was read is" if size // 65 == 1 else "messages that were read are"
+    assert said == f"holdfast receive: q: the reader of the output ended; {size // 65} {are} off the queue"
     assert await left(node) == expected(size // 65 + 1)
 
 
@@ -95,6 +98,16 @@ async def test_receive_into_head(node: NodeProcess) -> None:
     assert stdout == line(1)
     found = await left(node)
     assert found == expected(COUNT + 1 - len(found)) and COUNT - len(found) <= 65_536 // 2 // 65
+
+
+async def test_a_reader_that_goes_took_nothing_from_who_browses(node: NodeProcess) -> None:
+    await fill(node)
+    ours, theirs = os.pipe()
+    async with receiving(node, "--browse", out=theirs) as process:
+        await read_some(ours, 65)
+        os.close(ours)
+        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    assert b"off the queue" not in stderr and len(await left(node)) == COUNT
 
 
 async def test_a_reader_that_goes_while_nothing_comes_ends_the_command(node: NodeProcess) -> None:

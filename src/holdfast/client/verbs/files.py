@@ -83,6 +83,8 @@ class _SendFiles:
         """The file that is being sent: the node released it, and has not taken it since."""
         self._progress = Progress()
         self._run_id = uuid.uuid4().hex[:12]
+        self._ids: tuple[str, str] | None = None
+        """The message-ids of the first and the last file that was sent."""
         self._started = time.monotonic()
 
     async def run(self) -> int:
@@ -106,8 +108,10 @@ class _SendFiles:
         return code or (1 if accepted < self._sent else 0)
 
     async def _send(self, sender: Sender, index: int, path: Path) -> None:
-        message = self._message(path, index)
+        message_id = f"{self._run_id}-{index}"
+        message = self._message(path, message_id)
         self._sent += 1
+        self._ids = (message_id if self._ids is None else self._ids[0], message_id)
         since = time.monotonic()
         number = index if self._args.resume else None
         self._is_given_back = False
@@ -124,12 +128,12 @@ class _SendFiles:
         self._rejected += 1
         say(f"holdfast send: rejected: {path}: {reason_of(outcome)}", file=sys.stderr)
 
-    def _message(self, path: Path, index: int) -> Message:
+    def _message(self, path: Path, message_id: str) -> Message:
         args = self._args
         return Message(
             header=header_of(args),
             properties=Properties(
-                message_id=f"{self._run_id}-{index}",
+                message_id=message_id,
                 subject=args.subject,
                 content_type=FILE_TYPE,
                 creation_time=int(time.time() * 1000),
@@ -138,12 +142,14 @@ class _SendFiles:
         )
 
     def _summary(self, accepted: int) -> None:
-        told = {
+        told: dict[str, Any] = {
             "sent": self._sent,
             "accepted": accepted,
             "rejected": self._rejected,
             "seconds": round(time.monotonic() - self._started, 3),
         }
+        if self._ids is not None:
+            told["ids"] = list(self._ids)
         say(json_line(told), file=sys.stderr)
 
 

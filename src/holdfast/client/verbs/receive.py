@@ -5,6 +5,7 @@ Rules of this file: what is printed and not accepted comes twice, what is accept
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from holdfast.client.verbs.printing import Output, Printing
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.render import as_json, body_bytes
 from holdfast.client.verbs.running import run
+from holdfast.lines import say
 
 BATCH_MAX: Final = 500
 """Messages of `receive` in one write."""
@@ -36,17 +38,31 @@ class _Receive(Receiving[Receiver]):
 
     async def _take_all(self, receiver: Receiver) -> None:
         printing = Printing(Output())
+        is_broken = False
         tasks = [asyncio.create_task(self._print_all(receiver, printing)), asyncio.create_task(printing.watch())]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
+        except BrokenPipeError:
+            is_broken = True
+            raise
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await printing.end()
             self._received = printing.accepted
+            if is_broken:
+                self._tell_what_a_reader_took()
+
+    def _tell_what_a_reader_took(self) -> None:
+        """Who ends reads more than it shows, as `head` does, and that does not come again."""
+        if self._args.browse or self._args.from_sequence is not None:
+            return
+        are = "message that was read is" if self._received == 1 else "messages that were read are"
+        text = f"the reader of the output ended; {self._received} {are} off the queue"
+        say(f"holdfast receive: {self._args.address}: {text}", file=sys.stderr)
 
     async def _print_all(self, receiver: Receiver, printing: Printing) -> None:
         form = self._as_json if self._args.json else self._as_body

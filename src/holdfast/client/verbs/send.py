@@ -76,6 +76,8 @@ class _Send:
         self._sent = 0
         self._skipped = 0
         self._place = 0
+        self._ids: tuple[str, str] | None = None
+        """The message-ids of the first and the last message that was sent."""
         self._run_id = uuid.uuid4().hex[:12]
         self._header = header_of(args)
         self._properties: dict[str, Any] = dict(args.property)
@@ -184,13 +186,14 @@ class _Send:
                     self._progress.show(partial(self._line, sender))
                     await self._meanwhile(sender, asyncio.sleep(wait_s))
                     created = int(time.time() * 1000)
-            message = self._message(row, created, number)
+            message_id = f"{self._run_id}-{self._place}" if number is None else f"{self._args.producer}-{number}"
+            message = self._message(row, created, message_id)
             self._sent += 1
+            self._ids = (message_id if self._ids is None else self._ids[0], message_id)
             await sender.post(message, number=number, on_outcome=partial(self._not_accepted, message, 0.0))
 
-    def _message(self, row: Row, created_ms: int, number: int | None) -> Message:
+    def _message(self, row: Row, created_ms: int, message_id: str) -> Message:
         told = self._properties if not row.properties else {**row.properties, **self._properties}
-        message_id = f"{self._run_id}-{self._place}" if number is None else f"{self._args.producer}-{number}"
         return Message(
             header=self._header,
             properties=Properties(
@@ -240,5 +243,7 @@ class _Send:
         }
         if self._args.resume:
             told["skipped"] = self._skipped
+        if self._ids is not None:
+            told["ids"] = list(self._ids)
         say(json_line(told), file=sys.stderr)
         return self._sent - int(told["accepted"])
