@@ -74,6 +74,8 @@ def test_json_lines_are_bodies(tmp_path: Path) -> None:
     ("form", "subject", "content", "said"),
     [
         ("csv", None, b"a,b\n1,2\n1\n", "line 3: found 1 fields, accepted is 2"),
+        ("csv", None, b"", "no header; CSV begins with a line of column names"),
+        ("csv", None, b"\n", "no header; CSV begins with a line of column names"),
         ("csv", None, b"a,a\n", "found column 'a' twice"),
         ("csv", "c", b"a,b\n", "found 'c', accepted is a column of .*: a, b"),
         ("csv", None, b"a\n\xff\n", "accepted is CSV in UTF-8"),

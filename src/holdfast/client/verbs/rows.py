@@ -166,6 +166,8 @@ class Source:
                 if paused:
                     paused = False
                     yield _PAUSED
+            if not header:
+                raise ConfigError(f"{self.name}: no header; CSV begins with a line of column names")
         except (csv.Error, UnicodeDecodeError) as error:
             found = (
                 f"found {error}" if isinstance(error, csv.Error) else f"found bytes that are no text at {error.start}"
