@@ -3,8 +3,8 @@
 python examples/big_file.py amqp://127.0.0.1:5672 FILE COPY
 """
 
+import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 from holdfast.client import Message, connect
@@ -23,4 +23,9 @@ async def main(url: str, file: Path, copy: Path) -> None:
             await delivery.accept()  # after its end: all of it is on the disk
 
 
-asyncio.run(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+parser.add_argument("file", type=Path, help="the file to send")
+parser.add_argument("copy", type=Path, help="where to save it")
+args = parser.parse_args()
+asyncio.run(main(args.url, args.file, args.copy))

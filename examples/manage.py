@@ -3,12 +3,17 @@
 python examples/manage.py amqp://127.0.0.1:5672 QUEUE
 """
 
+import argparse
 import sys
 
 from holdfast.client import ManagementError
 from holdfast.client.blocking import BlockingConnection
 
-_, url, queue = sys.argv
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+parser.add_argument("queue", help="the name of the new queue")
+args = parser.parse_args()
+url, queue = args.url, args.queue
 with BlockingConnection(url) as connection:
     try:
         connection.manage("CREATE", "holdfast:queue", queue, {"messages_max": 1_000})

@@ -5,8 +5,8 @@
 The line's place in the file is the producer's number for it, so the node knows the lines that it has.
 """
 
+import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 from holdfast.client import connect
@@ -23,4 +23,8 @@ async def main(url: str, file: Path) -> None:
         print(f"accepted {sender.accepted}, rejected {sender.rejected}")
 
 
-asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+parser.add_argument("file", type=Path, help="the file whose lines are sent")
+args = parser.parse_args()
+asyncio.run(main(args.url, args.file))

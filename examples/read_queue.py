@@ -3,11 +3,15 @@
 python examples/read_queue.py amqp://127.0.0.1:5672 QUEUE
 """
 
-import sys
+import argparse
 
 from holdfast.client.blocking import BlockingConnection
 
-_, url, queue = sys.argv
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+parser.add_argument("queue", help="the queue's name")
+args = parser.parse_args()
+url, queue = args.url, args.queue
 with BlockingConnection(url) as connection:
     end = connection.manage("READ", "holdfast:queue", queue)["next_sequence"]
     for entries in connection.read_range(queue, 1, end):

@@ -3,8 +3,8 @@
 python examples/send_and_receive.py amqp://127.0.0.1:5672
 """
 
+import argparse
 import asyncio
-import sys
 
 from holdfast.client import Accepted, connect
 
@@ -22,4 +22,6 @@ async def main(url: str) -> None:
             await delivery.accept()  # now the node may delete it
 
 
-asyncio.run(main(sys.argv[1]))
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+asyncio.run(main(parser.parse_args().url))

@@ -3,8 +3,8 @@
 python examples/sensor.py amqp://127.0.0.1:5672 FILE
 """
 
+import argparse
 import asyncio
-import sys
 import time
 
 from holdfast.client import Message, Spool, connect
@@ -27,4 +27,8 @@ async def main(url: str, file: str) -> None:
     await connection.abort()
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2]))
+parser = argparse.ArgumentParser()
+parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+parser.add_argument("file", help="the file in which messages wait")
+args = parser.parse_args()
+asyncio.run(main(args.url, args.file))

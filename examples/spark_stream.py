@@ -5,7 +5,7 @@
 Start it again after more messages have arrived: each message is in the table once.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -45,4 +45,8 @@ def main(url: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url", help="the node, amqp://127.0.0.1:5672 say")
+    parser.add_argument("directory", type=Path, help="where the table is written")
+    args = parser.parse_args()
+    main(args.url, args.directory)

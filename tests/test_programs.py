@@ -36,6 +36,20 @@ async def printed(program: str, *arguments: str | Path, said: str = "") -> list[
     return out.decode().splitlines()
 
 
+@pytest.mark.parametrize("program", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+async def test_without_arguments_a_program_says_which_it_takes(program: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, EXAMPLES / f"{program}.py", stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
+    )
+    async with killed_at_the_end(process):
+        _, error = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    first, *_, last = error.decode().splitlines()
+    assert process.returncode == 2 and "arguments are required: url" in last
+    words = first.removeprefix(f"usage: {program}.py [-h] ").upper()
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert f"| [{program}.py]({program}.py) | `{words}` |" in page
+
+
 async def test_send_and_receive(start_node: StartNode) -> None:
     node = await start_node()
     assert await printed("send_and_receive", node.url) == ["1 good morning", "2 good day", "3 good night"]

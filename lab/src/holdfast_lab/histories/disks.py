@@ -100,7 +100,7 @@ async def replaced_disk_receiver(stage: Stage) -> None:
     stage.equal("what is lost", sorted(stage.bed.history.excused), sorted(lost))
     told = [(origin, first, last) for origin, first, last, _ in stage.losses("hub")]
     stage.equal("what the hub tells as lost", told, [(str(stage.nodes["jfk"].store.uuid), 1, len(old))])
-    stage.check(stage.told("hub", "before it was new"), "the hub says why")
+    stage.check(stage.told("hub", "former disk"), "the hub says why")
 
 
 def _receipt(stage: Stage, node: str, destination: str) -> int:
