@@ -433,10 +433,11 @@ class Liar:
         number = int(custody[0][NUMBER])
         shift = self._shifts.get(link, 0) if number > 1 else 0
         self._shifts[link] = shift
-        if "custody" in self.active and self.random.random() < self.share:
+        before = number - shift - 1
+        if "custody" in self.active and self.random.random() < self.share and before:  # it has none before the first
             self._shifts[link] = shift + 1
             self.told["custody"] += 1
-            return word.annotated({NUMBER: Ulong(0)})
+            return word.annotated({NUMBER: Ulong(before)})
         return word.annotated({NUMBER: Ulong(number - shift)}) if shift else [word.whole]
 
 
