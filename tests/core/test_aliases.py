@@ -62,7 +62,7 @@ def test_the_bound_of_a_link_at_both_ends() -> None:
         taken.hear(written[1])
     assert give(given, stores(LINK_ALIASES_MAX, 1)) is None  # in full from now on
     assert give(given, stores(0, 1)) == (b"\0", b"")
-    with pytest.raises(RemoteProtocolError, match="accepted is at most 249"):
+    with pytest.raises(RemoteProtocolError, match="expected at most 249"):
         taken.hear(bytes((LINK_ALIASES_MAX,)) + stores(LINK_ALIASES_MAX, 1))
 
 

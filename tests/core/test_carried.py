@@ -203,10 +203,10 @@ def test_a_changed_byte_of_the_short_form_is_read_alike_or_refused(data: st.Data
 @pytest.mark.parametrize(
     ("path", "aliases", "text"),
     [
-        (b"\5", b"", "found alias 5, which was never told on this link"),
-        (b"\0", b"\0" + UUID(int=3).bytes, "found alias 0 told anew"),
-        (b"\0", b"\3" * 16, "found aliases of 16 bytes, accepted are 17 for each"),
-        (b"\0", bytes((250,)) + bytes(16), "found alias 250, accepted is at most 249"),
+        (b"\5", b"", "invalid alias 5 in a transfer in custody; expected one that was sent on this link"),
+        (b"\0", b"\0" + UUID(int=3).bytes, "invalid alias 0 in a transfer in custody; expected a new one"),
+        (b"\0", b"\3" * 16, "invalid 16 bytes of aliases in a transfer in custody; expected 17 for each"),
+        (b"\0", bytes((250,)) + bytes(16), "invalid alias 250 in a transfer in custody; expected at most 249"),
         (b"\0" * 65, b"", "without its number, identity or trace"),
     ],
 )

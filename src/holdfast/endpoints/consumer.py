@@ -291,7 +291,7 @@ class ConsumerLink(Offered):
         """Ends the link where more is undeliverable on it than may be."""
         most = self.parts.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
-            text = f"accepted are {most} messages of the queue that are undeliverable on one link"
+            text = f"too many messages of the queue are undeliverable on this link; the limit is {most}"
             self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:

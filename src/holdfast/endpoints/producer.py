@@ -221,7 +221,7 @@ class ProducerLink(Intake):
         producer = self.producer
         if producer is not None:
             if not is_whole_within(number, 1, 2**63):
-                text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
+                text = f"invalid value {number!r} for {NUMBER} of a named producer; expected 1 to 2^63 - 1"
                 return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
             if number in producer.stored:
                 if not delivery.settled:

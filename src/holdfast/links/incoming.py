@@ -97,7 +97,7 @@ class Ingress(PeerLink):
         """
         state = delivery.state
         if isinstance(state, TransactionalState):
-            text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+            text = f"{conditions.NO_TRANSACTIONS} (txn-id {state.txn_id.hex()})"
             outcome = rejection(conditions.UNKNOWN_TRANSACTION, text)
             if delivery.settled:  # nobody waits for its outcome
                 self.link.detach(closed=True, error=outcome.error)
@@ -329,7 +329,7 @@ class Intake(Ingress):
                 self.unchecked += 1
         assert stream is not None
         if part.last and isinstance(part.state, TransactionalState):
-            text = f"txn-id {part.state.txn_id.hex()}: transactions are not offered here"
+            text = f"{conditions.NO_TRANSACTIONS} (txn-id {part.state.txn_id.hex()})"
             stream.fail(conditions.UNKNOWN_TRANSACTION, text)
             if part.settled:
                 self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))

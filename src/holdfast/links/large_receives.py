@@ -110,7 +110,7 @@ class Stream:
         if self.outcome is None and self._framing is not None:
             self._follow(self._framing, part.payload)
         if self.outcome is None and self.blob.length + len(self.ahead) + len(part.payload) > self.bytes_max:
-            text = f"larger than this node's store can hold: accepted are about {self.bytes_max} bytes"
+            text = f"the message is larger than this node's store can hold; the limit is about {self.bytes_max} bytes"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if self.outcome is None:
             self.ahead += part.payload
@@ -150,7 +150,7 @@ class Stream:
             self.sections = head[:bare]
             del self.ahead[:bare]
         elif not cut_off:
-            text = f"header and annotations of a large message: accepted are {head_bytes_max} bytes, and a body"
+            text = f"invalid message; expected at most {head_bytes_max} bytes of header and annotations, and a body"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def advance(self) -> None:

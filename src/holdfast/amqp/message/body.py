@@ -72,7 +72,7 @@ class BodyReader:
             raise
         except _Incomplete:
             if len(self._pending) > HEAD_BYTES_MAX:
-                text = f"the sections beside the body: accepted are {HEAD_BYTES_MAX} bytes"
+                text = f"the sections other than the body are too large; the limit is {HEAD_BYTES_MAX} bytes"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text) from None
         return pieces
 
@@ -117,7 +117,7 @@ class BodyReader:
             if not width:
                 if code == DATA:
                     raise malformed("a data section is no binary")
-                text = "a body in parts: accepted are data sections, or a value that is binary or text"
+                text = "this body cannot be read in parts; expected data sections, or a value that is binary or text"
                 raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
             size = self._size(at + 1, width)
             start = at + 1 + width - self._at

@@ -179,7 +179,7 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
                 end = value_at + 1 + width + length
             sections += 1
             if sections > SECTIONS_MAX:
-                text = f"byte {base + at}: accepted are {SECTIONS_MAX} sections"
+                text = f"byte {base + at}: the message has too many sections; the limit is {SECTIONS_MAX}"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             at = end
             before = code | _EARLY if before & _EARLY or (code == FOOTER and before not in _BODIES) else code
@@ -191,8 +191,8 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
 
 def _out_of_order(place: int, code: int, before: int) -> str:
     if code not in NAMES:
-        return f"byte {place}: 0x{code:02x} is no section of a message"
-    return f"byte {place}: found a section {NAMES[code]} behind {NAMES[before & ~_EARLY]}"
+        return f"byte {place}: 0x{code:02x} is not a section of a message"
+    return f"byte {place}: a {NAMES[code]} section cannot follow a {NAMES[before & ~_EARLY]} section"
 
 
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
@@ -206,14 +206,14 @@ def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]
         data[start - 1]
         end = start + int.from_bytes(data[at + 2 : start], "big")
     elif form != 0x80:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     if end - at > HEAD_BYTES_MAX:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     data[end - 1]
     found = bytes(data[start:end])
     code = int.from_bytes(found, "big") if form == 0x80 else SECTION_SYMBOLS.get(found.decode("ascii", "replace"))
     if code not in NAMES:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     return code, end
 
 
@@ -224,7 +224,8 @@ def _end_of_value(data: bytes | memoryview, at: int, place: int, code: int) -> i
         return _end_of_any(data, at, at + HEAD_BYTES_MAX, place, 0)
     name, forms = known
     if data[at] not in forms:
-        raise malformed(f"byte {place}: the {NAMES[code]} section holds 0x{data[at]:02x}, accepted is a {name}")
+        text = f"invalid value 0x{data[at]:02x} for the {NAMES[code]} section; expected a {name}"
+        raise malformed(f"byte {place}: {text}")
     return at + 1  # the empty list: all others are usual
 
 

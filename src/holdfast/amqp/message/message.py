@@ -175,7 +175,7 @@ def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
     width, beside = form
     size = beside + int.from_bytes(payload[at + 1 : at + 1 + width], "big")
     if size > bytes_max:
-        text = f"a section before the body has {size} bytes, accepted are {bytes_max}"
+        text = f"a section before the body has {size} bytes; the limit is {bytes_max}"
         raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
 

@@ -180,4 +180,4 @@ class Bounds:
         """RemoteProtocolError for a name that is too long."""
         limit = self.settings.name_bytes_max
         if len(name) > limit or len(name.encode()) > limit:
-            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what}: accepted are {limit} bytes at most")
+            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what} is too long; the limit is {limit} bytes")

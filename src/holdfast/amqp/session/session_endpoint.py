@@ -124,7 +124,7 @@ class SessionEndpoint(Session):
                 raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"flow for handle {handle}")
             if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
                 raise LinkFault(
-                    link, conditions.NOT_IMPLEMENTED, "a flow with txn-id: transactions are not offered here"
+                    link, conditions.NOT_IMPLEMENTED, f"{conditions.NO_TRANSACTIONS}; send flow without txn-id"
                 )
             if not link.over and link.on_flow(delivery_count, credit, drain, echo):
                 events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))

@@ -45,7 +45,8 @@ def on_transfer(link: Receiver, parsed: ParsedTransfer, buf: bytes, end: int, ev
                 link, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
             )
         if mode is not None and mode > RCV_SETTLE_MODE_MAX:
-            raise LinkFault(link, conditions.INVALID_FIELD, f"rcv-settle-mode {mode}: accepted are 0 and 1")
+            text = f"invalid value {mode} for rcv-settle-mode; expected 0 or 1"
+            raise LinkFault(link, conditions.INVALID_FIELD, text)
         link.allowance -= 1
         if link.allowance < 0:
             _resumed_or_refused(link, resume)
@@ -156,7 +157,7 @@ def _resumed_or_refused(link: Receiver, resume: bool) -> None:
         link.allowance = 0
         return
     if link.resumes_left > 0:
-        text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
+        text = "our unsettled map was incomplete; send only resumed deliveries on this link"
         raise LinkFault(link, conditions.NOT_ALLOWED, text)
     raise LinkFault(link, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
 
