@@ -47,7 +47,7 @@ def test_a_port_that_only_root_may_open_is_told_as_one(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(transport, "_bound", refuse)
     with pytest.raises(
-        ConfigError, match=r"127\.0\.0\.1:80 \(Permission denied\), accepted is a port that this user may"
+        ConfigError, match=r"127\.0\.0\.1:80 for node listen \(Permission denied\); expected a port that this user may"
     ):
         listen(HostPort("127.0.0.1", 80), loopback_only=True)
 
