@@ -225,7 +225,7 @@ async def test_a_resumed_file_is_sent_once(node: NodeProcess, tmp_path: Path) ->
 
 async def test_a_bad_row_stops_it_after_what_went_before(node: NodeProcess) -> None:
     sent = await run_holdfast("send", "q", "--format", "json", "--url", node.url, stdin='{"a": 1}\nnot\n')
-    assert sent.code == 2 and "standard input, line 2: found no JSON" in sent.stderr
+    assert sent.code == 2 and "standard input, line 2: invalid JSON" in sent.stderr
     assert summary(sent.stderr)["accepted"] <= 1
 
 
@@ -376,7 +376,7 @@ async def test_nobody_receives_from_management(node: NodeProcess) -> None:
 async def test_nobody_sends_lines_to_management(node: NodeProcess, what: list[str]) -> None:
     """They would be accepted, and do nothing."""
     sent = await run_holdfast("send", "$management", "--url", node.url, *what, stdin="x\n")
-    assert sent.code == 2 and "$management takes requests, accepted is a queue" in sent.stderr
+    assert sent.code == 2 and "$management takes requests, not messages; give a queue" in sent.stderr
 
 
 async def test_no_node_is_one_line_and_exit_1(node: NodeProcess) -> None:

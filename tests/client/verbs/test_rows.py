@@ -73,13 +73,13 @@ def test_json_lines_are_bodies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "subject", "content", "said"),
     [
-        ("csv", None, b"a,b\n1,2\n1\n", "line 3: found 1 fields, accepted is 2"),
+        ("csv", None, b"a,b\n1,2\n1\n", "line 3: the row has 1 fields; expected 2"),
         ("csv", None, b"a,a\n", "found column 'a' twice"),
-        ("csv", "c", b"a,b\n", "found 'c', accepted is a column of .*: a, b"),
-        ("csv", None, b"a\n\xff\n", "accepted is CSV in UTF-8"),
-        ("csv", None, b'a\n"x\n', "accepted is CSV"),
-        ("json", None, b'{"a": 1}\nnot\n', "line 2: found no JSON"),
-        ("json", "a", b'{"a": 1}\n[1]\n', "line 2: found no key 'a'"),
+        ("csv", "c", b"a,b\n", "invalid value 'c' for --subject-from; expected a column of .*: a, b"),
+        ("csv", None, b"a\n\xff\n", "expected CSV in UTF-8"),
+        ("csv", None, b'a\n"x\n', "expected CSV"),
+        ("json", None, b'{"a": 1}\nnot\n', "line 2: invalid JSON"),
+        ("json", "a", b'{"a": 1}\n[1]\n', "line 2: there is no key 'a'"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, content: bytes, said: str) -> None:
@@ -93,8 +93,8 @@ def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, cont
         ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: found 1 fields"),
         ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: found bytes that are no text at 0"),
         ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: found "),
-        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: found no JSON"),
-        ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: found no JSON (nested too deep)"),
+        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: invalid JSON"),
+        ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: invalid JSON (nested too deep)"),
     ],
 )
 def test_what_goes_before_a_mistake_is_handed_over_first(
