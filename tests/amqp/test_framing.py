@@ -62,13 +62,13 @@ def test_any_value_is_a_body_and_cut_short_none(value: Any) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        ("005375b07fffffff", "byte 8: the message ends, and its last section has 2147483647 bytes more"),
-        (DATA + "005375a00261", "byte 12: the message ends, and its last section has 1 bytes more"),
+        ("005375b07fffffff", "byte 8: the message ends, 2147483647 bytes before its last section does"),
+        (DATA + "005375a00261", "byte 12: the message ends, 1 bytes before its last section does"),
         ("005375b07fff", "byte 0: the message ends in the head of a section"),
         ("00", "byte 0: the message ends in the head of a section"),
         (DATA + "005375", "byte 6: the message ends in the head of a section"),
-        (DATA + "74", "byte 6: 0x74 begins no section"),
-        ("005379a00161", "byte 0: 0x79 is no section of a message"),
+        (DATA + "74", "byte 6: 0x74 does not begin a section"),
+        ("005379a00161", "byte 0: 0x79 is not a section of a message"),
         (DATA + "00537045", "byte 6: a header section cannot follow a data section"),
         (DATA + "005377a00161", "byte 6: a amqp-value section cannot follow a data section"),
         ("00537740" * 2, "byte 4: a amqp-value section cannot follow a amqp-value section"),

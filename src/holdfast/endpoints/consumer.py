@@ -183,7 +183,7 @@ class ConsumerLink(Offered):
         cursor.requeue([sequence], failed=False)
         if alone:
             cursor.links_ended[sequence] = ended + 1
-        text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
+        text = f"sequence {sequence} has {size} bytes; the limit of this link is {self.link.message_bytes_max}"
         self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:

@@ -244,7 +244,7 @@ class ProducerLink(Intake):
             return self._answer(delivery, self.parts.disk.refusal)
         ranges_max = parts.limits.ranges_max if parts.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
-            text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
+            text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {ranges_max}"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
         header = sections.header
         ttl = header.ttl if header is not None else None

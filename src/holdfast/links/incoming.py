@@ -117,7 +117,7 @@ class Ingress(PeerLink):
         """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
         deliveries are at their bound. Rejected at its last part."""
         if part.last and not part.settled:
-            text = f"message too large: at most {NODE_MESSAGE_BYTES_MAX} bytes here, and few unfinished at once"
+            text = f"the message is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes, and few unfinished at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
 
     def aborted(self) -> None:

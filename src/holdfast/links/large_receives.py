@@ -297,7 +297,7 @@ class LargeReceives:
         stream = Stream(self, bringer, part, self.blobs.new())
         if not self.may_begin(bringer.peer):
             self._incidents.large_refused()
-            text = f"{len(self.streams)} large messages are under way here, no more are taken"
+            text = f"{len(self.streams)} large messages are under way here; try again later"
             stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
         else:
             self.streams[stream] = None

@@ -98,7 +98,7 @@ def _unfinished(end: int, size: int, base: int) -> RemoteProtocolError:
     """Of a message of `size` bytes behind `base`, in which sections were found up to `end`."""
     if end < size:
         return malformed(f"byte {base + end}: the message ends in the head of a section")
-    return malformed(f"byte {base + size}: the message ends, and its last section has {end - size} bytes more")
+    return malformed(f"byte {base + size}: the message ends, {end - size} bytes before its last section does")
 
 
 @lru_cache(STARTS_MAX)
@@ -198,7 +198,7 @@ def _out_of_order(place: int, code: int, before: int) -> str:
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
     """(section code, offset of its value) in an encoding that few use. IndexError where too little is here."""
     if data[at] != 0:
-        raise malformed(f"byte {base + at}: 0x{data[at]:02x} begins no section")
+        raise malformed(f"byte {base + at}: 0x{data[at]:02x} does not begin a section")
     form = data[at + 1]
     start, end = at + 2, at + 10
     if form in (0xA3, 0xB3):
@@ -237,7 +237,7 @@ def _end_of_any(data: bytes | memoryview, at: int, limit: int, place: int, depth
             raise malformed(f"byte {place}: the descriptor of the value is too long or too deep")
         return _end_of_any(data, at, limit, place, depth + 1)
     if READERS[form] is None:
-        raise malformed(f"byte {place}: the {NAMES[VALUE]} section holds 0x{form:02x}, which is no constructor")
+        raise malformed(f"byte {place}: the {NAMES[VALUE]} section holds 0x{form:02x}, which is not a constructor")
     kind = form >> 4
     if kind < len(_WIDTHS):
         return at + 1 + (_WIDTHS[kind] or 0)

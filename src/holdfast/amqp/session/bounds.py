@@ -155,7 +155,7 @@ class Bounds:
         if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
             raise RemoteProtocolError(
                 conditions.RESOURCE_LIMIT_EXCEEDED,
-                f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",
+                f"the terms of all links are too large; the limit is {self.settings.terms_bytes_max} bytes together",
             )
 
     def count_links(self, change: int) -> None:
