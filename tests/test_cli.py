@@ -95,7 +95,7 @@ def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.Captur
     assert exit_code(*line.split()) == 2
     captured = capsys.readouterr()
     assert not captured.out and captured.err.count("\n") == 1
-    assert captured.err.startswith("holdfast") and re.search(r"(expected |are required: )", captured.err)
+    assert captured.err.startswith("holdfast") and re.search(r"(; |are required: )", captured.err)
 
 
 @pytest.mark.parametrize("verb", GROUPS, ids=" ".join)
@@ -154,13 +154,16 @@ def test_an_empty_name_is_none_and_not_all(line: str, capsys: pytest.CaptureFixt
         ("send q --url http://x", "with scheme 'http'; expected amqp://"),
         ("status --url amqp://h/queue", "with more after the port; expected amqp://"),
         ("send q --url amqp://ann@127.0.0.1", "the user of amqp://127.0.0.1:5672 has no password; give one"),
-        ("send q /does/not/exist", "/does/not/exist: No such file"),
+        ("send q /does/not/exist", "/does/not/exist cannot be read (No such file"),
         ("status --password-file /does/not/exist", "--password-file needs a user in --url"),
         ("send q\udcff --count 1", "invalid value 'q\\udcff' for address; expected text in UTF-8"),
         ("send q --count 1 --property k=\udcff", "invalid value '\\udcff' for property; expected text in UTF-8"),
         ("receive q --subscription \udcff", "invalid value '\\udcff' for subscription; expected text in UTF-8"),
         ("node --name \udcff", "invalid value '\\udcff' for name; expected text in UTF-8"),
-        ("status --url amqp://ann@127.0.0.1 --password-file /does/not/exist", "/does/not/exist: No such file"),
+        (
+            "status --url amqp://ann@127.0.0.1 --password-file /does/not/exist",
+            "/does/not/exist cannot be read (No such file",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_is_exit_2(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +247,7 @@ def test_a_value_that_would_be_taken_for_another_is_refused(
             "[node]\nlisten = ['192.0.2.1:0']\n[[user]]\nname = 'u'\npassword_file = 'p'\n",
             "invalid value 192.0.2.1:0 for node listen",
         ),
-        ("[telemetry]\nfile = 'none/t'\n[node]\nlisten = ['127.0.0.1:0']\n", "telemetry file: cannot open"),
+        ("[telemetry]\nfile = 'none/t'\n[node]\nlisten = ['127.0.0.1:0']\n", "cannot be opened (No such file"),
     ],
 )
 def test_what_is_found_wrong_in_use_names_the_file_too(document: str, said: str, tmp_path: Path) -> None:

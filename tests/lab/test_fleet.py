@@ -191,7 +191,7 @@ def test_a_directory_that_is_somebody_else_s_stays_as_it_is(make: Callable[[str]
 def test_a_file_that_is_no_topology_starts_nothing(make: Callable[[str], Fleet]) -> None:
     fleet = make(PAIR + PAIR)
     fleet("up", str(fleet.file), code=2)
-    assert "node 'a': found twice" in fleet.errors and not fleet.directory.exists()
+    assert "node 'a' is listed twice" in fleet.errors and not fleet.directory.exists()
 
 
 @pytest.mark.crash

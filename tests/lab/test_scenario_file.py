@@ -115,7 +115,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
             "unknown key 'hold' in [topology]; expected one of nodes, keep",
         ),
         (GOOD.replace('other = "b"', 'other = "c"'), "invalid value 'c' for [[link]] 1 other; expected a node (a, b)"),
-        (GOOD.replace('other = "b"', 'other = "a"'), "[[link]] 1: found 'a' at both ends"),
+        (GOOD.replace('other = "b"', 'other = "a"'), "[[link]] 1 has 'a' at both ends"),
         (GOOD.replace('other = "b"', ""), "[[link]] 1: other is missing"),
         (GOOD.replace("rate = 1000", "rate = 0"), "invalid value 0 for [[link]] 1 rate; expected bytes a second, 1 to"),
         (
@@ -323,7 +323,7 @@ def test_a_plan_file_is_exact(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ("[]", "invalid list; expected a plan"),
         ("{}", "plan: found"),
-        ('{"seed": "x", "plan": {}}', "seed: found 'x'"),
+        ('{"seed": "x", "plan": {}}', "invalid value 'x' for seed"),
     ],
 )
 def test_a_file_that_is_no_plan(text: str, said: str, tmp_path: Path) -> None:

@@ -319,11 +319,11 @@ MISTAKES = [
     # files
     (
         "[[user]]\nname = 'u'\npassword_file = '/nowhere/pw'\n",
-        "user 'u' password_file: cannot read '/nowhere/pw'",
+        "user 'u' password_file '/nowhere/pw' cannot be read",
     ),
     (
         "[[user]]\nname = 'u'\npassword_file = '/'\n",
-        "user 'u' password_file: cannot read '/' (Is a directory)",
+        "user 'u' password_file '/' cannot be read (Is a directory)",
     ),
     # syntax
     ("[node]\nname = ewr\n", "the file is not TOML: Invalid value (at line 2, column 8)"),
@@ -340,7 +340,7 @@ def test_each_mistake_is_one_clear_line(tmp_path: Path, password: Path, text: st
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read \(No such file or directory\)"):
+    with pytest.raises(ConfigError, match=r"none\.toml: the file cannot be read \(No such file or directory\)"):
         load_settings(tmp_path / "none.toml")
 
 
@@ -375,7 +375,7 @@ def test_password_files(tmp_path: Path, content: bytes, accepted: str | None) ->
     (tmp_path / "password").write_bytes(content)
     text = "[[user]]\nname = 'u'\npassword_file = 'PASSWORD'\n"
     if accepted is None:
-        assert refusal(tmp_path, text).startswith("user 'u' password_file: ")
+        assert "user 'u' password_file" in refusal(tmp_path, text)
     else:
         assert load_settings(write(tmp_path, text)).core.users[0].password == accepted
 
@@ -443,7 +443,7 @@ def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[node]\nparked_bytes_max = 5\n", r": unknown key 'parked_bytes_max' in node; .*; it is a key of \[limits\]$"),
-        ("[limits]\nmessages_max = 5\n", r": limits messages_max: .*; it is a key of .*\[\[queue\]\]"),
+        ("[limits]\nmessages_max = 5\n", r": unknown key 'messages_max' in limits; .*; it is a key of .*\[\[queue\]\]"),
         ("parked_bytes_max = 5\n", r": unknown key 'parked_bytes_max'; .*; it is a key of \[limits\]$"),
     ],
 )

@@ -165,7 +165,7 @@ async def test_a_store_with_findings_ends_with_1_and_a_line_for_each(tmp_path: P
     assert (code, complaint) == (1, "")
     lines = said.splitlines()
     assert lines[0] == "queue id 9, sequence 1: there is no such queue"
-    assert lines[1] == "queue 'q': its counter says 3 messages, found 2"
+    assert lines[1] == "queue 'q': its counter says 3 messages, but there are 2"
     assert len(lines) == 4 and lines[3].endswith(": 3 found")
 
 

@@ -37,7 +37,7 @@ def test_a_name_that_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0 \(Cannot assign requested address\)"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0 for node listen \(Cannot assign requested address\)"):
         listen(HostPort("192.0.2.1", 0), loopback_only=False)
 
 

@@ -166,7 +166,7 @@ def test_a_place_that_cannot_be_written_is_said_before_anything_starts(
     if action[0] == "ingest":
         out = str(tmp_path / "new" / "table")
         assert main(["pipeline", *action, "--out", out, "--checkpoint", "/proc/nowhere"]) == 2
-        assert "--checkpoint: found /proc/nowhere" in capsys.readouterr().err
+        assert "invalid value /proc/nowhere for --checkpoint" in capsys.readouterr().err
         assert not (tmp_path / "new").exists()
 
 

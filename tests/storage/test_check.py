@@ -162,8 +162,8 @@ def test_counters_are_held_against_what_is_there(store: Path) -> None:
     change(store, do)
     lines = found(store)
     assert len(lines) == 2
-    assert lines[0] == "queue 'q': its counter says 598 messages, found 597"
-    assert lines[1].startswith("queue 'q': its counter says ") and "bytes, found" in lines[1]
+    assert lines[0] == "queue 'q': its counter says 598 messages, but there are 597"
+    assert lines[1].startswith("queue 'q': its counter says ") and "bytes, but there are" in lines[1]
 
 
 def test_findings_are_kept_up_to_a_bound_and_counted_beyond(store: Path) -> None:

@@ -90,9 +90,9 @@ def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, cont
 @pytest.mark.parametrize(
     ("form", "content", "good", "said"),
     [
-        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: found 1 fields"),
-        ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: found bytes that are no text at 0"),
-        ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: found "),
+        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: the row has 1 fields"),
+        ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: invalid CSV (bytes that are not text at 0)"),
+        ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: invalid CSV ("),
         ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: invalid JSON"),
         ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: invalid JSON (nested too deep)"),
     ],

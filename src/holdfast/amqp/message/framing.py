@@ -192,7 +192,7 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
 def _out_of_order(place: int, code: int, before: int) -> str:
     if code not in NAMES:
         return f"byte {place}: 0x{code:02x} is not a section of a message"
-    return f"byte {place}: a {NAMES[code]} section cannot follow a {NAMES[before & ~_EARLY]} section"
+    return f"byte {place}: the {NAMES[code]} section cannot follow the {NAMES[before & ~_EARLY]} section"
 
 
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
