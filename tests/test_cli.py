@@ -247,7 +247,10 @@ def test_a_value_that_would_be_taken_for_another_is_refused(
             "[node]\nlisten = ['192.0.2.1:0']\n[[user]]\nname = 'u'\npassword_file = 'p'\n",
             "invalid value 192.0.2.1:0 for node listen",
         ),
-        ("[telemetry]\nfile = 'none/t'\n[node]\nlisten = ['127.0.0.1:0']\n", "cannot be opened (No such file"),
+        (
+            "[telemetry]\nfile = 'none/t'\n[node]\nlisten = ['127.0.0.1:0']\n",
+            "telemetry file 'none/t' cannot be opened (No such file",
+        ),
     ],
 )
 def test_what_is_found_wrong_in_use_names_the_file_too(document: str, said: str, tmp_path: Path) -> None:
