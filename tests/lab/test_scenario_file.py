@@ -99,8 +99,8 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
     [
         ("= 3", "f.toml: the file is not TOML: "),
         ("x = 1", "f.toml: unknown key 'x' in the file; expected one of shows, topology, "),
-        ("", "f.toml: the file: topology is missing"),
-        ('[topology]\nnodes = ["a"]', "f.toml: the file: workload is missing"),
+        ("", "f.toml: the file has no topology; add it"),
+        ('[topology]\nnodes = ["a"]', "f.toml: the file has no workload; add it"),
         (GOOD.replace('["a", "b"]', "[]"), "invalid value [] for [topology] nodes; expected a list of names"),
         (
             GOOD.replace('["a", "b"]', '["a", "a"]'),
@@ -116,7 +116,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
         ),
         (GOOD.replace('other = "b"', 'other = "c"'), "invalid value 'c' for [[link]] 1 other; expected a node (a, b)"),
         (GOOD.replace('other = "b"', 'other = "a"'), "[[link]] 1 has 'a' at both ends"),
-        (GOOD.replace('other = "b"', ""), "[[link]] 1: other is missing"),
+        (GOOD.replace('other = "b"', ""), "[[link]] 1 has no other; add it"),
         (GOOD.replace("rate = 1000", "rate = 0"), "invalid value 0 for [[link]] 1 rate; expected bytes a second, 1 to"),
         (
             GOOD.replace("delay_s = 0.5", "delay_s = -1"),
@@ -132,7 +132,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
         ),
         (GOOD.replace("delay_s = 0.1", "x = 0.1"), "unknown key 'x' in [[link]] 1 back; expected one of rate, delay_s"),
         (GOOD + '[[link]]\none = "a"\nother = "b"\n', "[[link]] 2 is a-b a second time; remove it"),
-        (GOOD.replace('name = "q"', ""), "[[queue]] 1: name is missing"),
+        (GOOD.replace('name = "q"', ""), "[[queue]] 1 has no name; add it"),
         (
             GOOD.replace("messages_max = 5", "messages_max = 0"),
             "invalid value 0 for queue 'q' messages_max; expected a number above 0",
@@ -145,7 +145,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
             GOOD.replace("messages_max = 5", "durable = 1"),
             "invalid value 1 for [[queue]] 1 durable; expected true or false",
         ),
-        (GOOD + '[[route]]\nnode = "a"\ndestination = "b"\n', "[[route]] 1: via is missing"),
+        (GOOD + '[[route]]\nnode = "a"\ndestination = "b"\n', "[[route]] 1 has no via; add it"),
         (
             GOOD + '[[route]]\nnode = "a"\ndestination = "b"\nvia = "a"\n',
             "invalid value 'a' for route 'b' via; expected the name of",
@@ -163,7 +163,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
             GOOD.replace('address = "q@b"', 'address = "q@z"'),
             "invalid value 'z' for [[workload]] 1 address; expected a node",
         ),
-        (GOOD.replace('address = "q@b"', ""), "[[workload]] 1: address is missing"),
+        (GOOD.replace('address = "q@b"', ""), "[[workload]] 1 has no address; add it"),
         (
             GOOD.replace('queue = "q"', 'queue = "q"\nnode = 3').replace('node = "b"\nqueue', "queue"),
             "invalid value 3 for",
@@ -207,7 +207,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
             GOOD + '[draw]\nkinds = ["cut", "remove-link"]\n',
             "invalid value 'remove-link' for [draw] kinds; expected any of",
         ),
-        (GOOD + "[draw]\nfaults_max = 3\n", "[draw]: kinds is missing"),
+        (GOOD + "[draw]\nfaults_max = 3\n", "[draw] has no kinds; add it"),
         (GOOD + "[run]\nsafety_s = -1\n", "invalid value -1 for [run] safety_s; expected seconds, 0 to 86400"),
         (GOOD + "[run]\nlive_s = 1\n", "unknown key 'live_s' in [run]; expected one of safety_s, liveness_s, turn_s"),
         (GOOD + "[clocks]\nz = 0.1\n", "unknown key 'z' in [clocks]; expected one of a, b"),
@@ -268,7 +268,7 @@ def test_a_network_is_drawn_from_the_seed(shape: str, nodes: int) -> None:
             "invalid value 301 for [network] nodes; expected a number of nodes, 4 to 300",
         ),
         ({"nodes": 9, "shape": "star"}, "invalid value 'star' for [network] shape; expected one of ring, grid"),
-        ({"nodes": 9}, "[network]: shape is missing"),
+        ({"nodes": 9}, "[network] has no shape; add it"),
     ],
 )
 def test_a_network_that_cannot_be_drawn(told: dict[str, object], said: str) -> None:
@@ -296,7 +296,7 @@ def test_names_and_paths(tmp_path: Path) -> None:
     assert scenario_file.load(str(path)).topology.nodes == ("a", "b")
     for name, said in (
         ("no-such", "invalid scenario 'no-such'; expected a path or one of "),
-        (str(tmp_path / "none.toml"), "none.toml: No such file"),
+        (str(tmp_path / "none.toml"), "none.toml cannot be read (No such file"),
         (f"{tmp_path}/", "Is a directory"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)):
@@ -322,7 +322,7 @@ def test_a_plan_file_is_exact(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("[]", "invalid list; expected a plan"),
-        ("{}", "plan: found"),
+        ("{}", "invalid plan"),
         ('{"seed": "x", "plan": {}}', "invalid value 'x' for seed"),
     ],
 )

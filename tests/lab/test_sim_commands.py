@@ -130,7 +130,7 @@ def test_a_plan_alone_needs_a_seed(small: str, tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "plan.json"
     path.write_text(scenario_file.load(small).to_json())
     assert cli.main(["sim", "replay", str(path)]) == 2
-    assert "--seed: " in capsys.readouterr().err
+    assert "give it with --seed" in capsys.readouterr().err
     assert answer(capsys, "replay", str(path), "--seed", "1")["digest"] == answer(capsys, "run", small)["digest"]
 
 

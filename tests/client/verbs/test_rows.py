@@ -74,7 +74,7 @@ def test_json_lines_are_bodies(tmp_path: Path) -> None:
     ("form", "subject", "content", "said"),
     [
         ("csv", None, b"a,b\n1,2\n1\n", "line 3: the row has 1 fields; expected 2"),
-        ("csv", None, b"a,a\n", "found column 'a' twice"),
+        ("csv", None, b"a,a\n", "has column 'a' twice"),
         ("csv", "c", b"a,b\n", "invalid value 'c' for --subject-from; expected a column of .*: a, b"),
         ("csv", None, b"a\n\xff\n", "expected CSV in UTF-8"),
         ("csv", None, b'a\n"x\n', "expected CSV"),
@@ -115,7 +115,7 @@ def test_a_csv_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"^/does/not/exist: No such file"):
+    with pytest.raises(ConfigError, match=r"^/does/not/exist cannot be read .No such file"):
         Source("/does/not/exist", "lines", None)
 
 
@@ -123,7 +123,7 @@ def test_a_line_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(rows_module, "LINE_BYTES_MAX", 100)
     monkeypatch.setattr(rows_module, "READ_BYTES", 10)
     assert len(rows_of(written(tmp_path / "f", bytes(100)), "lines", None)) == 1
-    with pytest.raises(ConfigError, match="line above 100 bytes"):
+    with pytest.raises(ConfigError, match="a line that is too long; the limit is 100 bytes"):
         rows_of(written(tmp_path / "g", bytes(101)), "lines", None)
 
 
