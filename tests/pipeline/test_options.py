@@ -33,7 +33,7 @@ def test_defaults_and_case() -> None:
             {"url": "amqp://jane@[::1:5672", "passwordFile": "/dev/null"},
             "option 'url': invalid URL '[::1:5672', without",
         ),
-        ({"url": "amqp://host:99999"}, "found no valid host or port"),
+        ({"url": "amqp://host:99999"}, "without a valid host or port"),
         ({"checkpoint": "//[x"}, "invalid value '//[x' for option 'checkpoint'; expected a directory"),
         ({"urlFile": "/nowhere"}, "exactly one"),
         ({"mode": "peek"}, "take, copy"),
