@@ -403,7 +403,7 @@ def render(text: str, report: Report) -> str:
     """`text` with the tables of the report's benchmark made anew; Refused."""
     name = report.get("benchmark", "")
     if name not in RENDERERS:
-        raise Refused(f"benchmark {name!r}: {', '.join(RENDERERS)} are accepted")
+        raise Refused(f"invalid benchmark {name!r}; expected one of {', '.join(RENDERERS)}")
     return within(text, name, [*RENDERERS[name](report), "", *origin(report)])
 
 

@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 text = texts.get(item.path) or texts.setdefault(item.path, item.path.read_text(encoding="utf-8"))
                 if f"mark.{mark.name}" not in text:
                     raise pytest.UsageError(
-                        f"{item.nodeid}: found mark {mark.name} from elsewhere, accepted is in its module"
+                        f"{item.nodeid}: mark {mark.name} comes from elsewhere; set it in the module"
                     )
 
 

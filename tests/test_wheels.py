@@ -164,7 +164,7 @@ def test_holdfast_alone_serves(alone: Environment, tmp_path: Path) -> None:
 def test_holdfast_alone_says_what_to_install(verb: str, missing: str, alone: Environment) -> None:
     told = alone.holdfast(verb, "--help")
     assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-    assert told.stderr.startswith(f"holdfast {verb}: distribution '{missing}': not found; install it by")
+    assert told.stderr.startswith(f"holdfast {verb}: distribution '{missing}' is not installed; install it by")
 
 
 def test_the_others_bring_their_verbs(wheels: Mapping[str, Path], tmp_path: Path) -> None:
@@ -175,8 +175,10 @@ def test_the_others_bring_their_verbs(wheels: Mapping[str, Path], tmp_path: Path
     told = environment.holdfast("sim", "run", "hub-restarts", "--seed", "1", "--json")
     assert told.returncode == 0 and '"ok": true' in told.stdout, told.stderr
     told = environment.holdfast("demo", "--out", tmp_path / "demo")
-    assert told.returncode == 2 and "package 'pyspark': not found" in told.stderr
+    assert told.returncode == 2 and "package 'pyspark' is not installed" in told.stderr
     environment.install(wheels["pyspark_holdfast"])
     assert "pipeline" in environment.holdfast("--help").stdout
     told = environment.holdfast("pipeline", "ingest", "work", "--out", tmp_path / "table")
-    assert told.returncode == 2 and re.search(r"package '(pyspark|pyarrow|py4j)': not found", told.stderr), told.stderr
+    assert told.returncode == 2 and re.search(r"package '(pyspark|pyarrow|py4j)' is not installed", told.stderr), (
+        told.stderr
+    )

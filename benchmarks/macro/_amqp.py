@@ -60,7 +60,7 @@ class Amqp(Wire):
                 break
             got += part
         if got != header:
-            raise WireError(f"the peer answers {got!r}, {header!r} is accepted")
+            raise WireError(f"the peer answers {got!r}; expected {header!r}")
 
     def _await(self, code: int) -> Performative:
         self._until(lambda: any(each.code == code for each in self.waiting))

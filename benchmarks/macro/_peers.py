@@ -300,7 +300,7 @@ def make_peers(names: Sequence[str]) -> Iterator[Peer]:
         elif name == "native":
             yield RabbitMqNative(server)
         else:
-            raise ValueError(f"--peers {name}: holdfast, rabbitmq, native and bare are accepted")
+            raise ValueError(f"invalid value {name} for --peers; expected holdfast, rabbitmq, native or bare")
 
 
 def start_all(

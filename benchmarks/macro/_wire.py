@@ -181,7 +181,7 @@ class Batch:
 def body_after_number(size: int) -> bytes:
     """What follows the number in a body of `size` bytes. ValueError where no peer takes it in one piece."""
     if not BODY_BYTES_LEAST <= size <= BODY_BYTES_MAX:
-        raise ValueError(f"--size {size}: from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes are accepted")
+        raise ValueError(f"invalid value {size} for --size; expected {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes")
     return bytes(33 + index * 7 % 93 for index in range(size - 8))
 
 

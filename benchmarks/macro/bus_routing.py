@@ -62,11 +62,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options.parts = options.parts.split(",")
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(f"--parts: found {', '.join(unknown)}, accepted are {', '.join(PARTS)}")
+        parser.error(f"invalid value {', '.join(unknown)} for --parts; expected {', '.join(PARTS)}")
     try:
         options.rates = [float(rate) for rate in options.rates.split(",")]
     except ValueError:
-        parser.error(f"--rates: found {options.rates}, accepted are numbers with commas between them")
+        parser.error(f"invalid value {options.rates} for --rates; expected numbers with commas between them")
     return options
 
 
@@ -75,9 +75,10 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     first = reports[0]
     for report in reports:
         if report.get("benchmark") != "bus_routing":
-            raise Unmergeable(f"found a report of {report.get('benchmark')!r}, accepted is one of bus_routing")
+            raise Unmergeable(f"invalid report of {report.get('benchmark')!r}; expected one of bus_routing")
         if report["commit"] != first["commit"]:
-            raise Unmergeable(f"found commits {first['commit'][:12]} and {report['commit'][:12]}, accepted is one")
+            commits = f"{first['commit'][:12]} and {report['commit'][:12]}"
+            raise Unmergeable(f"the reports are of commits {commits}; give reports of one")
     results: dict[str, Any] = {}
     for report in reports:
         results.update(report["parts"])
@@ -127,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.picture is not None:
         missing = [name for name in ("convergence", "load") if name not in report["parts"]]
         if missing:
-            print(f"bus_routing: --picture: found no part {missing[0]}, accepted is a report with it", file=sys.stderr)
+            print(f"bus_routing: there is no part {missing[0]}; give --picture a report with it", file=sys.stderr)
             return 2
         _bus_picture.draw(report, options.picture)
     return 1 if report["failed"] else 0

@@ -299,7 +299,7 @@ def main(arguments: Sequence[str]) -> int:
     names = options.parts.split(",")
     unknown = [name for name in names if name not in PARTS]
     if unknown:
-        print(f"--parts {unknown[0]}: {', '.join(PARTS)} are accepted", file=sys.stderr)
+        print(f"invalid value {unknown[0]} for --parts; expected {', '.join(PARTS)}", file=sys.stderr)
         return 2
     allow_files(options.connections + FILES_SPARE)
     base, report = begin("many", options)

@@ -61,12 +61,12 @@ def parse_case(text: str) -> Case:
     found = _CASE.fullmatch(text)
     if found is None or not BODY_BYTES_LEAST <= int(found["size"]) <= BODY_BYTES_MAX:
         raise ValueError(
-            f"--cases {text}: accepted is SIZE, SIZExPAIRS (a queue for each pair) or SIZExPAIRSone (one for all), "
-            f"SIZE from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes"
+            f"invalid value {text} for --cases; expected SIZE, SIZExPAIRS (a queue for each pair) or "
+            f"SIZExPAIRSone (one for all), SIZE from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes"
         )
     pairs = int(found["pairs"] or 1)
     if not 1 <= pairs <= CONNECTIONS_MAX:
-        raise ValueError(f"--cases {text}: from 1 to {CONNECTIONS_MAX} pairs are accepted")
+        raise ValueError(f"invalid value {text} for --cases; expected 1 to {CONNECTIONS_MAX} pairs")
     return Case(text, int(found["size"]), pairs, found["one"] is not None)
 
 

@@ -1,7 +1,7 @@
 """The families of errors (docs/ARCHITECTURE.md, "Errors").
 
 An ordinary outcome (rejected, expired, refused) is a value, never an exception. What a person sees of any of
-these is one line: what was found, where, what is accepted.
+these is one line: what is wrong, where, and what to do or what is expected.
 """
 
 
@@ -36,10 +36,10 @@ class BrokenInvariant(HoldfastError):
 
 
 class ConfigError(HoldfastError):
-    """A mistake in a file, an option or an argument. The text says what was found and what is accepted."""
+    """A mistake in a file, an option or an argument. The text says what is wrong and what is expected."""
 
 
 def missing_package(name: str | None, install: str) -> ConfigError:
     """For a package that a part of Holdfast needs, and that is not installed. `install` is what pip is given."""
     how = f"`make setup`, or by `pip install {install}` in the directory of Holdfast's source"
-    return ConfigError(f"package {name!r}: not found; install it by {how}")
+    return ConfigError(f"package {name!r} is not installed; install it by {how}")

@@ -30,7 +30,7 @@ class HostPort(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """`name` if it can name a queue or node; else ConfigError that says what is accepted."""
+    """`name` if it can name a queue or node; else ConfigError that says what is expected."""
     if (
         not name
         or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX
@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
         or name.startswith("$")
     ):
         raise ConfigError(
-            f"name {name[:60]!r}: accepted is 1 to {NAME_BYTES_MAX} bytes without control characters and '@', "
+            f"invalid name {name[:60]!r}; expected 1 to {NAME_BYTES_MAX} bytes without control characters and '@', "
             "not beginning with '$'"
         )
     return name
@@ -71,9 +71,9 @@ def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
     elif ":" in host:
         colon = ""
     if not (colon and host and host.isprintable() and " " not in host and port.isascii() and port.isdigit()):
-        raise ConfigError(f"{key}: found {text!r}, accepted is HOST:PORT or [IPV6]:PORT")
+        raise ConfigError(f"invalid value {text!r} for {key}; expected HOST:PORT or [IPV6]:PORT")
     if problem := host_problem(host):
-        raise ConfigError(f"{key}: found {text!r}, a host with {problem}, accepted is HOST:PORT or [IPV6]:PORT")
+        raise ConfigError(f"invalid value {text!r} for {key}, a host with {problem}; expected HOST:PORT or [IPV6]:PORT")
     if len(port) > 9 or not port_min <= int(port) <= 65_535:
-        raise ConfigError(f"{key}: found port {port[:20]}, accepted is {port_min} to 65535")
+        raise ConfigError(f"invalid port {port[:20]} for {key}; expected {port_min} to 65535")
     return HostPort(host, int(port))

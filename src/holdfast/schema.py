@@ -2,7 +2,7 @@
 a whole number is, here as in what a peer says: true and false are none.
 
 Rules of this file: pure; it sees what TOML gave (text, whole number, float, bool, list, dict) and says the key, what
-was found and what is accepted. What values mean to each other is their owner's business.
+is wrong and what is expected. What values mean to each other is their owner's business.
 """
 
 import math
@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError
 class Kind(NamedTuple):
     """What a key accepts: in words, and as a test of the value that TOML gave."""
 
-    accepted: str
+    expected: str
     fits: Callable[[Any], bool]
 
 
@@ -45,8 +45,8 @@ def whole_within(low: int, high: int) -> Kind:
     return Kind(f"a whole number, {low:,} to {high:,}", lambda value: is_whole_within(value, low, high + 1))
 
 
-def one_of(*accepted: str) -> Kind:
-    return Kind(f"one of {', '.join(accepted)}", lambda value: isinstance(value, str) and value in accepted)
+def one_of(*choices: str) -> Kind:
+    return Kind(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
 
 
 TEXT: Final = Kind("text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
@@ -83,12 +83,12 @@ def check_keys(where: str, table: Mapping[str, Any], kinds: Keys, others: Mappin
     for key, value in table.items():
         kind = kinds.get(key)
         if kind is None:
-            raise ConfigError(f"{where} {key}: unknown key, {_accepted(key, list(kinds), others or {})}")
+            raise ConfigError(f"unknown key {key!r} in {where}; {_expected(key, list(kinds), others or {})}")
         if not kind.fits(value):
-            raise ConfigError(f"{where} {key}: found {found(value)}, accepted is {kind.accepted}")
+            raise ConfigError(f"invalid value {found(value)} for {where} {key}; expected {kind.expected}")
 
 
-def _accepted(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
+def _expected(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
     """What may stand there, the nearest first where it is much, and the tables that have such a key."""
     import difflib  # a document without a mistake does without it
 
@@ -100,9 +100,9 @@ def _accepted(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
     elif near:
         meant = f"; did you mean {near[0]}?"
     if len(known) <= KEYS_SHOWN_MAX:
-        return f"accepted are {', '.join(known)}{meant}"
+        return f"expected {'one of ' if len(known) > 1 else ''}{', '.join(known)}{meant}"
     shown = [*near, *(name for name in known if name not in near)][:KEYS_SHOWN_MAX]
-    return f"accepted are {', '.join(shown)} and {len(known) - len(shown)} more{meant}"
+    return f"expected one of {', '.join(shown)} and {len(known) - len(shown)} more{meant}"
 
 
 def check_document(
@@ -122,17 +122,17 @@ def check_document(
     for name, value in document.items():
         if name in tables:
             if not isinstance(value, dict):
-                raise ConfigError(f"{name}: found {found(value)}, accepted is a table, [{name}]")
+                raise ConfigError(f"invalid value {found(value)} for {name}; expected a table, [{name}]")
             check_keys(name, value, tables[name], written)
         elif name in lists:
             if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
-                raise ConfigError(f"{name}: found {found(value)}, accepted is a list of tables, [[{name}]]")
+                raise ConfigError(f"invalid value {found(value)} for {name}; expected a list of tables, [[{name}]]")
             for number, entry in enumerate(value, 1):
                 key = named_by.get(name, "name")
                 given = entry.get(key)
                 where = f"{name} {found(given)}" if isinstance(given, str) else f"{name} number {number}"
                 check_keys(where, entry, lists[name], written)
                 if given is None:
-                    raise ConfigError(f"{where} {key}: missing, accepted is {TEXT.accepted}")
+                    raise ConfigError(f"{where} has no {key}; expected {TEXT.expected}")
         else:
-            raise ConfigError(f"{name}: unknown key, {_accepted(name, list(written), written)}")
+            raise ConfigError(f"unknown key {name!r}; {_expected(name, list(written), written)}")

@@ -1,7 +1,7 @@
 """What a NodeCore is told at start: frozen, validated, every field with its unit.
 
 Rules of this file: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
-key, what was found and what is accepted.
+key, the invalid value and what is expected.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
+ORDER_WAIT_S_MAX: Final = 86_400 * 365
+KEEP_S_MAX: Final = 86_400 * 3_650
 PROBE_S_MIN: Final = 0.005
 """A node that probed its neighbours more often would do little else."""
 
@@ -24,14 +26,14 @@ PROBE_S_BY_KIND: Final = {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
 """How long an idle link of that kind goes unprobed, where nothing is configured: a LAN, and a line of 9,600 baud."""
 
 
-def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        raise ConfigError(f"{key}: found {value!r}, accepted is one of {', '.join(accepted)}")
+def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"invalid value {value!r} for {key}; expected one of {', '.join(choices)}")
 
 
 def _positive(key: str, value: float | None) -> None:
     if value is not None and not value > 0:
-        raise ConfigError(f"{key}: found {value!r}, accepted is a number above 0")
+        raise ConfigError(f"invalid value {value!r} for {key}; expected a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,15 @@ class QueueConfig:
         check_name(self.name)
         where = f"queue {self.name!r}"
         if without_alias(self.name) != self.name:
-            raise ConfigError(f"{where}: accepted is a name that begins neither with {QUEUES_PREFIX} nor as a URL")
+            text = f"expected one that begins neither with {QUEUES_PREFIX} nor as a URL"
+            raise ConfigError(f"invalid name of {where}; {text}")
         _one_of(f"{where} when_full", self.when_full, WHEN_FULL)
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
-        if not 0 <= self.order_wait_s <= 86_400 * 365:
-            raise ConfigError(f"{where} order_wait_s: found {self.order_wait_s!r}, accepted is 0 to a year")
+        if not 0 <= self.order_wait_s <= ORDER_WAIT_S_MAX:
+            text = f"invalid value {self.order_wait_s!r} for {where} order_wait_s; expected a number of seconds"
+            raise ConfigError(f"{text} from 0 to {ORDER_WAIT_S_MAX} (a year)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +103,17 @@ class NeighbourConfig:
         where = f"neighbour {self.name!r}"
         if self.probe_s is not None and not PROBE_S_MIN <= self.probe_s <= self.hold_time_s:
             raise ConfigError(
-                f"{where} probe_s: found {self.probe_s}, accepted is {PROBE_S_MIN:g} up to hold_time_s "
-                f"({self.hold_time_s:g})"
+                f"invalid value {self.probe_s} for {where} probe_s; expected a number of seconds from {PROBE_S_MIN:g} "
+                f"to hold_time_s ({self.hold_time_s:g})"
             )
         if self.source is not None and self.remote is None:
-            raise ConfigError(
-                f"{where} source: found without a remote, accepted is with one: it is where a dial is from"
-            )
+            raise ConfigError(f"{where} has source without remote; add remote, or remove source")
         _positive(f"{where} keepalive_s", self.keepalive_s)
         _positive(f"{where} hold_time_s", self.hold_time_s)
         if self.hold_time_s < self.keepalive_s:
             raise ConfigError(
-                f"{where} hold_time_s: found {self.hold_time_s}, accepted is at least keepalive_s ({self.keepalive_s})"
+                f"invalid value {self.hold_time_s} for {where} hold_time_s; expected at least keepalive_s "
+                f"({self.keepalive_s})"
             )
 
 
@@ -126,8 +129,9 @@ class DeadLettersConfig:
         """Raises ConfigError that names the key."""
         _positive("dead_letters messages_max", self.messages_max)
         _positive("dead_letters bytes_max", self.bytes_max)
-        if not 1 <= self.keep_s <= 86_400 * 3_650:
-            raise ConfigError(f"dead_letters keep_s: found {self.keep_s!r}, accepted is 1 to ten years")
+        if not 1 <= self.keep_s <= KEEP_S_MAX:
+            text = f"invalid value {self.keep_s!r} for dead_letters keep_s; expected a number of seconds"
+            raise ConfigError(f"{text} from 1 to {KEEP_S_MAX} (ten years)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,12 +277,12 @@ class Limits:
         for key, (low, high) in _LIMITS_WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
-                raise ConfigError(f"limits {key}: found {value!r}, accepted is {low:g} to {high:g}")
+                raise ConfigError(f"invalid value {value!r} for limits {key}; expected {low:g} to {high:g}")
         needed = min(self.message_bytes_max, 2 * self.stream_bytes)
         if self.partial_bytes_max < needed:
             raise ConfigError(
-                f"limits partial_bytes_max: found {self.partial_bytes_max}, accepted is at least {needed}, what one "
-                "message may have in memory"
+                f"invalid value {self.partial_bytes_max} for limits partial_bytes_max; expected at least {needed}, "
+                "what one message may have in memory"
             )
 
 
@@ -337,7 +341,7 @@ class RoutingConfig:
         for key, (low, high) in _ROUTING_WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
-                raise ConfigError(f"routing {key}: found {value!r}, accepted is {low:g} to {high:g}")
+                raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
 
 
 _ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
@@ -399,25 +403,25 @@ class NodeConfig:
             seen = set()
             for name in names:
                 if name in seen:
-                    raise ConfigError(f"{what} {name!r}: found twice, accepted is once")
+                    raise ConfigError(f"{what} {name!r} is listed twice; list it once")
                 seen.add(name)
         users = {user.name for user in self.users}
         for neighbour in self.neighbours:
             neighbour.validate()
             if neighbour.password is not None and neighbour.user in users:
                 raise ConfigError(
-                    f"neighbour {neighbour.name!r} user: found {neighbour.user!r}, which is also a [[user]] of this "
-                    "node and could speak as that neighbour; accepted is a name of its own"
+                    f"neighbour {neighbour.name!r} has user {neighbour.user!r}, which is also a [[user]] of this node "
+                    "and could speak as that neighbour; give the neighbour a user of its own"
                 )
             if neighbour.name == self.name:
-                raise ConfigError(f"neighbour {neighbour.name!r}: found the node's own name, accepted is another's")
+                raise ConfigError(f"neighbour {neighbour.name!r} has the node's own name; give another node's name")
         neighbours = [neighbour.name for neighbour in self.neighbours]
         for destination, via in self.forwarding:
             check_name(destination)
             if destination == self.name:
-                raise ConfigError(f"route {destination!r}: found the node's own name, accepted is another's")
+                raise ConfigError(f"route {destination!r} leads to the node itself; give the name of another node")
             if via not in neighbours:
-                accepted = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
-                raise ConfigError(f"route {destination!r} via: found {via!r}, accepted is {accepted}")
+                expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
+                raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         for queue in self.queues:
             queue.validate()

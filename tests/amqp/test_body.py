@@ -112,7 +112,7 @@ def test_the_head_is_bounded(beyond: int) -> None:
     reader = BodyReader()
     section = b"\x00\x53\x74\xd1" + (size + 100).to_bytes(4, "big") + b"x" * size
     if beyond:
-        with pytest.raises(RemoteProtocolError, match="accepted are 1048576 bytes"):
+        with pytest.raises(RemoteProtocolError, match="the limit is 1048576 bytes"):
             reader.feed(section)
     else:
         assert reader.feed(section) == [] and reader.head is None

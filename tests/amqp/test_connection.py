@@ -167,8 +167,8 @@ def test_another_protocol_is_told_ours(header: bytes) -> None:
     [
         (b"HTTP/1.1", "this is an HTTP server"),
         (b"SSH-2.0-", "this is an SSH server"),
-        (b"AMQP\0\0\x09\x01", "this is a broker that speaks AMQP 0-9-1 alone, accepted is AMQP 1.0"),
-        (b"whatever", r"found b'whatever', accepted is the protocol header b'AMQP\x00\x01\x00\x00'"),
+        (b"AMQP\0\0\x09\x01", "this is a broker that speaks only AMQP 0-9-1; connect to one that speaks AMQP 1.0"),
+        (b"whatever", r"invalid protocol header b'whatever'; expected b'AMQP\x00\x01\x00\x00'"),
     ],
 )
 def test_a_server_of_another_protocol(header: bytes, told: str) -> None:

@@ -62,40 +62,40 @@ def test_any_value_is_a_body_and_cut_short_none(value: Any) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        ("005375b07fffffff", "byte 8: the message ends, and its last section has 2147483647 bytes more"),
-        (DATA + "005375a00261", "byte 12: the message ends, and its last section has 1 bytes more"),
+        ("005375b07fffffff", "byte 8: the message ends, 2147483647 bytes before its last section does"),
+        (DATA + "005375a00261", "byte 12: the message ends, 1 bytes before its last section does"),
         ("005375b07fff", "byte 0: the message ends in the head of a section"),
         ("00", "byte 0: the message ends in the head of a section"),
         (DATA + "005375", "byte 6: the message ends in the head of a section"),
-        (DATA + "74", "byte 6: 0x74 begins no section"),
-        ("005379a00161", "byte 0: 0x79 is no section of a message"),
-        (DATA + "00537045", "byte 6: found a section header behind data"),
-        (DATA + "005377a00161", "byte 6: found a section amqp-value behind data"),
-        ("00537740" * 2, "byte 4: found a section amqp-value behind amqp-value"),
-        ("005372c10100005371c10100" + DATA, "byte 6: found a section delivery-annotations behind message-annotations"),
-        ("00537345" * 2, "byte 4: found a section properties behind properties"),
-        (DATA + "005378c10100" + DATA, "byte 12: found a section data behind footer"),
-        ("005378c10100" * 2, "byte 6: found a section footer behind footer"),
-        ("005378c10100" + DATA + "005378c10100", "byte 12: found a section footer behind data"),
-        ("005378c10100" + DATA + "00537740", "byte 12: found a section amqp-value behind data"),
-        ("005373a10178" + DATA, "byte 0: the properties section holds 0xa1, accepted is a list"),
-        ("005370c10100" + DATA, "byte 0: the header section holds 0xc1, accepted is a list"),
-        ("00537445" + DATA, "byte 0: the application-properties section holds 0x45, accepted is a map"),
-        ("005378a00161", "byte 0: the footer section holds 0xa0, accepted is a map"),
-        ("005375a10161", "byte 0: the data section holds 0xa1, accepted is a binary"),
-        ("00537540", "byte 0: the data section holds 0x40, accepted is a binary"),
-        ("005376a00161", "byte 0: the amqp-sequence section holds 0xa0, accepted is a list"),
+        (DATA + "74", "byte 6: 0x74 does not begin a section"),
+        ("005379a00161", "byte 0: 0x79 is not a section of a message"),
+        (DATA + "00537045", "byte 6: the header section cannot follow the data section"),
+        (DATA + "005377a00161", "byte 6: the amqp-value section cannot follow the data section"),
+        ("00537740" * 2, "byte 4: the amqp-value section cannot follow the amqp-value section"),
+        ("005372c10100005371c10100" + DATA, "byte 6: the delivery-annotations section cannot follow the message-an"),
+        ("00537345" * 2, "byte 4: the properties section cannot follow the properties section"),
+        (DATA + "005378c10100" + DATA, "byte 12: the data section cannot follow the footer section"),
+        ("005378c10100" * 2, "byte 6: the footer section cannot follow the footer section"),
+        ("005378c10100" + DATA + "005378c10100", "byte 12: the footer section cannot follow the data section"),
+        ("005378c10100" + DATA + "00537740", "byte 12: the amqp-value section cannot follow the data section"),
+        ("005373a10178" + DATA, "byte 0: invalid value 0xa1 for the properties section; expected a list"),
+        ("005370c10100" + DATA, "byte 0: invalid value 0xc1 for the header section; expected a list"),
+        ("00537445" + DATA, "byte 0: invalid value 0x45 for the application-properties section; expected a map"),
+        ("005378a00161", "byte 0: invalid value 0xa0 for the footer section; expected a map"),
+        ("005375a10161", "byte 0: invalid value 0xa1 for the data section; expected a binary"),
+        ("00537540", "byte 0: invalid value 0x40 for the data section; expected a binary"),
+        ("005376a00161", "byte 0: invalid value 0xa0 for the amqp-sequence section; expected a list"),
         ("005376c000", "byte 0: the amqp-sequence section has no place for its count"),
         ("005373d00000000300", "byte 0: the properties section has no place for its count"),
-        ("0053773f", "byte 0: the amqp-value section holds 0x3f, which is no constructor"),
+        ("0053773f", "byte 0: the amqp-value section holds 0x3f, which is not a constructor"),
         ("005377d00000000100", "byte 0: the amqp-value section has no place for its count"),
         ("005377" + "005301" * 40 + "40", "byte 0: the descriptor of the value is too long or too deep"),
         ("00537700a3f0" + "61" * 240 + "00a3f0" + "61" * 240 + "40",
          "byte 0: the descriptor of the value is too long or too deep"),
-        ("005200a00161", "byte 0: found no descriptor of a section"),
-        ("00800000000000000079a00161", "byte 0: found no descriptor of a section"),
-        ("00a3036162634540", "byte 0: found no descriptor of a section"),
-        ("00b30000ffff61", "byte 0: found no descriptor of a section"),
+        ("005200a00161", "byte 0: expected the descriptor of a section"),
+        ("00800000000000000079a00161", "byte 0: expected the descriptor of a section"),
+        ("00a3036162634540", "byte 0: expected the descriptor of a section"),
+        ("00b30000ffff61", "byte 0: expected the descriptor of a section"),
     ],
 )  # fmt: skip
 def test_what_is_no_message(raw: str, why: str) -> None:
@@ -137,7 +137,8 @@ def test_nothing_else_is_raised(raw: bytes, size: int) -> None:
 def test_sections_are_counted() -> None:
     empty = bytes.fromhex("005375a000")
     check(empty * SECTIONS_MAX)
-    why = f"amqp:resource-limit-exceeded: byte {5 * SECTIONS_MAX}: accepted are {SECTIONS_MAX} sections"
+    text = f"byte {5 * SECTIONS_MAX}: the message has too many sections; the limit is {SECTIONS_MAX}"
+    why = f"amqp:resource-limit-exceeded: {text}"
     assert refusal(empty * (SECTIONS_MAX + 1)) == refusal_in_parts(empty * (SECTIONS_MAX + 1), [999]) == why
 
 

@@ -45,5 +45,5 @@ def test_the_short_form_is_the_long_one(durable: bool, enqueued: int, message_fo
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" * 40])
 def test_what_is_none_is_refused(data: bytes) -> None:
-    with pytest.raises(StorageError, match="entry: found layout"):
+    with pytest.raises(StorageError, match="invalid layout"):
         entry.unpack(data)

@@ -228,7 +228,7 @@ async def test_a_resumed_file_is_sent_once(node: NodeProcess, tmp_path: Path) ->
 
 async def test_a_bad_row_stops_it_after_what_went_before(node: NodeProcess) -> None:
     sent = await run_holdfast("send", "q", "--format", "json", "--url", node.url, stdin='{"a": 1}\nnot\n')
-    assert sent.code == 2 and "standard input, line 2: found no JSON" in sent.stderr
+    assert sent.code == 2 and "standard input, line 2: invalid JSON" in sent.stderr
     assert summary(sent.stderr)["accepted"] <= 1
 
 
@@ -275,7 +275,7 @@ async def test_a_file_whose_name_is_no_text_is_refused(node: NodeProcess, tmp_pa
     await asyncio.to_thread(Path(path).write_bytes, b"x")
     sent = await run_holdfast("send", "q", "--file", path, "--url", node.url)
     assert sent.code == 2 and sent.stderr.count("\n") == 1
-    assert "f\\udcff': found a name that is not in UTF-8" in sent.stderr
+    assert "f\\udcff'; expected one in UTF-8" in sent.stderr
 
 
 @pytest.mark.parametrize("verb", [["send", "q", "--count", "1"], ["status"]])
@@ -379,7 +379,7 @@ async def test_nobody_receives_from_management(node: NodeProcess) -> None:
 async def test_nobody_sends_lines_to_management(node: NodeProcess, what: list[str]) -> None:
     """They would be accepted, and do nothing."""
     sent = await run_holdfast("send", "$management", "--url", node.url, *what, stdin="x\n")
-    assert sent.code == 2 and "$management takes requests, accepted is a queue" in sent.stderr
+    assert sent.code == 2 and "$management takes requests, not messages; give a queue" in sent.stderr
 
 
 async def test_no_node_is_one_line_and_exit_1(node: NodeProcess) -> None:

@@ -308,7 +308,7 @@ def test_the_bound_and_one_past_it(tmp_path: Path) -> None:
     held = open_spool(tmp_path / "spool", bytes_max=3 * size)
     for _ in range(3):
         held.append(bytes(100))
-    with pytest.raises(ClientFull, match=r"spool .*accepted is at most"):
+    with pytest.raises(ClientFull, match=r"spool .* is full: .* the limit is"):
         held.append(b"")
     held.done(1, 100)
     held.flush_done()
@@ -361,7 +361,7 @@ def test_a_message_whose_length_no_record_can_say_is_refused(tmp_path: Path, mon
 
 def test_another_producers_spool_is_refused(tmp_path: Path) -> None:
     open_spool(tmp_path / "spool").close()
-    with pytest.raises(ConfigError, match="found producer 'jfk-1' to 'flights'"):
+    with pytest.raises(ConfigError, match="is of producer 'jfk-1' to 'flights'"):
         SpoolFile(Spool(tmp_path / "spool"), producer="other", address="flights")
 
 

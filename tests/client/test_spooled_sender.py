@@ -163,7 +163,7 @@ async def test_an_older_copy_of_a_spool_is_a_conflict_before_anything_is_accepte
     sender = await spooling(connection, path)
     futures = [await sender.submit(b"new") for _ in range(7)]
     await broker.listen()
-    with pytest.raises(ProducerConflict, match=r"found number 5 stored, accepted is at most 0, .* an older copy"):
+    with pytest.raises(ProducerConflict, match=r"the node has stored number 5, and 0 is the last .* an older copy"):
         await asyncio.wait_for(sender.drain(), 10)
     assert all(isinstance(future.exception(), ProducerConflict) for future in futures[:5])
     assert sender.accepted == 0 and sender.spooled == 7

@@ -111,7 +111,7 @@ def test_what_custody_needs_must_be_there(lacking: str) -> None:
     }
     del told[getattr(carried, lacking)]
     payload = encode(Described(Ulong(0x71), dict(told))) + BARE
-    with pytest.raises(RemoteProtocolError, match="without its number"):
+    with pytest.raises(RemoteProtocolError, match="expected its number"):
         carried.read(payload, taken())
 
 
@@ -203,11 +203,11 @@ def test_a_changed_byte_of_the_short_form_is_read_alike_or_refused(data: st.Data
 @pytest.mark.parametrize(
     ("path", "aliases", "text"),
     [
-        (b"\5", b"", "found alias 5, which was never told on this link"),
-        (b"\0", b"\0" + UUID(int=3).bytes, "found alias 0 told anew"),
-        (b"\0", b"\3" * 16, "found aliases of 16 bytes, accepted are 17 for each"),
-        (b"\0", bytes((250,)) + bytes(16), "found alias 250, accepted is at most 249"),
-        (b"\0" * 65, b"", "without its number, identity or trace"),
+        (b"\5", b"", "invalid alias 5 in a transfer in custody; expected one that was sent on this link"),
+        (b"\0", b"\0" + UUID(int=3).bytes, "invalid alias 0 in a transfer in custody; expected a new one"),
+        (b"\0", b"\3" * 16, "invalid 16 bytes of aliases in a transfer in custody; expected 17 for each"),
+        (b"\0", bytes((250,)) + bytes(16), "invalid alias 250 in a transfer in custody; expected at most 249"),
+        (b"\0" * 65, b"", "expected its number, identity and trace"),
     ],
 )
 def test_what_no_alias_can_be_is_refused(both: Callable[..., object], path: bytes, aliases: bytes, text: str) -> None:

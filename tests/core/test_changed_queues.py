@@ -68,7 +68,7 @@ def test_a_file_that_would_hide_what_is_stored_is_refused() -> None:
     in_memory = NodeConfig(name="hub", create_queues=True, queues=(QueueConfig(name="q", durable=False),))
     durable, hub.config = hub.config, in_memory
     with pytest.raises(
-        ConfigError, match="queue 'q' durable: found false, accepted is true while 1 messages of it are"
+        ConfigError, match="invalid value false for queue 'q' durable; expected true while 1 messages of it are"
     ):
         hub.start()
     hub.config = durable

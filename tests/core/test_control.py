@@ -115,7 +115,7 @@ def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypa
     jfk, hub = rig.pair()
     rig.run(1)
     assert not jfk.core.neighbours["hub"].established and not hub.core.neighbours["jfk"].established
-    assert any("takes 1048575 bytes, accepted is 1048576 or more" in line for line in jfk.logs + hub.logs)
+    assert any("allows messages of 1048575 bytes; expected 1048576 or more" in line for line in jfk.logs + hub.logs)
     monkeypatch.setattr("holdfast.endpoints.attaching.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB)
     rig.run(10)
     assert jfk.core.neighbours["hub"].established
@@ -181,7 +181,7 @@ def test_a_neighbour_whose_custody_link_takes_no_tombstone_has_no_session(monkey
     monkeypatch.setattr(Receiver, "accept", small)
     send(rig, jfk, "1", to="hub")
     rig.run(0.1)
-    assert any("its custody link takes 4096 bytes, accepted is more than 4096" in line for line in jfk.logs)
+    assert any("its custody link allows messages of 4096 bytes; expected more than 4096" in line for line in jfk.logs)
     monkeypatch.undo()
     rig.run(10)
     assert hub.bodies("work") == ["1"]

@@ -165,7 +165,7 @@ def test_true_and_false_are_no_numbers_in_a_request(kind: str, operation: str, k
     _, hub, client = alone()
     arguments = {key: value} | ({"message_id": "m"} if kind == "node" else {})
     status, _, text = client.manage(operation, kind, "fresh", **arguments)
-    assert status == 400 and text.startswith(f"{key}: found {value!r}, accepted is "), text
+    assert status == 400 and text.startswith(f"invalid value {value!r} for {key}; expected "), text
     assert "fresh" not in hub.core.catalog.queues
 
 

@@ -339,7 +339,7 @@ def test_without_a_reader_of_telemetry_no_queue_is_measured(tmp_path: Path) -> N
 def test_a_name_given_twice_among_ten_thousand_is_refused() -> None:
     queues = tuple(QueueConfig(name=f"q{number}") for number in range(10_000))
     NodeConfig(name="n", queues=queues).validate()
-    with pytest.raises(ConfigError, match="queue 'q7': found twice"):
+    with pytest.raises(ConfigError, match="queue 'q7' is listed twice"):
         NodeConfig(name="n", queues=(*queues, QueueConfig(name="q7"))).validate()
 
 

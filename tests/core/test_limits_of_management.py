@@ -282,5 +282,5 @@ def test_a_request_for_which_there_is_no_memory_before_it_is_whole_is_rejected()
     (long, told), (short, _) = client.outcomes
     assert (long, short) == ("longl", "short") and isinstance(told, Rejected) and told.error is not None
     assert str(told.error.condition) == "amqp:resource-limit-exceeded"
-    assert told.error.description == "message too large: at most 1048576 bytes here, and few unfinished at once"
+    assert told.error.description == "the message is too large; the limit is 1048576 bytes, and few unfinished at once"
     assert not client.detached

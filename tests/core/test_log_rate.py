@@ -32,14 +32,14 @@ def test_one_noisy_address_hides_no_other() -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and this node does not support TLS"),
         (b"GET / HT", "an HTTP client"),
         (b"AMQP\x02\x01\x00\x00", "a client that wants AMQP over TLS, which this node does not support"),
-        (b"AMQP\x00\x00\x09\x01", "a client of AMQP 0-9-1, accepted is AMQP 1.0"),
+        (b"AMQP\x00\x00\x09\x01", "an AMQP 0-9-1 client; use AMQP 1.0"),
     ],
 )
 def test_who_takes_this_for_another_port_is_named(header: bytes, who: str) -> None:
     rig, node = world()
     Raw(rig, node, address="10.0.0.1").say(header)
     (line,) = about_headers(node)
-    assert line.endswith(f"protocol header {header!r} is not accepted here: {who}")
+    assert line.endswith(f"protocol header {header!r} is not supported; this is {who}")
 
 
 def test_an_orderly_stop_of_a_neighbour_is_no_warning() -> None:

@@ -119,7 +119,7 @@ def test_a_client_hears_the_difference() -> None:
     client = put(rig, b, LARGE, address="work")
     ((_, state),) = client.outcomes
     assert isinstance(state, Rejected) and state.error is not None and not state.error.info
-    assert "larger than this node's store can hold: accepted are about" in str(state.error.description)
+    assert "larger than this node's store can hold; the limit is about" in str(state.error.description)
     rig, _, b, _ = joined(8 * MIB)
     put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     ((_, state),) = put(rig, b, LARGE, address="work").outcomes

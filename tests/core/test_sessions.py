@@ -519,7 +519,7 @@ def test_a_local_user_cannot_be_the_one_that_a_dialled_neighbour_logs_in_as() ->
     """Who logs in as it could speak as that neighbour, whichever of the two passwords it has."""
     hub = NeighbourConfig(name="hub", remote="127.0.0.1:1", user="ewr", password="at the hub")
     users = (UserConfig(name="ewr", password="here"),)
-    with pytest.raises(ConfigError, match=r"^neighbour 'hub' user: found 'ewr', which is also a \[\[user\]\]"):
+    with pytest.raises(ConfigError, match=r"^neighbour 'hub' has user 'ewr', which is also a \[\[user\]\]"):
         NodeConfig(name="ewr", neighbours=(hub,), users=users).validate()
     listening = NeighbourConfig(name="hub", user="ewr")
     NodeConfig(name="ewr", neighbours=(listening,), users=users).validate()

@@ -402,9 +402,9 @@ def test_a_number_that_comes_back_shows_that_the_own_store_was_restored() -> Non
 @pytest.mark.parametrize(
     ("forwarding", "said"),
     [
-        ((("d", "c"),), "route 'd' via: found 'c', accepted is the name of a [[neighbour]] (b)"),
-        ((("a", "b"),), "route 'a': found the node's own name"),
-        ((("d", "b"), ("d", "b")), "route 'd': found twice"),
+        ((("d", "c"),), "invalid value 'c' for route 'd' via; expected the name of a [[neighbour]] (b)"),
+        ((("a", "b"),), "route 'a' leads to the node itself"),
+        ((("d", "b"), ("d", "b")), "route 'd' is listed twice"),
         ((("$d", "b"),), "name '$d'"),
     ],
 )

@@ -196,9 +196,11 @@ def test_nobody_receives_from_a_transmission_queue() -> None:
     client.sender("@hub")
     rig.settle()
     error = client.detached[-1].error
-    assert error is not None and "address '@hub': found no queue before the '@'" in str(error.description)
+    assert error is not None and "invalid address '@hub'; expected QUEUE@NODE" in str(error.description)
 
 
 def test_the_choice_is_checked() -> None:
-    with pytest.raises(ConfigError, match="node unknown_destination: found 'drop', accepted is one of refuse, keep"):
+    with pytest.raises(
+        ConfigError, match="invalid value 'drop' for node unknown_destination; expected one of refuse, keep"
+    ):
         NodeConfig(name="hub", unknown_destination="drop").validate()

@@ -108,7 +108,7 @@ def test_what_is_no_message_id_is_refused(value: Any) -> None:
     rig = Rig()
     client = rig.client(rig.node("hub"))
     status, _, text = client.manage("WHERE", "node", message_id=value)
-    assert status == 400 and "accepted are 1 to 4 message-ids" in text
+    assert status == 400 and "expected 1 to 4 message-ids" in text
 
 
 @pytest.mark.parametrize("limit_s", [0, 0.09, 61, "5", None])

@@ -46,7 +46,7 @@ def test_the_share_of_the_ingest_is_what_was_asked_for(every: int, count: int) -
 def test_wrong_numbers_are_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
-    assert f"argument {wrong[0]}: found '{wrong[1]}', accepted is a whole number from" in capsys.readouterr().err
+    assert f"argument {wrong[0]}: invalid value '{wrong[1]}'; expected a whole number from" in capsys.readouterr().err
 
 
 def test_the_report_counts_hits_by_moment_and_span() -> None:

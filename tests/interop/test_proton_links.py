@@ -91,7 +91,7 @@ def test_addresses_of_any_form(client: Client, name: str) -> None:
 
 
 def test_an_address_that_is_too_long_is_refused(client: Client, address: str) -> None:
-    with pytest.raises(LinkDetached, match="accepted is 1 to 200 bytes"):
+    with pytest.raises(LinkDetached, match="expected 1 to 200 bytes"):
         client.sender("é" * 101)
     client.serves(address)
 

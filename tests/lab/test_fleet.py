@@ -160,19 +160,19 @@ def test_what_is_refused(make: Callable[[str], Fleet], tmp_path: Path) -> None:
     fleet = make(PAIR)
     for words in (["status"], ["down"], ["cut", "a", "b"], ["stop", "a"]):
         fleet(*words, code=2)
-        assert "found no fleet in" in fleet.errors and fleet.errors.count("\n") == 1
+        assert "there is no fleet in" in fleet.errors and fleet.errors.count("\n") == 1
     fleet.up()
     fleet("up", str(fleet.file), code=1)
     assert f"a fleet runs in {fleet.directory} already" in fleet.errors
     fleet("cut", "a", "x", code=2)
-    assert "link 'a' to 'x': found none in the topology, accepted is 'b' beside 'a'" in fleet.errors
+    assert "the topology has no link 'a' to 'x'; expected 'b' beside 'a'" in fleet.errors
     fleet("heal", "x", "a", code=2)
-    assert "accepted is two joined nodes" in fleet.errors
+    assert "expected two joined nodes" in fleet.errors
     fleet("start", "x", code=2)
-    assert "node: found 'x', accepted is one of 'a', 'b'" in fleet.errors
-    with pytest.raises(FleetError, match="found a request 'dance'"):
+    assert "invalid node 'x'; expected one of 'a', 'b'" in fleet.errors
+    with pytest.raises(FleetError, match="unknown request 'dance'"):
         asyncio.run(fleet_state.ask(fleet.directory, {"do": "dance"}, LIMIT_S))
-    with pytest.raises(FleetError, match="found a request that is none"):
+    with pytest.raises(FleetError, match="invalid request"):
         asyncio.run(fleet_state.ask(fleet.directory, {}, LIMIT_S))
     assert len(fleet.links()) == 1
 
@@ -183,7 +183,7 @@ def test_a_directory_that_is_somebody_else_s_stays_as_it_is(make: Callable[[str]
     fleet.directory.mkdir()
     (fleet.directory / "letters").write_text("mine")
     fleet("up", str(fleet.file), code=2)
-    assert "that no fleet made, accepted is a new or empty directory" in fleet.errors
+    assert "give --dir a new or empty directory" in fleet.errors
     assert [path.name for path in fleet.directory.iterdir()] == ["letters"]
 
 
@@ -191,7 +191,7 @@ def test_a_directory_that_is_somebody_else_s_stays_as_it_is(make: Callable[[str]
 def test_a_file_that_is_no_topology_starts_nothing(make: Callable[[str], Fleet]) -> None:
     fleet = make(PAIR + PAIR)
     fleet("up", str(fleet.file), code=2)
-    assert "node 'a': found twice" in fleet.errors and not fleet.directory.exists()
+    assert "node 'a' is listed twice" in fleet.errors and not fleet.directory.exists()
 
 
 @pytest.mark.crash
@@ -201,7 +201,7 @@ def test_without_a_directory_the_only_one_here_is_meant(
     fleet = make(PAIR)
     monkeypatch.chdir(fleet.directory.parent)
     assert cli.main(["fleet", "status"]) == 2
-    assert "--dir: missing, found no fleet here" in capsys.readouterr().err
+    assert "there is no fleet here; give the directory of one with --dir" in capsys.readouterr().err
     assert cli.main(["fleet", "up", "net.toml"]) == 0
     shown = capsys.readouterr().out
     assert str(fleet.directory / "nodes" / "b") in shown and "holdfast fleet status\n" in shown

@@ -41,4 +41,4 @@ def test_points_are_written_at_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["append", "append:0", "nowhere:1", "append:x"])
 def test_a_wrong_crash_point_is_refused(given: str) -> None:
     told = subprocess.run((*COMMAND, "--crash-point", given), check=False, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 2 and "accepted is NAME:COUNT" in told.stderr
+    assert told.returncode == 2 and "expected NAME:COUNT" in told.stderr

@@ -130,17 +130,20 @@ def test_a_plan_alone_needs_a_seed(small: str, tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "plan.json"
     path.write_text(scenario_file.load(small).to_json())
     assert cli.main(["sim", "replay", str(path)]) == 2
-    assert "--seed: " in capsys.readouterr().err
+    assert "give it with --seed" in capsys.readouterr().err
     assert answer(capsys, "replay", str(path), "--seed", "1")["digest"] == answer(capsys, "run", small)["digest"]
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run no-such", "holdfast sim run: scenario: found 'no-such', accepted is a path or one of "),
-        ("run /no/such.toml", "holdfast sim run: /no/such.toml: No such file or directory"),
-        ("replay /no/such.json", "holdfast sim replay: /no/such.json: No such file or directory"),
-        ("run line-cut --out /dev/null/x", "--out: found '/dev/null/x', accepted is a directory"),
+        ("run no-such", "holdfast sim run: invalid scenario 'no-such'; expected a path or one of "),
+        ("run /no/such.toml", "holdfast sim run: /no/such.toml cannot be read (No such file or directory)"),
+        ("replay /no/such.json", "holdfast sim replay: /no/such.json cannot be read (No such file or directory)"),
+        (
+            "run line-cut --out /dev/null/x",
+            "invalid value '/dev/null/x' for --out (Not a directory); expected a directory",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

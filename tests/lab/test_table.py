@@ -43,7 +43,7 @@ def test_a_compacted_log_stands_for_all_before_it(tmp_path: Path) -> None:
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     log(tmp_path, "0", [], version="v2")
-    with pytest.raises(StorageError, match="accepted is 'v1'"):
+    with pytest.raises(StorageError, match="expected 'v1'"):
         committed_files(tmp_path)
 
 

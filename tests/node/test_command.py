@@ -136,7 +136,7 @@ async def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:
     config.write_text("[node]\nnmae = 'x'\n")
     code, output, error = await run(config)
     assert (code, output) == (2, "")
-    assert error.startswith(f"holdfast node: {config}: node nmae: unknown key")
+    assert error.startswith(f"holdfast node: {config}: unknown key 'nmae' in node")
     assert error.count("\n") == 1
 
 

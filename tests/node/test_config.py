@@ -1,4 +1,4 @@
-"""TOML and options to settings; each mistake is one line: file, key, what was found, what is accepted."""
+"""TOML and options to settings; each mistake is one line: file, key, what is wrong, what is expected."""
 
 import socket
 from pathlib import Path
@@ -178,142 +178,157 @@ def test_users_open_other_addresses(tmp_path: Path, password: Path) -> None:
 
 MISTAKES = [
     # unknown keys
-    ("[nodes]\n", "nodes: unknown key, accepted are [node], [store]"),
-    ("verbose = true\n", "verbose: unknown key, accepted are [node]"),
-    ("[topologies]\nfile = 't.toml'\n", "topologies: unknown key, accepted are"),
-    ("[topology]\nname = 't.toml'\n", "topology name: unknown key, accepted are file"),
-    ("[topology]\nfile = 1\n", "topology file: found 1, accepted is text"),
-    ("[node]\nnmae = 'ewr'\n", "node nmae: unknown key, accepted are name, data, listen, roles"),
-    ("[dead_letters]\nkeep_s = 0.5\n", "dead_letters keep_s: found 0.5, accepted is 1 to ten years"),
-    ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max, must_exist"),
-    ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),
-    ("[limits]\nconnections = 1\n", "limits connections: unknown key, accepted are connections_max"),
-    ("[[queue]]\nname = 'q'\ndepth = 3\n", "queue 'q' depth: unknown key, accepted are name, bytes_max"),
-    ("[[route]]\ndestination = 'x'\nvia = 'n'\n", "route 'x' via: found 'n', accepted is the name of a [[neighbour]]"),
-    ("[[route]]\ndestination = 'x'\n", "route 'x' via: missing, accepted is the name of a [[neighbour]]"),
-    ("[[route]]\nvia = 'x'\n", "route number 1 destination: missing, accepted is text in quotes"),
-    ("[[route]]\ndestination = 'x'\nby = 'n'\n", "route 'x' by: unknown key, accepted are destination, via"),
+    ("[nodes]\n", "unknown key 'nodes'; expected one of [node], [store]"),
+    ("verbose = true\n", "unknown key 'verbose'; expected one of [node]"),
+    ("[topologies]\nfile = 't.toml'\n", "unknown key 'topologies'; expected one of"),
+    ("[topology]\nname = 't.toml'\n", "unknown key 'name' in topology; expected file"),
+    ("[topology]\nfile = 1\n", "invalid value 1 for topology file; expected text"),
+    ("[node]\nnmae = 'ewr'\n", "unknown key 'nmae' in node; expected one of name, data, listen, roles"),
+    (
+        "[dead_letters]\nkeep_s = 0.5\n",
+        "invalid value 0.5 for dead_letters keep_s; expected a number of seconds from 1 to",
+    ),
+    ("[store]\nsize = 1\n", "unknown key 'size' in store; expected one of bytes_max, must_exist"),
+    ("[telemetry]\npath = 'x'\n", "unknown key 'path' in telemetry; expected one of file, messages, interval_s"),
+    ("[limits]\nconnections = 1\n", "unknown key 'connections' in limits; expected one of connections_max"),
+    ("[[queue]]\nname = 'q'\ndepth = 3\n", "unknown key 'depth' in queue 'q'; expected one of name, bytes_max"),
+    (
+        "[[route]]\ndestination = 'x'\nvia = 'n'\n",
+        "invalid value 'n' for route 'x' via; expected the name of a [[neighbour]]",
+    ),
+    ("[[route]]\ndestination = 'x'\n", "route 'x' has no via; expected the name of a [[neighbour]]"),
+    ("[[route]]\nvia = 'x'\n", "route number 1 has no destination; expected text in quotes"),
+    ("[[route]]\ndestination = 'x'\nby = 'n'\n", "unknown key 'by' in route 'x'; expected one of destination, via"),
     (
         "[[neighbour]]\nname = 'n'\nprobe_s = 4\n",
-        "neighbour 'n' probe_s: found 4, accepted is 0.005 up to hold_time_s (3)",
+        "invalid value 4 for neighbour 'n' probe_s; expected a number of seconds from 0.005 to hold_time_s (3)",
     ),
-    ("[[neighbour]]\nname = 'n'\nprobe_s = 0.004\n", "neighbour 'n' probe_s: found 0.004, accepted is 0.005 up to"),
-    ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' source: found without a remote"),
+    (
+        "[[neighbour]]\nname = 'n'\nprobe_s = 0.004\n",
+        "invalid value 0.004 for neighbour 'n' probe_s; expected a number",
+    ),
+    ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' has source without remote; add remote"),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'a b'\n",
-        "neighbour 'n' source: found 'a b', accepted is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT",
+        "invalid value 'a b' for neighbour 'n' source; expected HOST, HOST:PORT, [IPV6] or [IPV6]:PORT",
     ),
-    ("[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'h:65536'\n", "neighbour 'n' source: found 'h:65536'"),
-    ("[[neighbour]]\nname = 'n'\nhost = 'h'\n", "neighbour 'n' host: unknown key, accepted are name, remote"),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'h:65536'\n",
+        "invalid value 'h:65536' for neighbour 'n' source",
+    ),
+    ("[[neighbour]]\nname = 'n'\nhost = 'h'\n", "unknown key 'host' in neighbour 'n'; expected one of name, remote"),
     (
         "[[user]]\nname = 'u'\npassword = 'p'\n",
-        "user 'u' password: unknown key, accepted are name, password_",
+        "unknown key 'password' in user 'u'; expected one of name, password_",
     ),
     # wrong types
-    ("node = 3\n", "node: found 3, accepted is a table, [node]"),
-    ("[queue]\nname = 'q'\n", "queue: found {'name': 'q'}, accepted is a list of tables, [[queue]]"),
-    ("queue = ['q']\n", "queue: found ['q'], accepted is a list of tables, [[queue]]"),
-    ("[node]\nname = 5\n", "node name: found 5, accepted is text in quotes, not empty"),
-    ("[node]\nname = ''\n", "node name: found '', accepted is text in quotes, not empty"),
-    ("[node]\nlisten = '127.0.0.1:0'\n", "node listen: found '127.0.0.1:0', accepted is a list of texts"),
-    ("[node]\nroles = ['client', 3]\n", "node roles: found ['client', 3], accepted is a list of texts"),
-    ("[node]\ncreate_queues = 1\n", "node create_queues: found 1, accepted is true or false"),
-    ("[store]\nbytes_max = '1 GB'\n", "store bytes_max: found '1 GB', accepted is a whole number above 0"),
-    ("[store]\nbytes_max = 1e9\n", "store bytes_max: found 1000000000.0, accepted is a whole number above 0"),
-    ("[limits]\nqueues_max = true\n", "limits queues_max: found true, accepted is a whole number above 0"),
-    ("[limits]\nqueues_max = 0\n", "limits queues_max: found 0, accepted is a whole number above 0"),
+    ("node = 3\n", "invalid value 3 for node; expected a table, [node]"),
+    ("[queue]\nname = 'q'\n", "invalid value {'name': 'q'} for queue; expected a list of tables, [[queue]]"),
+    ("queue = ['q']\n", "invalid value ['q'] for queue; expected a list of tables, [[queue]]"),
+    ("[node]\nname = 5\n", "invalid value 5 for node name; expected text in quotes, not empty"),
+    ("[node]\nname = ''\n", "invalid value '' for node name; expected text in quotes, not empty"),
+    ("[node]\nlisten = '127.0.0.1:0'\n", "invalid value '127.0.0.1:0' for node listen; expected a list of texts"),
+    ("[node]\nroles = ['client', 3]\n", "invalid value ['client', 3] for node roles; expected a list of texts"),
+    ("[node]\ncreate_queues = 1\n", "invalid value 1 for node create_queues; expected true or false"),
+    ("[store]\nbytes_max = '1 GB'\n", "invalid value '1 GB' for store bytes_max; expected a whole number above 0"),
+    ("[store]\nbytes_max = 1e9\n", "invalid value 1000000000.0 for store bytes_max; expected a whole number above 0"),
+    ("[limits]\nqueues_max = true\n", "invalid value true for limits queues_max; expected a whole number above 0"),
+    ("[limits]\nqueues_max = 0\n", "invalid value 0 for limits queues_max; expected a whole number above 0"),
     (
         "[limits]\nidle_time_out_s = nan\n",
-        "limits idle_time_out_s: found nan, accepted is a number of seconds",
+        "invalid value nan for limits idle_time_out_s; expected a number of seconds",
     ),
     (
         "[telemetry]\ninterval_s = 0\n",
-        "telemetry interval_s: found 0, accepted is a number of seconds above 0",
+        "invalid value 0 for telemetry interval_s; expected a number of seconds above 0",
     ),
-    ("[telemetry]\ninterval_s = inf\n", "telemetry interval_s: found inf, accepted is a number of seconds"),
-    ("[[queue]]\nname = 'q'\ndurable = 'no'\n", "queue 'q' durable: found 'no', accepted is true or false"),
-    ("[[queue]]\nname = 'q'\nmessages_max = -1\n", "queue 'q' messages_max: found -1, accepted is a whole"),
-    ("[[queue]]\nname = 7\n", "queue number 1 name: found 7, accepted is text in quotes"),
+    ("[telemetry]\ninterval_s = inf\n", "invalid value inf for telemetry interval_s; expected a number of seconds"),
+    ("[[queue]]\nname = 'q'\ndurable = 'no'\n", "invalid value 'no' for queue 'q' durable; expected true or false"),
+    ("[[queue]]\nname = 'q'\nmessages_max = -1\n", "invalid value -1 for queue 'q' messages_max; expected a whole"),
+    ("[[queue]]\nname = 7\n", "invalid value 7 for queue number 1 name; expected text in quotes"),
     # missing
-    ("[[queue]]\nname = 'a'\n[[queue]]\n", "queue number 2 name: missing, accepted is text in quotes"),
-    ("[[user]]\nname = 'u'\n", "user 'u' password_file: missing, accepted is a readable file"),
+    ("[[queue]]\nname = 'a'\n[[queue]]\n", "queue number 2 has no name; expected text in quotes"),
+    ("[[user]]\nname = 'u'\n", "user 'u' has no password_file; expected a readable file"),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nuser = 'u'\n",
-        "neighbour 'n' password_file: missing, accepted is user and password_file together",
+        "neighbour 'n' has no password_file; give user and password_file together",
     ),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\npassword_file = 'PASSWORD'\n",
-        "neighbour 'n' user: missing, accepted is user and password_file together",
+        "neighbour 'n' has no user; give user and password_file together",
     ),
-    ("[node]\nlisten = []\n", "node listen: found none, accepted is at least one HOST:PORT"),
+    ("[node]\nlisten = []\n", "invalid value [] for node listen; expected at least one HOST:PORT"),
     # duplicates
-    ("[[queue]]\nname = 'q'\n[[queue]]\nname = 'q'\n", "queue 'q': found twice, accepted is once"),
-    ("[[neighbour]]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n': found twice"),
+    ("[[queue]]\nname = 'q'\n[[queue]]\nname = 'q'\n", "queue 'q' is listed twice; list it once"),
+    ("[[neighbour]]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n' is listed twice"),
     (
         "[[user]]\nname = 'u'\npassword_file = 'PASSWORD'\n" * 2,
-        "user 'u': found twice, accepted is once",
+        "user 'u' is listed twice; list it once",
     ),
-    ("[node]\nlisten = ['127.0.0.1:5672', '127.0.0.1:5672']\n", "node listen: found 127.0.0.1:5672 twice"),
+    ("[node]\nlisten = ['127.0.0.1:5672', '127.0.0.1:5672']\n", "node listen has 127.0.0.1:5672 twice"),
     # references
-    ("[node]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n': found the node's own name"),
+    ("[node]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n' has the node's own name"),
     (
         "[[neighbour]]\nname = 'n'\nuser = 'who'\n",
-        "neighbour 'n' user: found 'who', accepted without a remote is the name of a [[user]]",
+        "invalid value 'who' for neighbour 'n' user; expected, without a remote, the name of a [[user]]",
     ),
     (
         "[[neighbour]]\nname = 'n'\npassword_file = 'PASSWORD'\n",
-        "neighbour 'n' password_file: found without a remote, accepted is a [[user]]",
+        "neighbour 'n' has password_file without remote; give a [[user]]",
     ),
     # values
-    ("[node]\nname = 'a@b'\n", "name 'a@b': accepted is"),
-    ("[[queue]]\nname = '$q'\n", "name '$q': accepted is"),
-    ("[node]\nroles = ['boss']\n", "node roles: found 'boss', accepted is one of client, root, super"),
+    ("[node]\nname = 'a@b'\n", "invalid name 'a@b'; expected"),
+    ("[[queue]]\nname = '$q'\n", "invalid name '$q'; expected"),
+    ("[node]\nroles = ['boss']\n", "invalid value 'boss' for node roles; expected one of client, root, super"),
     (
         "[[queue]]\nname = 'q'\nwhen_full = 'explode'\n",
-        "queue 'q' when_full: found 'explode', accepted is one of block",
+        "invalid value 'explode' for queue 'q' when_full; expected one of block",
     ),
-    ("[[queue]]\nname = 'q'\norder = 'any'\n", "queue 'q' order: found 'any', accepted is one of strict"),
-    ("[[queue]]\nname = 'q'\norder_wait_s = -1\n", "queue 'q' order_wait_s: found -1, accepted is 0 to"),
+    ("[[queue]]\nname = 'q'\norder = 'any'\n", "invalid value 'any' for queue 'q' order; expected one of strict"),
+    ("[[queue]]\nname = 'q'\norder_wait_s = -1\n", "invalid value -1 for queue 'q' order_wait_s; expected a number"),
     (
         "[[neighbour]]\nname = 'n'\nkeepalive_s = 5\nhold_time_s = 2\n",
-        "neighbour 'n' hold_time_s: found 2, accepted is at least keepalive_s (5)",
+        "invalid value 2 for neighbour 'n' hold_time_s; expected at least keepalive_s (5)",
     ),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'hub'\n",
-        "neighbour 'n' remote: found 'hub', accepted is HOST:PORT",
+        "invalid value 'hub' for neighbour 'n' remote; expected HOST:PORT",
     ),
-    ("[[neighbour]]\nname = 'n'\nremote = 'hub:0'\n", "neighbour 'n' remote: found port 0, accepted is 1 to"),
+    ("[[neighbour]]\nname = 'n'\nremote = 'hub:0'\n", "invalid port 0 for neighbour 'n' remote; expected 1 to"),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'a..b:1'\n",
-        "neighbour 'n' remote: found 'a..b:1', a host with an empty label, accepted is HOST:PORT",
+        "invalid value 'a..b:1' for neighbour 'n' remote, a host with an empty label; expected HOST:PORT",
     ),
-    ("[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'ü..x'\n", "neighbour 'n' source: found 'ü..x', accepted"),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'ü..x'\n",
+        "invalid value 'ü..x' for neighbour 'n' source; expected",
+    ),
     (
         f"[node]\nlisten = ['{'x' * 64}.example:5672']\n",
-        f"node listen: found '{'x' * 64}.example:5672', a host with a label above 63 characters, accepted",
+        f"invalid value '{'x' * 64}.example:5672' for node listen, a host with a label above 63 characters; expected",
     ),
-    (f"[node]\nlisten = [0x{'f' * 4_000}]\n", "node listen: found a list or table with a whole number too long to"),
-    ("[node]\nlisten = ['127.0.0.1']\n", "node listen: found '127.0.0.1', accepted is HOST:PORT"),
-    ("[node]\nlisten = ['127.0.0.1:65536']\n", "node listen: found port 65536, accepted is 0 to 65535"),
-    ("[node]\nlisten = ['0.0.0.0:5672']\n", "node listen: found 0.0.0.0:5672 without a [[user]], accepted"),
-    ("[node]\nlisten = ['example.org:1']\n", "node listen: found example.org:1 without a [[user]], accepted"),
+    (f"[node]\nlisten = [0x{'f' * 4_000}]\n", "invalid value a list or table with a whole number too long to"),
+    ("[node]\nlisten = ['127.0.0.1']\n", "invalid value '127.0.0.1' for node listen; expected HOST:PORT"),
+    ("[node]\nlisten = ['127.0.0.1:65536']\n", "invalid port 65536 for node listen; expected 0 to 65535"),
+    ("[node]\nlisten = ['0.0.0.0:5672']\n", "node listen has 0.0.0.0:5672 without a [[user]]; add a user"),
+    ("[node]\nlisten = ['example.org:1']\n", "node listen has example.org:1 without a [[user]]; add a user"),
     (
         f"[store]\nbytes_max = {STORE_BYTES_MIN - 1}\n",
-        f"store bytes_max: found {STORE_BYTES_MIN - 1}, accepted",
+        f"invalid value {STORE_BYTES_MIN - 1} for store bytes_max; expected",
     ),
     # files
     (
         "[[user]]\nname = 'u'\npassword_file = '/nowhere/pw'\n",
-        "user 'u' password_file: cannot read '/nowhere/pw'",
+        "user 'u' password_file '/nowhere/pw' cannot be read",
     ),
     (
         "[[user]]\nname = 'u'\npassword_file = '/'\n",
-        "user 'u' password_file: cannot read '/' (Is a directory)",
+        "user 'u' password_file '/' cannot be read (Is a directory)",
     ),
     # syntax
-    ("[node]\nname = ewr\n", "not TOML: Invalid value (at line 2, column 8)"),
-    ("[node\n", "not TOML: "),
-    ("[node]\nname = 'a'\nname = 'b'\n", "not TOML: Cannot overwrite a value (at line 3"),
+    ("[node]\nname = ewr\n", "the file is not TOML: Invalid value (at line 2, column 8)"),
+    ("[node\n", "the file is not TOML: "),
+    ("[node]\nname = 'a'\nname = 'b'\n", "the file is not TOML: Cannot overwrite a value (at line 3"),
 ]
 
 
@@ -325,19 +340,19 @@ def test_each_mistake_is_one_clear_line(tmp_path: Path, password: Path, text: st
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read \(No such file or directory\)"):
+    with pytest.raises(ConfigError, match=r"none\.toml: the file cannot be read \(No such file or directory\)"):
         load_settings(tmp_path / "none.toml")
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_bytes(b"[node]\nname = '\xff'\n")
-    with pytest.raises(ConfigError, match="found byte 15 that is not UTF-8"):
+    with pytest.raises(ConfigError, match="byte 15 is not UTF-8"):
         load_settings(path)
 
 
 def test_a_wrong_option_names_no_file() -> None:
-    with pytest.raises(ConfigError, match=r"^node listen: found 'here', accepted is HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"^invalid value 'here' for node listen; expected HOST:PORT"):
         load_settings(None, listen=["here"])
 
 
@@ -360,7 +375,7 @@ def test_password_files(tmp_path: Path, content: bytes, accepted: str | None) ->
     (tmp_path / "password").write_bytes(content)
     text = "[[user]]\nname = 'u'\npassword_file = 'PASSWORD'\n"
     if accepted is None:
-        assert refusal(tmp_path, text).startswith("user 'u' password_file: ")
+        assert "user 'u' password_file" in refusal(tmp_path, text)
     else:
         assert load_settings(write(tmp_path, text)).core.users[0].password == accepted
 
@@ -415,21 +430,21 @@ def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text("[limits]\nconections_max = 1\n")
     with pytest.raises(
-        ConfigError, match=r"accepted are connections_max, .* more; did you mean connections_max\?$"
+        ConfigError, match=r"expected one of connections_max, .* more; did you mean connections_max\?$"
     ) as caught:
         load_settings(path)
     assert len(str(caught.value)) < 500
     path.write_text("[nodes]\n")
-    with pytest.raises(ConfigError, match=r"accepted are \[node\], .*; did you mean \[node\]\?$"):
+    with pytest.raises(ConfigError, match=r"expected one of \[node\], .*; did you mean \[node\]\?$"):
         load_settings(path)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[node]\nparked_bytes_max = 5\n", r": node parked_bytes_max: unknown key.*; it is a key of \[limits\]$"),
-        ("[limits]\nmessages_max = 5\n", r": limits messages_max: .*; it is a key of .*\[\[queue\]\]"),
-        ("parked_bytes_max = 5\n", r": parked_bytes_max: unknown key.*; it is a key of \[limits\]$"),
+        ("[node]\nparked_bytes_max = 5\n", r": unknown key 'parked_bytes_max' in node; .*; it is a key of \[limits\]$"),
+        ("[limits]\nmessages_max = 5\n", r": unknown key 'messages_max' in limits; .*; it is a key of .*\[\[queue\]\]"),
+        ("parked_bytes_max = 5\n", r": unknown key 'parked_bytes_max'; .*; it is a key of \[limits\]$"),
     ],
 )
 def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str, tmp_path: Path) -> None:

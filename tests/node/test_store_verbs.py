@@ -145,7 +145,7 @@ async def test_what_runs_is_named_and_mistakes_are_one_line(tmp_path: Path) -> N
         (tmp_path / "taken").mkdir()
         code, _, complaint = await store(children, "backup", tmp_path / "data", tmp_path / "taken")
         assert code == 2
-        assert complaint.startswith(f"holdfast store backup: {tmp_path}/taken: is there already")
+        assert complaint.startswith(f"holdfast store backup: {tmp_path}/taken exists already; choose another name")
         assert await node.stop() == 0
         code, said, _ = await store(children, "compact", tmp_path / "data")
         assert code == 0 and said.count("\n") == 1 and "bytes on disk before" in said
@@ -165,7 +165,7 @@ async def test_a_store_with_findings_ends_with_1_and_a_line_for_each(tmp_path: P
     assert (code, complaint) == (1, "")
     lines = said.splitlines()
     assert lines[0] == "queue id 9, sequence 1: there is no such queue"
-    assert lines[1] == "queue 'q': its counter says 3 messages, found 2"
+    assert lines[1] == "queue 'q': its counter says 3 messages, but there are 2"
     assert len(lines) == 4 and lines[3].endswith(": 3 found")
 
 

@@ -37,7 +37,7 @@ def test_a_name_that_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0 \(Cannot assign requested address\)"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0 for node listen \(Cannot assign requested address\)"):
         listen(HostPort("192.0.2.1", 0), loopback_only=False)
 
 
@@ -47,7 +47,7 @@ def test_a_port_that_only_root_may_open_is_told_as_one(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(transport, "_bound", refuse)
     with pytest.raises(
-        ConfigError, match=r"127\.0\.0\.1:80 \(Permission denied\), accepted is a port that this user may"
+        ConfigError, match=r"127\.0\.0\.1:80 for node listen \(Permission denied\); expected a port that this user may"
     ):
         listen(HostPort("127.0.0.1", 80), loopback_only=True)
 

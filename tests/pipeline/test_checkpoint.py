@@ -66,7 +66,7 @@ def test_two_sources_of_one_name_are_kept_apart_by_their_queues(tmp_path: Path) 
         assert checkpoint.proven() == Proven(0, Offset("s", queue, end))
         assert checkpoint.holds(Offset("s", queue, end))
     offsets.write_text(offsets.read_text() + "\n" + json.dumps({"sub": "s", "queue": "other", "seq": 9}))
-    with pytest.raises(ConfigError, match=r"several sources .* 's' of one queue, accepted is a name of its own"):
+    with pytest.raises(ConfigError, match=r"several sources .* 's' of one queue; give each a name of its own"):
         checkpoint.proven()
 
 

@@ -32,7 +32,7 @@ def test_a_seed_that_takes_too_long_is_a_row_that_says_so() -> None:
 def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["pipeline", "swarm", "--out", str(tmp_path)]) == 2
-    assert "accepted is an empty or new directory" in capsys.readouterr().err
+    assert "give --out an empty or new directory" in capsys.readouterr().err
 
 
 @pytest.mark.spark

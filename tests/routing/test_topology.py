@@ -104,57 +104,78 @@ def test_what_a_link_costs(text: str, cost_micro: int) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "node: found none, accepted is at least one [[node]]"),
-        ("node = 1", "node: found 1, accepted is a list of tables, [[node]]"),
-        ("node = [1]", "node: found [1], accepted is a list of tables, [[node]]"),
-        ('[node]\nname = "a"', "node: found {'name': 'a'}, accepted is a list of tables, [[node]]"),
-        (NODES + "[[links]]", "'links': unknown key, accepted are [[node]], [[link]]"),
-        ("[[node]]\nnumber = 1", "node number 1 name: missing"),
-        ("[[node]]\nname = 1", "node number 1 name: found 1, accepted is text in quotes"),
-        ('[[node]]\nname = ""', "node number 1 name: found '', accepted is text in quotes"),
-        ('[[node]]\nname = "a@b"', "name 'a@b': accepted is 1 to 200 bytes"),
-        ('[[node]]\nname = "a"\nweight = 1', "node 'a' weight: unknown key, accepted are name, number, address, roles"),
-        ('[[node]]\nname = "a"\nnumber = -1', "node 'a' number: found -1, accepted is a whole number, 0 to"),
-        ('[[node]]\nname = "a"\nnumber = 4294967296', "node 'a' number: found 4294967296"),
-        ('[[node]]\nname = "a"\nnumber = true', "node 'a' number: found true"),
+        ("", "there is no [[node]]; add at least one"),
+        ("node = 1", "invalid value 1 for node; expected a list of tables, [[node]]"),
+        ("node = [1]", "invalid value [1] for node; expected a list of tables, [[node]]"),
+        ('[node]\nname = "a"', "invalid value {'name': 'a'} for node; expected a list of tables, [[node]]"),
+        (NODES + "[[links]]", "unknown key 'links'; expected one of [[node]], [[link]]"),
+        ("[[node]]\nnumber = 1", "node number 1 has no name; expected"),
+        ("[[node]]\nname = 1", "invalid value 1 for node number 1 name; expected text in quotes"),
+        ('[[node]]\nname = ""', "invalid value '' for node number 1 name; expected text in quotes"),
+        ('[[node]]\nname = "a@b"', "invalid name 'a@b'; expected 1 to 200 bytes"),
+        (
+            '[[node]]\nname = "a"\nweight = 1',
+            "unknown key 'weight' in node 'a'; expected one of name, number, address, roles",
+        ),
+        ('[[node]]\nname = "a"\nnumber = -1', "invalid value -1 for node 'a' number; expected a whole number, 0 to"),
+        ('[[node]]\nname = "a"\nnumber = 4294967296', "invalid value 4294967296 for node 'a' number"),
+        ('[[node]]\nname = "a"\nnumber = true', "invalid value true for node 'a' number"),
         (
             '[[node]]\nname = "a"\nroles = ["boss"]',
-            "node 'a' roles: found ['boss'], accepted is a list of client, root",
+            "invalid value ['boss'] for node 'a' roles; expected a list of client, root",
         ),
-        ('[[node]]\nname = "a"\nroles = []', "node 'a' roles: found [], accepted is a list of client, root, super, at"),
-        ('[[node]]\nname = "a"\nroles = ["root", "root"]', "node 'a' roles: found one twice"),
-        ('[[node]]\nname = "a"\naddress = "h"', "node 'a' address: found 'h', accepted is HOST:PORT"),
-        ('[[node]]\nname = "a"\naddress = "h:0"', "node 'a' address: found port 0, accepted is 1 to 65535"),
-        ('[[node]]\nname = "a"\n[[node]]\nname = "a"', "node 'a': found twice, accepted is once"),
+        (
+            '[[node]]\nname = "a"\nroles = []',
+            "invalid value [] for node 'a' roles; expected a list of client, root, super, at",
+        ),
+        ('[[node]]\nname = "a"\nroles = ["root", "root"]', "node 'a' has a role twice; list each once"),
+        ('[[node]]\nname = "a"\naddress = "h"', "invalid value 'h' for node 'a' address; expected HOST:PORT"),
+        ('[[node]]\nname = "a"\naddress = "h:0"', "invalid port 0 for node 'a' address; expected 1 to 65535"),
+        ('[[node]]\nname = "a"\n[[node]]\nname = "a"', "node 'a' is listed twice; list it once"),
         (
             '[[node]]\nname = "a"\nnumber = 2\n[[node]]\nname = "b"',
-            "node 'b' number: found 2, which node 'a' has",
+            "node 'b' has number 2, which node 'a' has too; give each its own",
         ),
-        (NODES + '[[link]]\nfrom = "a"', "link number 1 to: missing, accepted is the name of a [[node]]"),
-        (NODES + '[[link]]\nto = "a"', "link number 1 from: missing"),
-        (NODES + '[[link]]\nfrom = "a"\nto = "x"', "link 'a' to 'x' to: found 'x', accepted is the name of a [[node]]"),
-        (NODES + '[[link]]\nfrom = "x"\nto = "a"', "link 'x' to 'a' from: found 'x', accepted is the name of a"),
-        (NODES + '[[link]]\nfrom = "a"\nto = "a"', "link 'a' to 'a' to: found the same node, accepted is another"),
-        (link("weight = 1"), "link 'a' to 'b' weight: unknown key, accepted are from, to, cost, kind, bandwidth_bps"),
-        (link("cost = 0"), "link 'a' to 'b' cost: found 0, accepted is a number, 0.000001 to 1,000,000,000"),
-        (link("cost = -1"), "cost: found -1"),
-        (link("cost = 0.0000001"), "cost: found 1e-07"),
-        (link("cost = 1_000_000_001"), "cost: found 1000000001"),
-        (link("cost = nan"), "cost: found nan"),
-        (link("cost = inf"), "cost: found inf"),
-        (link("cost = true"), "cost: found true"),
-        (link("cost = 1" + "0" * 400), "cost: found a whole number of 1329 bits"),
-        (link('cost = "1"'), "cost: found '1'"),
-        (link('kind = "radio"'), "kind: found 'radio', accepted is one of tcp, tls, serial"),
-        (link("bandwidth_bps = 0"), "bandwidth_bps: found 0, accepted is a whole number above 0"),
-        (link("bandwidth_bps = 1.5"), "bandwidth_bps: found 1.5"),
-        (link("distance_km = -1"), "distance_km: found -1, accepted is a number of kilometres, 0 to 1,000,000,000"),
-        (link("distance_km = nan"), "distance_km: found nan"),
-        (link('direction = "back"'), "direction: found 'back', accepted is one of both, one"),
-        (link('[[link]]\nfrom = "a"\nto = "b"'), "link 'a' to 'b': found twice, accepted is once in each direction"),
-        (link('[[link]]\nfrom = "b"\nto = "a"'), "link 'b' to 'a': found twice (as the way back of link 'a' to 'b'"),
-        (link('[[link]]\nfrom = "b"\nto = "a"\ndirection = "one"'), "link 'b' to 'a': found twice"),
-        (link('direction = "one"\n[[link]]\nfrom = "b"\nto = "a"'), "link 'b' to 'a': found twice"),
+        (NODES + '[[link]]\nfrom = "a"', "link number 1 has no to; expected the name of a [[node]]"),
+        (NODES + '[[link]]\nto = "a"', "link number 1 has no from; expected"),
+        (
+            NODES + '[[link]]\nfrom = "a"\nto = "x"',
+            "invalid value 'x' for link 'a' to 'x' to; expected the name of a [[node]]",
+        ),
+        (
+            NODES + '[[link]]\nfrom = "x"\nto = "a"',
+            "invalid value 'x' for link 'x' to 'a' from; expected the name of a",
+        ),
+        (NODES + '[[link]]\nfrom = "a"\nto = "a"', "link 'a' to 'a' begins and ends at the same node; give it two"),
+        (
+            link("weight = 1"),
+            "unknown key 'weight' in link 'a' to 'b'; expected one of from, to, cost, kind, bandwidth_bps",
+        ),
+        (link("cost = 0"), "invalid value 0 for link 'a' to 'b' cost; expected a number, 0.000001 to 1,000,000,000"),
+        (link("cost = -1"), "invalid value -1 for link 'a' to 'b' cost"),
+        (link("cost = 0.0000001"), "invalid value 1e-07 for link 'a' to 'b' cost"),
+        (link("cost = 1_000_000_001"), "invalid value 1000000001 for link 'a' to 'b' cost"),
+        (link("cost = nan"), "invalid value nan for link 'a' to 'b' cost"),
+        (link("cost = inf"), "invalid value inf for link 'a' to 'b' cost"),
+        (link("cost = true"), "invalid value true for link 'a' to 'b' cost"),
+        (link("cost = 1" + "0" * 400), "invalid value a whole number of 1329 bits for link 'a' to 'b' cost"),
+        (link('cost = "1"'), "invalid value '1' for link 'a' to 'b' cost"),
+        (link('kind = "radio"'), "invalid value 'radio' for link 'a' to 'b' kind; expected one of tcp, tls, serial"),
+        (
+            link("bandwidth_bps = 0"),
+            "invalid value 0 for link 'a' to 'b' bandwidth_bps; expected a whole number above 0",
+        ),
+        (link("bandwidth_bps = 1.5"), "invalid value 1.5 for link 'a' to 'b' bandwidth_bps"),
+        (
+            link("distance_km = -1"),
+            "invalid value -1 for link 'a' to 'b' distance_km; expected a number of kilometres, 0 to 1,000,000,000",
+        ),
+        (link("distance_km = nan"), "invalid value nan for link 'a' to 'b' distance_km"),
+        (link('direction = "back"'), "invalid value 'back' for link 'a' to 'b' direction; expected one of both, one"),
+        (link('[[link]]\nfrom = "a"\nto = "b"'), "link 'a' to 'b' is listed twice; list it once in each direction"),
+        (link('[[link]]\nfrom = "b"\nto = "a"'), "link 'b' to 'a' is listed twice (as the way back of link 'a' to 'b'"),
+        (link('[[link]]\nfrom = "b"\nto = "a"\ndirection = "one"'), "link 'b' to 'a' is listed twice"),
+        (link('direction = "one"\n[[link]]\nfrom = "b"\nto = "a"'), "link 'b' to 'a' is listed twice"),
     ],
 )
 def test_a_mistake_is_one_line(text: str, said: str) -> None:
@@ -176,13 +197,13 @@ def test_bounds_of_counts(what: str, bound: str, monkeypatch: pytest.MonkeyPatch
     document = {"node": nodes, "link": links}
     assert len(topology_of(document).nodes) == len(nodes)
     document[what] = [*document[what], {"name": "more"} if what == "node" else {"from": "n3", "to": "n4"}]
-    with pytest.raises(ConfigError, match=f"{what}: found 4 of them, accepted is at most 3"):
+    with pytest.raises(ConfigError, match=rf"there are 4 \[\[{what}\]\] tables; the limit is 3"):
         topology_of(document)
     full = Topology(
         tuple(TopologyNode(name=f"n{number}", number=number) for number in range(4 if what == "node" else 5)),
         tuple(TopologyLink(from_="n0", to=f"n{number}") for number in range(1, 4 if what == "node" else 5)),
     )
-    with pytest.raises(ConfigError, match=f"{what}: found 4 of them"):
+    with pytest.raises(ConfigError, match=rf"there are 4 \[\[{what}\]\] tables"):
         full.validate()
 
 

@@ -44,7 +44,7 @@ def test_a_summary_with_unknown_fields_and_bits_is_taken_for_what_is_known() -> 
     row = ["b", Ulong(5), Ulong(6), Ulong(BITS_KNOWN | 2**33), "new", None]
     states.receive_summary("b", [row, [*row, *(FIELDS_MAX * [0])]], first=True, last=True)
     assert states.told["b"].editions["b"] == (5, 6, BITS_KNOWN)
-    assert told == ["a row of a summary: accepted is a list of 4 to 32"]
+    assert told == ["invalid row of a summary; expected a list of 4 to 32 fields"]
 
 
 @pytest.mark.parametrize("version", [VERSION_HIGH - 1, VERSION_HIGH, VERSION_END - 1])

@@ -144,7 +144,7 @@ def test_a_text_may_have_4096_bytes() -> None:
     longest = "a = '" + "x" * (TEXT_BYTES_MAX - 6) + "'"
     assert len(longest.encode()) == TEXT_BYTES_MAX
     compile_selector(longest)
-    with pytest.raises(SelectorError, match="4097 bytes, accepted are 4096, at column 1"):
+    with pytest.raises(SelectorError, match="4097 bytes; the limit is 4096, at column 1"):
         compile_selector(longest + " ")
     with pytest.raises(SelectorError, match="4098 bytes"):
         compile_selector("a = '" + "é" * ((TEXT_BYTES_MAX - 4) // 2) + "'")

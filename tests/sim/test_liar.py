@@ -184,5 +184,5 @@ def test_lies_of_every_kind_at_once_are_heard_without_an_exception() -> None:
 
 def test_a_fault_names_a_lie_that_there_is() -> None:
     assert make_fault({"kind": "lying-peer", "node": "lie", "lie": "marks"}, "here").lie == "marks"
-    with pytest.raises(ConfigError, match="here: lie: found 'truth'"):
+    with pytest.raises(ConfigError, match="invalid value 'truth' for here lie"):
         make_fault({"kind": "lying-peer", "node": "lie", "lie": "truth"}, "here")

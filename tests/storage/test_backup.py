@@ -125,7 +125,7 @@ def test_nobody_opens_a_backup_as_a_store(tmp_path: Path) -> None:
 def test_names_that_are_taken_and_places_without_a_store_are_refused(tmp_path: Path) -> None:
     LmdbStore(tmp_path / "store").close()
     (tmp_path / "taken").mkdir()
-    with pytest.raises(ConfigError, match="taken: is there already, accepted is a name that is not"):
+    with pytest.raises(ConfigError, match="taken exists already; choose another name"):
         backup(tmp_path / "store", tmp_path / "taken")
     (tmp_path / "store" / "sub").mkdir()
     for inside in ("backup", "sub/backup", "sub/../backup"):
@@ -137,7 +137,7 @@ def test_names_that_are_taken_and_places_without_a_store_are_refused(tmp_path: P
     with pytest.raises(StorageError, match="there is no store"):
         restore(tmp_path / "none", tmp_path / "restored")
     backup(tmp_path / "store", tmp_path / "backup")
-    with pytest.raises(ConfigError, match="holds a store already, accepted is a directory without one"):
+    with pytest.raises(ConfigError, match="holds a store already; choose a directory without one"):
         restore(tmp_path / "backup", tmp_path / "store")
     assert sorted(os.listdir(tmp_path)) == ["backup", "store", "taken"]
 
@@ -200,9 +200,9 @@ def test_a_disk_too_small_for_the_copy_refuses_it_and_nothing_is_left(
     node_of(tmp_path / "store").stop()
     backup(tmp_path / "store", tmp_path / "backup")
     monkeypatch.setattr(copying, "free_bytes", lambda place: 1_000)
-    with pytest.raises(StorageFull, match=r"backup of .*: needs \d+ bytes at .*, found 1000 free"):
+    with pytest.raises(StorageFull, match=r"backup of .*: .* has 1000 bytes free; \d+ are needed"):
         backup(tmp_path / "store", tmp_path / "second")
-    with pytest.raises(StorageFull, match=r"restoring: needs \d+ bytes at .*, found 1000 free"):
+    with pytest.raises(StorageFull, match=r"restoring: .* has 1000 bytes free; \d+ are needed"):
         restore(tmp_path / "backup", tmp_path / "restored")
     assert sorted(os.listdir(tmp_path)) == ["backup", "store"]
 
@@ -281,7 +281,7 @@ def test_a_backup_gives_way_before_the_node_is_out_of_space(tmp_path: Path, monk
     assert way._least == backing.LEAST_LEFT_BYTES
     way(1, 10)
     first = 500
-    with pytest.raises(backing._GivesWay, match=f"accepted is {backing.LEAST_LEFT_BYTES}"):
+    with pytest.raises(backing._GivesWay, match=f"and needs {backing.LEAST_LEFT_BYTES}"):
         while store.room_bytes() > 0:
             store.commit(Batch(appends=[(1, first + number, bytes(1_000)) for number in range(500)]))
             first += 500
@@ -462,7 +462,7 @@ def test_an_error_of_the_system_is_told_without_its_number(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError) as caught:
         LmdbStore(tmp_path / "file", bytes_max=64 * MIB)
-    assert str(caught.value) == f"store {tmp_path / 'file'}: found a file, accepted is a directory"
+    assert str(caught.value) == f"store {tmp_path / 'file'} is a file; expected a directory"
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "lock").mkdir()
     with pytest.raises(StorageError) as caught:

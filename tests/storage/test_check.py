@@ -162,8 +162,8 @@ def test_counters_are_held_against_what_is_there(store: Path) -> None:
     change(store, do)
     lines = found(store)
     assert len(lines) == 2
-    assert lines[0] == "queue 'q': its counter says 598 messages, found 597"
-    assert lines[1].startswith("queue 'q': its counter says ") and "bytes, found" in lines[1]
+    assert lines[0] == "queue 'q': its counter says 598 messages, but there are 597"
+    assert lines[1].startswith("queue 'q': its counter says ") and "bytes, but there are" in lines[1]
 
 
 def test_findings_are_kept_up_to_a_bound_and_counted_beyond(store: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_file_of_another_kind_or_cut_short_is_one_finding(store: Path) -> None
         root = read_root(file.fileno())
     assert root is not None
     os.truncate(store / "data.mdb", root.bytes - 1)
-    assert found(store) == [f"data.mdb: cut short: found {root.bytes - 1} bytes, accepted is {root.bytes}"]
+    assert found(store) == [f"data.mdb is cut short; it has {root.bytes - 1} bytes, expected {root.bytes}"]
     (store / "data.mdb").write_bytes(b"\0" * size)
     assert found(store) == ["data.mdb: it is no LMDB file of this machine's kind"]
 
@@ -246,7 +246,7 @@ def test_a_sound_blob_is_counted_with_its_entry(tmp_path: Path) -> None:
     ("do", "findings"),
     [
         (drop(b"blobs", blob_piece(1, 1)), ["blob 1: of 3 pieces found 2"]),
-        (put(b"blobs", blob_piece(1, 2), b"longer"), ["blob 1: piece 2 has 6 bytes, accepted is 3"]),
+        (put(b"blobs", blob_piece(1, 2), b"longer"), ["blob 1: piece 2 has 6 bytes, expected 3"]),
         (put(b"blobs", blob_piece(1, 3), b"more"), ["blob 1: piece 3 belongs to no blob"]),
         (put(b"blobs", blob_piece(7, 0), b"lost"), ["blob 7: piece 0 belongs to no blob"]),
         (put(b"blobs", b"short", b"x"), ["blobs: key 73686f7274"]),
@@ -254,7 +254,7 @@ def test_a_sound_blob_is_counted_with_its_entry(tmp_path: Path) -> None:
         (put(b"tables", BLOB_ROW, b"x"), ["row", "refers to blob 1", *["belongs to no blob"] * 3]),
         (
             put(b"tables", BLOB_ROW, records.pack_blob(BLOB._replace(length=BLOB.length + 1))),
-            [f"refers to {2 * PIECE_BYTES + 3} bytes of blob 1", "piece 2 has 3 bytes, accepted is 4"],
+            [f"refers to {2 * PIECE_BYTES + 3} bytes of blob 1", "piece 2 has 3 bytes, expected 4"],
         ),
         (
             put(

@@ -86,7 +86,7 @@ def test_without_space_for_the_second_file_it_is_refused_and_the_first_stays(
 ) -> None:
     kept = drained(tmp_path)
     monkeypatch.setattr(copying, "free_bytes", lambda place: 4_096)
-    with pytest.raises(StorageFull, match=r"compaction: needs \d+ bytes at .*, found 4096 free"):
+    with pytest.raises(StorageFull, match=r"compaction: .* has 4096 bytes free; \d+ are needed"):
         compact(tmp_path)
     assert os.listdir(tmp_path).count("new") == 0
     monkeypatch.undo()

@@ -59,7 +59,7 @@ def test_a_directory_has_one_holder_and_the_second_is_told_which(tmp_path: Path)
     [
         (b"%d" % (SCHEMA + 1), f"made by a newer Holdfast: schema {SCHEMA + 1}, this one reads 1 to {SCHEMA}"),
         (b"0", f"made by an older Holdfast: schema 0, this one reads 1 to {SCHEMA}"),
-        (b"one", "found schema b'one', accepted is a number"),
+        (b"one", "invalid schema b'one'; expected a number"),
         (None, "data.mdb is an LMDB file, but not a Holdfast store"),
     ],
 )
@@ -111,7 +111,7 @@ def test_where_a_store_must_exist_none_is_made(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="found a file, accepted is a directory"):
+    with pytest.raises(StorageError, match="is a file; expected a directory"):
         LmdbStore(tmp_path / "file")
 
 

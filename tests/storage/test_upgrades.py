@@ -135,4 +135,4 @@ def test_a_cut_file_is_refused_with_one_line(tmp_path: Path) -> None:
     os.truncate(tmp_path / "data.mdb", size // 2)
     with pytest.raises(StorageError) as refused:
         LmdbStore(tmp_path)
-    assert str(refused.value) == f"store {tmp_path}: data.mdb is cut short: found {size // 2} bytes, accepted is {size}"
+    assert str(refused.value) == f"store {tmp_path}: data.mdb is cut short; it has {size // 2} bytes, expected {size}"

@@ -98,13 +98,13 @@ def test_a_field_may_be_absent_or_null_only_where_it_is_optional(kind: str) -> N
             if place.default is None:
                 assert getattr(validate(changed).body, place.name) is None
             else:
-                with pytest.raises(RemoteProtocolError, match=f"{kind} {place.name}: "):
+                with pytest.raises(RemoteProtocolError, match=rf"{kind} {place.name}( is missing|; expected )"):
                     validate(changed)
 
 
 @pytest.mark.parametrize("name", COMMON)
 def test_common_fields_are_required(name: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=rf"\b{name}: "):
+    with pytest.raises(RemoteProtocolError, match=rf"\b{name} is missing"):
         validate(without("loss", name))
 
 
@@ -119,32 +119,35 @@ def test_a_newer_version_is_refused_in_one_clear_line(version: int) -> None:
     with pytest.raises(RemoteProtocolError) as refused:
         validate({"v": version, "kind": "unheard of"})
     assert refused.value.description == (
-        f"telemetry record: version {version} is newer than this reader; accepted: up to {VERSION}"
+        f"telemetry record: version {version} is newer than this reader; expected up to {VERSION}"
     )
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (record("loss", v=0), "v: found 0; accepted: 1 to 1"),
-        (record("loss", v="1"), "v: found '1'"),
-        (record("loss", v=True), "v: found True"),
-        (record("loss", kind="rumour"), "kind: found 'rumour'; accepted: node, queue, session"),
-        (record("loss", first=-1), "loss first: found -1; accepted: a whole number from 0"),
-        (record("loss", first=1.0), "loss first: found 1.0"),
-        (record("loss", first=True), "loss first: found True"),
-        (record("loss", origin="jfk"), "loss origin: found 'jfk'; accepted: a UUID"),
-        (record("loss", reason=7), "loss reason: found 7; accepted: a text"),
-        (record("loss", t="yesterday"), "loss t: found 'yesterday'; accepted: a time in ISO 8601, UTC"),
-        (record("loss", t="2013-01-01T05:15:00"), "loss t: found"),
-        (record("loss", t=5), "loss t: found 5"),
-        (record("loss", uptime_s=-0.5), "loss uptime_s: found -0.5; accepted: a number from 0"),
-        (record("queue", in_per_s=float("nan")), "queue in_per_s: found nan"),
-        (record("queue", in_per_s=float("inf")), "queue in_per_s: found inf"),
-        (record("queue", in_per_s=10**400), "queue in_per_s: found 1000"),
-        (record("node", event="paused"), "node event: found 'paused'; accepted: started, running, stopped"),
-        (record("message", event="lost"), "message event: found 'lost'"),
-        (record("loss", reason=["x" * 500]), "…; accepted: a text"),
+        (record("loss", v=0), "invalid value 0 for v; expected 1 to 1"),
+        (record("loss", v="1"), "invalid value '1' for v"),
+        (record("loss", v=True), "invalid value True for v"),
+        (record("loss", kind="rumour"), "invalid value 'rumour' for kind; expected one of node, queue, session"),
+        (record("loss", first=-1), "invalid value -1 for loss first; expected a whole number from 0"),
+        (record("loss", first=1.0), "invalid value 1.0 for loss first"),
+        (record("loss", first=True), "invalid value True for loss first"),
+        (record("loss", origin="jfk"), "invalid value 'jfk' for loss origin; expected a UUID"),
+        (record("loss", reason=7), "invalid value 7 for loss reason; expected a text"),
+        (record("loss", t="yesterday"), "invalid value 'yesterday' for loss t; expected a time in ISO 8601, UTC"),
+        (record("loss", t="2013-01-01T05:15:00"), "for loss t; expected a time"),
+        (record("loss", t=5), "invalid value 5 for loss t"),
+        (record("loss", uptime_s=-0.5), "invalid value -0.5 for loss uptime_s; expected a number from 0"),
+        (record("queue", in_per_s=float("nan")), "invalid value nan for queue in_per_s"),
+        (record("queue", in_per_s=float("inf")), "invalid value inf for queue in_per_s"),
+        (record("queue", in_per_s=10**400), "invalid value 1000"),
+        (
+            record("node", event="paused"),
+            "invalid value 'paused' for node event; expected one of started, running, stopped",
+        ),
+        (record("message", event="lost"), "invalid value 'lost' for message event"),
+        (record("loss", reason=["x" * 500]), "… for loss reason; expected a text"),
         ([], "a JSON object is expected, found list"),
         (None, "a JSON object is expected, found NoneType"),
     ],

@@ -53,7 +53,7 @@ def test_fields_beyond_the_schema_are_written_too() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("rumour", {}, "telemetry kind 'rumour'; accepted: node"),
+        ("rumour", {}, "invalid telemetry kind 'rumour'; expected one of node"),
         ("loss", {"origin": STORE, "first": 1}, "telemetry loss: last, reason missing"),
         ("loss", {**LOSS, "node": "other"}, "field 'node' is common"),
         ("loss", {**LOSS, "extra": float("nan")}, "telemetry loss: "),

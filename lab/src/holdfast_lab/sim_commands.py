@@ -69,7 +69,7 @@ def _replay(args: argparse.Namespace) -> int:
     kept = scenario_file.read_plan_file(Path(args.file))
     seed = args.seed if args.seed is not None else kept.seed
     if seed is None:
-        raise ConfigError(f"--seed: {args.file} holds a plan without its seed, accepted is with it")
+        raise ConfigError(f"{args.file} holds a plan without its seed; give it with --seed")
     again = _command("replay", args.file, seed, args.canary)
     return _carry_out(_of_plan(kept.plan.name, kept.plan, seed, again), args)
 
@@ -88,7 +88,7 @@ def _chosen(name: str, seed: int, canary: str | None) -> Run:
     if name in swarm.SWARMS:
         return _of_plan(name, swarm.draw_plan(seed, name), seed, again)
     known = ", ".join(name for name, _, _ in _all())
-    raise ConfigError(f"scenario: found {name!r}, accepted is a path or one of {known}")
+    raise ConfigError(f"invalid scenario {name!r}; expected a path or one of {known}")
 
 
 def _command(action: str, what: str, seed: int, canary: str | None) -> str:
@@ -177,7 +177,7 @@ def _out_directory(name: str | None) -> Path | None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out: found {name!r}, accepted is a directory ({error.strerror})") from None
+        raise ConfigError(f"invalid value {name!r} for --out ({error.strerror}); expected a directory") from None
     return out
 
 
@@ -232,7 +232,7 @@ def _swarm(args: argparse.Namespace) -> int:
     from holdfast_lab.runs import swarm
 
     if args.shrink and args.out is None:
-        raise ConfigError("--shrink: found without --out, accepted is with it: the smaller plans are written there")
+        raise ConfigError("--shrink needs --out; add it: the smaller plans are written there")
     out = _out_directory(args.out)
     canary = None
     if args.canary is not None:

@@ -138,7 +138,7 @@ class Checkpoint:
         if offset is None:
             raise ConfigError(
                 f"checkpoint {self.path}: offsets/{commits[-1]} holds no place of subscription "
-                f"{self.subscription!r}, accepted is the checkpointLocation of the query that reads it"
+                f"{self.subscription!r}; give the checkpointLocation of the query that reads it"
             )
         return Proven(commits[-1], offset)
 
@@ -165,7 +165,7 @@ class Checkpoint:
             if places[1].queue == self.queue:
                 raise ConfigError(
                     f"checkpoint {self.path}: several sources of this query are subscription {self.subscription!r} of "
-                    "one queue, accepted is a name of its own for each"
+                    "one queue; give each a name of its own"
                 )
         return places[0] if places else None
 
@@ -201,8 +201,7 @@ class Checkpoint:
         if newest not in logs:
             raise ConfigError(
                 f"output {sink.out}: its log holds no batch {newest}, which checkpoint {self.path} says is "
-                "done; "
-                "accepted is the output that was written with this checkpoint"
+                "done; give the output that was written with this checkpoint"
             )
         wanted = {newest}
         for batch in reversed(batches_in(self.path / "offsets")):

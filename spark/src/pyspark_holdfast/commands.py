@@ -85,7 +85,7 @@ def swarm(args: argparse.Namespace) -> int:
     """`args`: scenario, seeds, first_seed, master, out (docs/simulator.md). Returns 1 where a seed failed."""
     out = Path(args.out).absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out: found files in {out}, accepted is an empty or new directory")
+        raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
     check_writable("--out", out)
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -127,7 +127,8 @@ def check_writable(option: str, directory: Path) -> None:
                 return
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(f"{option}: found {directory} ({reason}), accepted is a directory to write to") from None
+        text = f"invalid value {directory} for {option} ({reason}); expected a directory that can be written"
+        raise ConfigError(text) from None
 
 
 def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":

@@ -71,27 +71,26 @@ def default_checkpoint(out: Path) -> Path:
 def check_pair(out: Path, checkpoint: Path) -> None:
     """Raises ConfigError where `out` and `checkpoint` cannot have been written together."""
     if checkpoint == out or out in checkpoint.parents:
-        raise ConfigError(f"--checkpoint: found {checkpoint} inside the table {out}, accepted is a place outside it")
+        raise ConfigError(f"{checkpoint} is inside the table {out}; give --checkpoint a place outside it")
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out: found {out}, which is no directory, accepted is a directory or a new name")
+        raise ConfigError(f"invalid value {out} for --out; expected a directory or a new name")
     written = max(SinkLog(out).batches(), default=-1)
     planned = max(batches_in(checkpoint / "offsets"), default=-1)
     done = max(batches_in(checkpoint / "commits"), default=-1)
     if written > planned:
         known = f"knows none beyond {planned}" if planned >= 0 else "is empty or not there"
         raise ConfigError(
-            f"--out: {out} holds batch {written}, checkpoint {checkpoint} {known}: Spark would skip what "
-            "comes; "
-            "accepted is the checkpoint that the table was written with, or a new table"
+            f"table {out} holds batch {written}, checkpoint {checkpoint} {known}: Spark would skip what comes; give "
+            "the checkpoint that the table was written with, or a new table with --out"
         )
     if done > written:
         raise ConfigError(
-            f"--out: {out} ends at batch {written}, checkpoint {checkpoint} says that {done} is done; "
-            "accepted is the table that was written with it, or a new table with a new checkpoint"
+            f"table {out} ends at batch {written}, checkpoint {checkpoint} says that {done} is done; give --out the "
+            "table that was written with it, or a new table with a new checkpoint"
         )
     # A first start that was killed leaves the sink's log made and empty.
     if written < 0 and planned < 0 and out.exists() and any(found.name != SINK_LOG for found in out.iterdir()):
-        raise ConfigError(f"--out: found files in {out} that no ingest wrote, accepted is an empty or new directory")
+        raise ConfigError(f"there are files in {out} that no ingest wrote; give --out an empty or new directory")
 
 
 class _Listener(StreamingQueryListener):

@@ -64,7 +64,6 @@ def find_java_home(environment: Mapping[str, str], prefix: Path | None = None) -
             return home
         tried.append(str(java))
     raise ConfigError(
-        f"Java: none found that Spark can use (tried {', '.join(tried)}), accepted is version {VERSION_MIN} "
-        "or later; "
-        "`make setup` installs one, or set JAVA_HOME"
+        f"there is no Java that Spark can use (tried {', '.join(tried)}); run `make setup`, which installs one, or set "
+        f"JAVA_HOME to version {VERSION_MIN} or later"
     )

@@ -133,12 +133,12 @@ class NodeBus:
             )
         if isinstance(error, ManagementError):
             if error.code == 412:
-                return QueueMadeAnew(f"{where}: {error.description}; accepted is a new checkpoint")
+                return QueueMadeAnew(f"{where}: {error.description}; use a new checkpoint")
             if error.code < 500:
                 return ConfigError(f"{where}: {error.description}")
         if isinstance(error, LinkError):
             if error.condition == _ILLEGAL_STATE:
-                return QueueMadeAnew(f"{where}: {error}; accepted is a new checkpoint")
+                return QueueMadeAnew(f"{where}: {error}; use a new checkpoint")
             return ConfigError(f"{where}: {error}")
         return HoldfastError(f"{where}: {error}")
 

@@ -1,7 +1,7 @@
 """The source's options: checked once, frozen, without a password in their text.
 
 Rules of this file: Spark hands keys over in lower case and values as text; every mistake is a ConfigError
-that names the option, what was found and what is accepted.
+that names the option, what is wrong and what is expected.
 """
 
 from collections.abc import Mapping
@@ -66,18 +66,18 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             name, reason = former[key]
             raise ConfigError(f"option {name!r}: {reason}")
         if key not in known:
-            raise ConfigError(f"option {key!r}: not known, accepted is one of {', '.join(NAMES)}")
+            raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(NAMES)}")
     for one, other in (("url", "urlFile"),):
         if (one in given) == (other.lower() in given):
-            raise ConfigError(f"options {one!r} and {other!r}: accepted is exactly one of them")
+            raise ConfigError(f"options {one!r} and {other!r} exclude each other; give exactly one of them")
     url = _url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip())
     if "passwordfile" in given:
         password = _first_line_of("passwordFile", given["passwordfile"])
         if not url.user or url.password:
-            raise ConfigError("option 'passwordFile': accepted only with a url that names a user and no password")
+            raise ConfigError("option 'passwordFile' needs a url that names a user and no password")
         url = url.with_password(password)
     if not given.get("address"):
-        raise ConfigError("option 'address': not given, accepted is a queue's name")
+        raise ConfigError("option 'address' is missing; expected a queue's name")
     return SourceOptions(
         url=url,
         address=given["address"],
@@ -100,12 +100,13 @@ def local_path(name: str, text: str) -> Path:
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise ConfigError(f"option {name!r}: found {text!r}, accepted is a directory of this machine") from None
+        text = f"invalid value {text!r} for option {name!r}; expected a directory of this machine"
+        raise ConfigError(text) from None
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
     if "://" in text or parts.scheme in ("hdfs", "s3", "s3a", "abfs", "gs"):
         raise ConfigError(
-            f"option {name!r}: found {text!r}, accepted is a directory that this machine can sync to its disk"
+            f"invalid value {text!r} for option {name!r}; expected a directory that this machine can sync to its disk"
         )
     return Path(text).absolute()
 
@@ -121,20 +122,20 @@ def _first_line_of(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"option {name!r}: {path} cannot be read ({error})") from None
+        raise ConfigError(f"{path} of option {name!r} cannot be read ({error})") from None
 
 
-def _one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
-    if value.lower() not in accepted:
-        raise ConfigError(f"option {name!r}: found {value!r}, accepted is one of {', '.join(accepted)}")
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value.lower() not in choices:
+        raise ConfigError(f"invalid value {value!r} for option {name!r}; expected one of {', '.join(choices)}")
     return value.lower()
 
 
 def _whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
     text = given.get(name.lower(), str(default))
     if not text.isascii() or not text.isdigit() or int(text) < 1 or (highest is not None and int(text) > highest):
-        accepted = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
-        raise ConfigError(f"option {name!r}: found {text!r}, accepted is {accepted}")
+        expected = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
+        raise ConfigError(f"invalid value {text!r} for option {name!r}; expected {expected}")
     return int(text)
 
 
@@ -145,5 +146,6 @@ def _seconds(name: str, given: Mapping[str, str], default: float, least: float, 
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise ConfigError(f"option {name!r}: found {text!r}, accepted is {least:g} to {most:g} seconds")
+        expected = f"a number of seconds from {least:g} to {most:g}"
+        raise ConfigError(f"invalid value {text!r} for option {name!r}; expected {expected}")
     return value

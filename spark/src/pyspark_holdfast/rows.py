@@ -200,7 +200,7 @@ class _Gathered:
         if isinstance(array, pa.ChunkedArray):  # as pyarrow makes it of more than fits one array
             raise HoldfastError(
                 f"queue {self._address!r}, sequence {self.sequences[-1]}: column {name!r} of its row has more than "
-                f"2 GiB, accepted is what an Arrow array holds"
+                "2 GiB, the limit of an Arrow array"
             )
         return array
 

@@ -127,9 +127,9 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
     def __init__(self, source: HoldfastDataSource, options: Mapping[str, str]) -> None:
         super().__init__(source, options)
         if self.options.subscription is None:
-            raise ConfigError("option 'subscription': not given, accepted is the name of this query's place")
+            raise ConfigError("option 'subscription' is missing; expected the name of this query's place")
         if self.options.checkpoint is None:
-            raise ConfigError("option 'checkpoint': not given, accepted is the same path as checkpointLocation")
+            raise ConfigError("option 'checkpoint' is missing; expected the same path as checkpointLocation")
         sink = SinkLog(self.options.sink_path) if self.options.sink_path is not None else None
         self._subscription = self.options.subscription
         self._checkpoint = Checkpoint(self.options.checkpoint, self._subscription, sink)
@@ -179,9 +179,8 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         first, last = self._checked(start), self._checked(end)
         if not self._checkpoint.holds(last):
             raise ConfigError(
-                f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at "
-                f"{last.seq}, "
-                "accepted is this query's own checkpointLocation"
+                f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at {last.seq}; give "
+                "this query's own checkpointLocation"
             )
         lease = self._lease()
         return [
@@ -243,8 +242,8 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         offset = offset_of(value)
         if offset is None or offset.sub != self._subscription:
             raise ConfigError(
-                f"checkpoint {self._checkpoint.path}: found the place {value}, "
-                f"accepted is one of subscription {self._subscription!r}"
+                f"checkpoint {self._checkpoint.path}: invalid place {value}; expected one of subscription "
+                f"{self._subscription!r}"
             )
         self._same_queue(offset, place)
         if offset.seq < place.advanced:
@@ -253,13 +252,13 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
                 f"{offset.seq}, "
                 f"{self._subscription!r} of queue {self.options.address!r} has advanced to "
                 f"{place.advanced}, and what "
-                "lies between may be gone; accepted is the checkpoint that advanced it"
+                "lies between may be gone; give the checkpoint that advanced it"
             )
         if not self._begun and offset.seq > place.tail:
             raise ConfigError(
                 f"checkpoint {self._checkpoint.path}: it is at {offset.seq}, queue {self.options.address!r} ends at "
-                f"{place.tail}: the node's store was put back to an older state; accepted is a new checkpoint with a "
-                "new output"
+                f"{place.tail}: the node's store was put back to an older state; use a new checkpoint with a new "
+                "output"
             )
         self._begun = True
         return offset
@@ -269,7 +268,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
             raise QueueMadeAnew(
                 f"queue {self.options.address!r} was deleted and created again: "
                 f"checkpoint {self._checkpoint.path} has read queue "
-                f"{offset.queue}, found {place.queue_uuid}; accepted is a new checkpoint with a new output"
+                f"{offset.queue}, and now it is {place.queue_uuid}; use a new checkpoint with a new output"
             )
 
 

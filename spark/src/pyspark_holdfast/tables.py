@@ -19,7 +19,7 @@ def check_table(out: Path) -> SinkLog:
     """The log of the table in `out`; ConfigError where an ingest has not written one."""
     log = SinkLog(out)
     if not log.batches():
-        raise ConfigError(f"table {out}: no batch in its log, accepted is a directory that `pipeline ingest` wrote")
+        raise ConfigError(f"table {out} has no batch in its log; give a directory that `pipeline ingest` wrote")
     return log
 
 

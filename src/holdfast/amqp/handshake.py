@@ -25,8 +25,8 @@ _KNOWN: Final = {
     b"OPTIONS ": "an HTTP client",
     b"SSH-": "an SSH client",
     b"AMQP\x02": "a client that wants AMQP over TLS, which this node does not support",
-    b"AMQP\x00\x00\x09": "a client of AMQP 0-9-1, accepted is AMQP 1.0",
-    b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10, accepted is AMQP 1.0",
+    b"AMQP\x00\x00\x09": "an AMQP 0-9-1 client; use AMQP 1.0",
+    b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10; use AMQP 1.0",
 }
 """By how they begin, others who take this for their port."""
 
@@ -35,7 +35,7 @@ _ANSWERS: Final = {
     b"HTTP": "an HTTP server",
     b"SSH-": "an SSH server",
     b"220 ": "a mail or FTP server",
-    b"AMQP\x00\x00\x09": "a broker that speaks AMQP 0-9-1 alone, accepted is AMQP 1.0",
+    b"AMQP\x00\x00\x09": "a broker that speaks only AMQP 0-9-1; connect to one that speaks AMQP 1.0",
 }
 """By how they begin, the answers of servers that are not what a client looks for."""
 
@@ -45,9 +45,9 @@ def _who(header: bytes, known: Mapping[bytes, str]) -> str | None:
 
 
 def _told(header: bytes) -> str:
-    """What is said of a header that is not accepted."""
+    """The description of the refusal of a header."""
     who = _who(header, _KNOWN)
-    return f"protocol header {header!r} is not accepted here{'' if who is None else f': {who}'}"
+    return f"protocol header {header!r} is not supported{'' if who is None else f'; this is {who}'}"
 
 
 class Progress(NamedTuple):
@@ -105,9 +105,7 @@ class Handshake:
         expected = SASL_HEADER if self.login is not None else AMQP_HEADER
         if header != expected:
             who = _who(header, _ANSWERS)
-            text = (
-                f"found {header!r}, accepted is the protocol header {expected!r}" if who is None else f"this is {who}"
-            )
+            text = f"invalid protocol header {header!r}; expected {expected!r}" if who is None else f"this is {who}"
             raise RemoteProtocolError(conditions.FRAMING_ERROR, text)
         self.expects_header = False
         return Progress() if self.login is not None else Progress(steps=(Step.R_HEADER,))

@@ -108,7 +108,7 @@ class Lifecycle(Bounds):
         handler = _HANDLERS.get(type(performative))
         if handler is None:
             raise RemoteProtocolError(
-                conditions.DECODE_ERROR, f"{type(performative).__name__} is no performative of a connection"
+                conditions.DECODE_ERROR, f"{type(performative).__name__} is not a performative of a connection"
             )
         handler(self, channel, performative, events)
 
@@ -121,16 +121,14 @@ class Lifecycle(Bounds):
             self.check_name(what, name or "")
         self.keep(weight(opened))
         if opened.max_frame_size < FRAME_SIZE_MIN:
-            raise RemoteProtocolError(
-                conditions.INVALID_FIELD, f"max-frame-size {opened.max_frame_size}, {FRAME_SIZE_MIN} is the least"
-            )
+            text = f"invalid value {opened.max_frame_size} for max-frame-size; expected at least {FRAME_SIZE_MIN}"
+            raise RemoteProtocolError(conditions.INVALID_FIELD, text)
         self.frame_size_out = min(opened.max_frame_size, self.settings.max_frame_size)
         if opened.idle_time_out:
             least_ms = self.settings.peer_idle_time_out_min_s * 1000
             if opened.idle_time_out < least_ms:
-                raise RemoteProtocolError(
-                    conditions.INVALID_FIELD, f"idle-time-out {opened.idle_time_out} ms, {least_ms:g} is the least"
-                )
+                text = f"invalid value {opened.idle_time_out} for idle-time-out; expected at least {least_ms:g} ms"
+                raise RemoteProtocolError(conditions.INVALID_FIELD, text)
             self._idle_out_s = opened.idle_time_out / 2000
             self.deadline_sooner = True
         if self.server:
@@ -141,22 +139,21 @@ class Lifecycle(Bounds):
         if not self._takes_frames():
             return
         if channel > self.settings.channel_max:
-            raise RemoteProtocolError(
-                conditions.FRAMING_ERROR, f"channel {channel}, the highest here is {self.settings.channel_max}"
-            )
+            text = f"invalid value {channel} for channel; expected 0 to {self.settings.channel_max}"
+            raise RemoteProtocolError(conditions.FRAMING_ERROR, text)
         if channel in self._remote:
-            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"a session is on channel {channel} already")
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"channel {channel} has a session already")
         if begin.remote_channel is None:
             if len(self._remote) >= self.settings.sessions_max:
-                raise RemoteProtocolError(
-                    conditions.RESOURCE_LIMIT_EXCEEDED, f"too many sessions: at most {self.settings.sessions_max}"
-                )
+                text = f"the connection has too many sessions; the limit is {self.settings.sessions_max}"
+                raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             local = 0
             while local in self._sessions:
                 local += 1
             assert self.remote_open is not None
             if local > self.remote_open.channel_max:
-                raise RemoteProtocolError(conditions.NOT_ALLOWED, "more sessions than the peer's own channel-max")
+                text = "the connection has more sessions than the peer's own channel-max allows"
+                raise RemoteProtocolError(conditions.NOT_ALLOWED, text)
             session = SessionEndpoint(self, local)
             self._sessions[local] = session
             self._remote[channel] = session
@@ -165,9 +162,8 @@ class Lifecycle(Bounds):
         else:
             answered = self._sessions.get(begin.remote_channel)
             if answered is None or answered.remote_channel is not None:
-                raise RemoteProtocolError(
-                    conditions.NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which asks nothing"
-                )
+                text = f"begin answers channel {begin.remote_channel}, which did not ask for a session"
+                raise RemoteProtocolError(conditions.NOT_ALLOWED, text)
             session = answered
             self._remote[channel] = session
             session.on_begin(begin, channel)
@@ -180,7 +176,7 @@ class Lifecycle(Bounds):
             return None
         session = self._remote.get(channel)
         if session is None:
-            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{what} on channel {channel}, where no session is")
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{what} came on channel {channel}, which has no session")
         return None if session.end_sent else session
 
     def _on_attach(self, channel: int, attach: Attach, events: list[ConnEvent]) -> None:
@@ -198,7 +194,7 @@ class Lifecycle(Bounds):
             return
         session = self._remote.pop(channel, None)
         if session is None:
-            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"end on channel {channel}, where no session is")
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"end came on channel {channel}, which has no session")
         del self._sessions[session.channel]
         session.on_end(end, events)
 

@@ -124,17 +124,17 @@ class Settings:
         ):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{name}: {value} found, {low} to {high} accepted")
+                raise ConfigError(f"invalid value {value} for {name}; expected {low} to {high}")
         if self.mechanism is not None:
             mechanism = MECHANISMS.get(self.mechanism)
             if mechanism is None:
-                raise ConfigError(f"mechanism: {self.mechanism!r} found, {' or '.join(MECHANISMS)} accepted")
+                raise ConfigError(f"invalid value {self.mechanism!r} for mechanism; expected {' or '.join(MECHANISMS)}")
             if (mechanism.has_user and not self.user) or (mechanism.has_password and self.password is None):
-                raise ConfigError(f"mechanism: {mechanism.name} found without user and password")
+                raise ConfigError(f"mechanism {mechanism.name} needs a user and a password")
         for name in ("idle_time_out_s", "handshake_time_out_s"):
             seconds = getattr(self, name)
             if seconds is not None and not 0.002 <= seconds <= 4_000_000:
-                raise ConfigError(f"{name}: {seconds} found, 0.002 to 4000000 or none accepted")
+                raise ConfigError(f"invalid value {seconds} for {name}; expected 0.002 to 4000000, or none")
 
     @property
     def early_frame_size(self) -> int:

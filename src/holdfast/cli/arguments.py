@@ -1,6 +1,6 @@
 """What the verbs of the command line have in common: how mistakes are told, kinds of values, options of clients.
 
-Rules of this file: argparse alone; each kind says what it found and what is accepted. No verb is named.
+Rules of this file: argparse alone; each kind says what is wrong and what is expected. No verb is named.
 """
 
 import argparse
@@ -66,14 +66,14 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, extra: Sequence[str]) -> NoReturn:
         option = next((text.partition("=")[0] for text in extra if text.startswith("-")), None)
         if option is None:
-            self.error(f"found {extra[0]!r} behind all its arguments, accepted is nothing more")
+            self.error(f"unexpected argument {extra[0]!r}; remove it")
         known = [
             name
             for action in self._actions
             for name in action.option_strings
             if action.help is not argparse.SUPPRESS and name.startswith("--")
         ]
-        self.error(f"found {option}, accepted is an option that --help lists{_meant(option, known)}")
+        self.error(f"unknown option {option}; expected one that --help lists{_meant(option, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -81,12 +81,24 @@ class Parser(argparse.ArgumentParser):
         names = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):
             names = [str(choice.dest) for choice in action._choices_actions]
-        text = f"found {value!r}, accepted is one of {', '.join(names)}{_meant(str(value), names)}"
-        raise argparse.ArgumentError(action, text)
+        where = argparse._get_action_name(action)
+        text = f"expected one of {', '.join(names)}{_meant(str(value), names)}"
+        raise argparse.ArgumentError(None, f"invalid value {value!r} for {where}; {text}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse has it, with the option named where the complaint about its value does not."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            complaint = f"invalid value {arg_string!r}"
+            if not error.message.startswith(complaint):
+                raise
+            text = f"{complaint} for {error.argument_name}{error.message.removeprefix(complaint)}"
+            raise argparse.ArgumentError(None, text) from None
 
 
-def _meant(found: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(found, list(known), n=1)
+def _meant(given: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(given, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -100,7 +112,7 @@ def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[
             value = None
         if value is None or not low <= value <= high:
             least = f"at least {_plain(low)}" if high > 1e15 else f"{_plain(low)} to {_plain(high)}"
-            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {what}, {least}")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {what}, {least}")
         return float(value) if kind is float else int(value)
 
     return parse
@@ -137,7 +149,7 @@ def not_utf8(args: argparse.Namespace) -> str | None:
         for text in value if isinstance(value, list) else [value]:
             for part in text if isinstance(text, tuple) else [text]:
                 if isinstance(part, str) and name not in PATHS and not _is_utf8(part):
-                    return f"{name.replace('_', '-')}: found {part!r}, accepted is text in UTF-8"
+                    return f"invalid value {part!r} for {name.replace('_', '-')}; expected text in UTF-8"
     return None
 
 
@@ -151,7 +163,7 @@ def _is_utf8(text: str) -> bool:
 
 def some_text(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("found '', accepted is a name")
+        raise argparse.ArgumentTypeError("invalid value ''; expected a name")
     return text
 
 
@@ -159,41 +171,41 @@ def uuid_text(text: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is a UUID") from None
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected a UUID") from None
 
 
 def time_to_live(text: str) -> float:
     value = positive_seconds(text)
     if value > TTL_MAX_S:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, at most {TTL_MAX_S:.0f}")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected seconds, at most {TTL_MAX_S:.0f}")
     return value
 
 
 def positive_seconds(text: str) -> float:
     value = SECONDS(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, above 0")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected seconds, above 0")
     return value
 
 
 def messages_a_second(text: str) -> float:
     value = number_of(0, 1e9, "messages a second, above 0", float)(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is messages a second, above 0")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected messages a second, above 0")
     return value
 
 
 def key_and_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected KEY=VALUE")
     return key, value
 
 
 def host_and_port(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is HOST:PORT, port 0 to 65535")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected HOST:PORT, port 0 to 65535")
     return text
 
 

@@ -39,7 +39,7 @@ def add_installed(verbs: "Verbs[argparse.ArgumentParser]", words: Sequence[str] 
     if verb in DISTRIBUTIONS and verb not in found:
         name, source = DISTRIBUTIONS[verb]
         how = f"`make setup`, or by `pip install {source}` in the directory of Holdfast's source"
-        Parser(prog=f"holdfast {verb}").error(f"distribution {name!r}: not found; install it by {how}")
+        Parser(prog=f"holdfast {verb}").error(f"distribution {name!r} is not installed; install it by {how}")
     ours = [name for name in DISTRIBUTIONS if name in found]
     others = sorted(found.keys() - DISTRIBUTIONS.keys() - verbs.choices.keys())
     for name in [verb] if verb in found else [*ours, *others]:

@@ -126,7 +126,7 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _check_send(args: argparse.Namespace) -> str | None:
     if args.address == "$management":
-        return "ADDRESS: $management takes requests, accepted is a queue; `holdfast queue` and its like send requests"
+        return "$management takes requests, not messages; give a queue, or use `holdfast queue` and the like"
     if args.files:
         taken = {
             "FILE": args.file is not None,
@@ -137,19 +137,19 @@ def _check_send(args: argparse.Namespace) -> str | None:
         }
         for option, is_given in taken.items():
             if is_given:
-                return f"{option} and --file: found both, accepted is one"
+                return f"{option} and --file exclude each other; give one of them"
     if args.count is not None and args.file is not None:
-        return "FILE and --count: found both, accepted is one"
+        return "FILE and --count exclude each other; give one of them"
     if args.size is not None and args.count is None:
-        return "--size: found without --count, accepted is with it"
+        return "--size needs --count; add it"
     if args.count is not None and args.format != "lines":
-        return "--format and --count: found both, accepted is one"
+        return "--format and --count exclude each other; give one of them"
     if args.subject is not None and args.subject_from is not None:
-        return "--subject and --subject-from: found both, accepted is one"
+        return "--subject and --subject-from exclude each other; give one of them"
     if args.subject_from is not None and args.format == "lines":
-        return "--subject-from: found with --format lines, accepted is csv or json"
+        return "--subject-from needs --format csv or json; give one of these"
     if args.resume and args.producer is None:
-        return "--resume: found without --producer, accepted is with it"
+        return "--resume needs --producer; add it"
     return None
 
 
@@ -207,9 +207,9 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _check_receive(args: argparse.Namespace) -> str | None:
     if args.subscription is not None and (args.browse or args.from_sequence is not None):
-        return "--subscription: found with --browse or --from-sequence, accepted is alone"
+        return "--subscription excludes --browse and --from-sequence; remove them"
     if args.selector is not None and not (args.browse or args.subscription or args.from_sequence is not None):
-        return "--selector: found alone, accepted is with --browse, --from-sequence or --subscription"
+        return "--selector needs --browse, --from-sequence or --subscription; add one of them"
     return None
 
 

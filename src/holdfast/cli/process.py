@@ -40,7 +40,7 @@ def prepare() -> None:
     if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
         return
     if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
-        raise ConfigError(f"open files: found a limit of {hard}, accepted is at least {FILES_MIN} (ulimit -n)")
+        raise ConfigError(f"the limit of open files is {hard}; raise it to at least {FILES_MIN} (ulimit -n)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MIN, hard))
 
 

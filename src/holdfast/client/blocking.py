@@ -187,7 +187,7 @@ class BlockingConnection:
 
     def _refuse_own_thread(self) -> None:
         if self._is_own_thread():
-            text = "called in its own thread, which would wait for itself; accepted is any other thread"
+            text = "called in its own thread, which would wait for itself; call it in any other thread"
             raise LocalProtocolError(f"{self._url}: {text}")
 
     def _close_link(self, closing: Coroutine[Any, Any, None]) -> None:

@@ -91,11 +91,12 @@ class Connection(Reconnecting):
         Raises ConfigError, LinkError if the node refuses the link, ConnectionFailed.
         """
         if in_doubt_max < 1:
-            raise ConfigError(f"in_doubt_max: found {in_doubt_max}, accepted is at least 1")
+            raise ConfigError(f"invalid value {in_doubt_max} for in_doubt_max; expected at least 1")
         if not isinstance(when_full, Spool) and when_full not in WHEN_FULL:
-            raise ConfigError(f"when_full: found {when_full!r}, accepted is one of {', '.join(WHEN_FULL)} or a Spool")
+            known = ", ".join(WHEN_FULL)
+            raise ConfigError(f"invalid value {when_full!r} for when_full; expected one of {known} or a Spool")
         if isinstance(when_full, Spool) and not producer:
-            raise ConfigError("when_full: found a Spool without a producer name, accepted is with one")
+            raise ConfigError("a Spool as when_full needs a producer name; give one")
         self._check()
         sender = Sender(
             self,

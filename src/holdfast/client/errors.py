@@ -80,4 +80,4 @@ class ManagementError(ClientError):
 
 def unreadable(path: object, error: OSError) -> ConfigError:
     """For a file that the user named."""
-    return ConfigError(f"{path}: {error.strerror}, accepted is a file that can be read")
+    return ConfigError(f"{path} cannot be read ({error.strerror}); give a file that can be read")

@@ -173,7 +173,7 @@ class ClientLink(LinkHandler):
         try:
             name_bytes, limit = len(self._name.encode("utf-8", "surrogatepass")), self._connection.name_bytes_max
             if name_bytes > limit:  # the node's answer repeats the name, and the engine would end the connection for it
-                raise LocalProtocolError(f"the link's name takes {name_bytes} bytes, accepted are {limit} at most")
+                raise LocalProtocolError(f"the link's name has {name_bytes} bytes; the limit is {limit}")
             self.attach(session)
         except LocalProtocolError as error:
             self.fail(LinkError(f"{self._what}: cannot be attached: {error}", None))

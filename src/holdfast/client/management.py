@@ -194,7 +194,7 @@ class Management(ClientLink):
         told = answer.application_properties or {}
         code = told.get("statusCode")
         if not isinstance(code, int):
-            request.future.set_exception(ManagementError(request.what, 500, "found an answer without statusCode"))
+            request.future.set_exception(ManagementError(request.what, 500, "the answer has no statusCode"))
         elif 200 <= code < 300:
             request.future.set_result(answer.value if isinstance(answer.value, dict) else {})
         else:

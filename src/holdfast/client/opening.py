@@ -58,14 +58,14 @@ async def connect(
     """
     place = parse_url(url) if isinstance(url, str) else url
     if not retry_s >= 0:
-        raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
+        raise ConfigError(f"invalid value {retry_s} for retry_s; expected at least 0")
     length = len((container_id or "").encode("utf-8", "surrogatepass"))
     if length > CONTAINER_ID_BYTES_MAX:
-        raise ConfigError(f"container_id: found {length} bytes, accepted are {CONTAINER_ID_BYTES_MAX} at most")
+        raise ConfigError(f"container_id has {length} bytes; the limit is {CONTAINER_ID_BYTES_MAX}")
     if ca_file is not None and not place.tls:
-        raise ConfigError(f"ca_file {ca_file}: found with {place}, accepted is with amqps://, which asks for it")
+        raise ConfigError(f"ca_file {ca_file} is for amqps://, not for {place}; remove it, or connect to amqps://")
     if dial is None and place.tls:  # a password must not go out in the clear
-        raise ConfigError(f"dial: found None with {place}, accepted with amqps:// is what connects a socket")
+        raise ConfigError(f"{place} needs dial; expected what connects a socket")
     connection = Connection(
         place,
         retry_s=retry_s,
@@ -90,4 +90,4 @@ def _tls_context(ca_file: str | Path | None) -> "ssl.SSLContext":
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ca_file {ca_file}: {describe(error)}, accepted is a PEM file") from None
+        raise ConfigError(f"ca_file {ca_file} cannot be read ({describe(error)}); give a PEM file") from None

@@ -145,7 +145,7 @@ class Forwarding:
             if via in self._hops and destination != self._config.name:
                 accepted[destination] = via
             else:
-                text = f"route to {destination!r}: found {via!r}, accepted is a neighbour, for another node than this"
+                text = f"invalid route to {destination!r} via {via!r}; expected another node, via a neighbour"
                 self._log.write("WARNING", text)
         if accepted == self.table:
             return

@@ -183,7 +183,7 @@ class ConsumerLink(Offered):
         cursor.requeue([sequence], failed=False)
         if alone:
             cursor.links_ended[sequence] = ended + 1
-        text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
+        text = f"sequence {sequence} has {size} bytes; the limit of this link is {self.link.message_bytes_max}"
         self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:
@@ -291,7 +291,7 @@ class ConsumerLink(Offered):
         """Ends the link where more is undeliverable on it than may be."""
         most = self.parts.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
-            text = f"accepted are {most} messages of the queue that are undeliverable on one link"
+            text = f"too many messages of the queue are undeliverable on this link; the limit is {most}"
             self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:

@@ -221,7 +221,7 @@ class ProducerLink(Intake):
         producer = self.producer
         if producer is not None:
             if not is_whole_within(number, 1, 2**63):
-                text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
+                text = f"invalid value {number!r} for {NUMBER} of a named producer; expected 1 to 2^63 - 1"
                 return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
             if number in producer.stored:
                 if not delivery.settled:
@@ -244,7 +244,7 @@ class ProducerLink(Intake):
             return self._answer(delivery, self.parts.disk.refusal)
         ranges_max = parts.limits.ranges_max if parts.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
-            text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
+            text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {ranges_max}"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
         header = sections.header
         ttl = header.ttl if header is not None else None

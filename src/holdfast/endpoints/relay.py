@@ -110,7 +110,7 @@ class RelayLink(Intake):
         try:
             address = self._address(head)
             if address == MANAGEMENT:
-                text = f"{MANAGEMENT}: message too large, at most {NODE_MESSAGE_BYTES_MAX} bytes"
+                text = f"the message to {MANAGEMENT} is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             resolver = self.parts.resolver
             permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address)))

@@ -97,7 +97,7 @@ class Ingress(PeerLink):
         """
         state = delivery.state
         if isinstance(state, TransactionalState):
-            text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+            text = f"{conditions.NO_TRANSACTIONS} (txn-id {state.txn_id.hex()})"
             outcome = rejection(conditions.UNKNOWN_TRANSACTION, text)
             if delivery.settled:  # nobody waits for its outcome
                 self.link.detach(closed=True, error=outcome.error)
@@ -117,7 +117,7 @@ class Ingress(PeerLink):
         """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
         deliveries are at their bound. Rejected at its last part."""
         if part.last and not part.settled:
-            text = f"message too large: at most {NODE_MESSAGE_BYTES_MAX} bytes here, and few unfinished at once"
+            text = f"the message is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes, and few unfinished at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
 
     def aborted(self) -> None:
@@ -329,7 +329,7 @@ class Intake(Ingress):
                 self.unchecked += 1
         assert stream is not None
         if part.last and isinstance(part.state, TransactionalState):
-            text = f"txn-id {part.state.txn_id.hex()}: transactions are not offered here"
+            text = f"{conditions.NO_TRANSACTIONS} (txn-id {part.state.txn_id.hex()})"
             stream.fail(conditions.UNKNOWN_TRANSACTION, text)
             if part.settled:
                 self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))

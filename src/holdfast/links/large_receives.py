@@ -110,7 +110,7 @@ class Stream:
         if self.outcome is None and self._framing is not None:
             self._follow(self._framing, part.payload)
         if self.outcome is None and self.blob.length + len(self.ahead) + len(part.payload) > self.bytes_max:
-            text = f"larger than this node's store can hold: accepted are about {self.bytes_max} bytes"
+            text = f"the message is larger than this node's store can hold; the limit is about {self.bytes_max} bytes"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if self.outcome is None:
             self.ahead += part.payload
@@ -150,7 +150,7 @@ class Stream:
             self.sections = head[:bare]
             del self.ahead[:bare]
         elif not cut_off:
-            text = f"header and annotations of a large message: accepted are {head_bytes_max} bytes, and a body"
+            text = f"invalid message; expected at most {head_bytes_max} bytes of header and annotations, and a body"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def advance(self) -> None:
@@ -297,7 +297,7 @@ class LargeReceives:
         stream = Stream(self, bringer, part, self.blobs.new())
         if not self.may_begin(bringer.peer):
             self._incidents.large_refused()
-            text = f"{len(self.streams)} large messages are under way here, no more are taken"
+            text = f"{len(self.streams)} large messages are under way here; try again later"
             stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
         else:
             self.streams[stream] = None

@@ -126,9 +126,12 @@ class RequestLink(Ingress, Requesting):
         size = REQUEST_BYTES + len(delivery.payload)
         text = None
         if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
-            text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
+            text = (
+                f"too many or too large requests; the limit is {limits.requests_max} at a time, of "
+                f"{limits.request_bytes_max} bytes each"
+            )
         elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
-            text = f"accepted are {limits.connection_request_bytes_max} bytes of requests that are not answered"
+            text = f"too many unanswered requests; the limit is {limits.connection_request_bytes_max} bytes together"
         elif not self.parts.memory.admits(self.peer, size):
             text = "the node's memory is used up; try again later"
         if text is not None:
@@ -288,10 +291,10 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
     reply_to = properties.reply_to
     back = properties.message_id if properties.correlation_id is None else properties.correlation_id
     if not isinstance(reply_to, str | None):
-        raise RemoteProtocolError(conditions.INVALID_FIELD, "reply-to of a request: accepted is a string")
+        raise RemoteProtocolError(conditions.INVALID_FIELD, "invalid reply-to of a request; expected a string")
     encoded = Message(properties=Properties(to=reply_to, correlation_id=back)).encode()
     if len(encoded) > BACK_BYTES_MAX:
-        text = f"found {len(encoded)} bytes of reply-to and correlation-id, accepted are {BACK_BYTES_MAX} in a request"
+        text = f"reply-to and correlation-id of a request have {len(encoded)} bytes; the limit is {BACK_BYTES_MAX}"
         raise RemoteProtocolError(conditions.INVALID_FIELD, text)
     return reply_to, encoded
 

@@ -1,7 +1,7 @@
 """A node's TOML and command line options, made into what core and driver are told (docs/configuration.md).
 
 Rules of this file: TOML comes from `node/toml.py`; every mistake is a ConfigError of one line that names
-the file, the key, what was found and what is accepted. Paths are taken from the directory the node is started
+the file, the key, what is wrong and what is expected. Paths are taken from the directory the node is started
 in. Passwords are read from files, once, and never shown.
 """
 
@@ -67,23 +67,24 @@ class NodeSettings:
         """Raises ConfigError at the first key that is wrong."""
         self.core.validate()
         if not self.listen:
-            raise ConfigError("node listen: found none, accepted is at least one HOST:PORT")
+            raise ConfigError("invalid value [] for node listen; expected at least one HOST:PORT")
         for index, where in enumerate(self.listen):
             if where.port and where in self.listen[:index]:
-                raise ConfigError(f"node listen: found {where} twice, accepted is once")
+                raise ConfigError(f"node listen has {where} twice; list it once")
             if not self.core.users and where.host != "localhost" and not is_loopback(where.host):
                 raise ConfigError(
-                    f"node listen: found {where} without a [[user]], accepted without users is loopback "
+                    f"node listen has {where} without a [[user]]; add a user, or listen on loopback only "
                     "(127.0.0.1, ::1, localhost)"
                 )
         if self.store_bytes_max < STORE_BYTES_MIN:
-            raise ConfigError(f"store bytes_max: found {self.store_bytes_max}, accepted is {STORE_BYTES_MIN} or more")
+            text = f"invalid value {self.store_bytes_max} for store bytes_max; expected {STORE_BYTES_MIN} or more"
+            raise ConfigError(text)
         users = {user.name for user in self.core.users}
         for neighbour in self.core.neighbours:
             if neighbour.remote is None and neighbour.user is not None and neighbour.user not in users:
                 raise ConfigError(
-                    f"neighbour {neighbour.name!r} user: found {neighbour.user!r}, accepted without a remote "
-                    f"is the name of a [[user]] ({', '.join(sorted(users)) or 'there is none'})"
+                    f"invalid value {neighbour.user!r} for neighbour {neighbour.name!r} user; expected, without a "
+                    f"remote, the name of a [[user]] ({', '.join(sorted(users)) or 'there is none'})"
                 )
 
 
@@ -110,7 +111,8 @@ def parse_source(key: str, text: str) -> HostPort:
     try:
         return parse_host_port(key, whole, port_min=0)
     except ConfigError:
-        raise ConfigError(f"{key}: found {text!r}, accepted is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT") from None
+        expected = "HOST, HOST:PORT, [IPV6] or [IPV6]:PORT"
+        raise ConfigError(f"invalid value {text!r} for {key}; expected {expected}") from None
 
 
 def _is_ipv6(text: str) -> bool:
@@ -212,16 +214,16 @@ def _password(where: str, file: str) -> str:
             first = stream.read(PASSWORD_BYTES_MAX + 2).split(b"\n", 1)[0].removesuffix(b"\r")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{key}: cannot read {file!r} ({reason}), accepted is a readable file") from None
+        raise ConfigError(f"{key} {file!r} cannot be read ({reason}); give a readable file") from None
     if not first or len(first) > PASSWORD_BYTES_MAX or b"\0" in first:
         raise ConfigError(
-            f"{key}: found {len(first)} bytes in the first line of {file!r}, accepted is a password of 1 to "
+            f"invalid first line of {len(first)} bytes in {key} {file!r}; expected a password of 1 to "
             f"{PASSWORD_BYTES_MAX} bytes without NUL"
         )
     try:
         return first.decode("utf-8")
     except UnicodeDecodeError:
-        raise ConfigError(f"{key}: found {file!r} not in UTF-8, accepted is UTF-8") from None
+        raise ConfigError(f"{key} {file!r} is not in UTF-8; write it in UTF-8") from None
 
 
 def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
@@ -235,11 +237,10 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
         given["remote"] = str(parse_host_port(f"{where} remote", remote, port_min=1))
         if ("user" in given) != (file is not None):
             missing = "password_file" if file is None else "user"
-            raise ConfigError(f"{where} {missing}: missing, accepted is user and password_file together")
+            raise ConfigError(f"{where} has no {missing}; give user and password_file together")
     elif file is not None:
         raise ConfigError(
-            f"{where} password_file: found without a remote, accepted is a [[user]] with this password_file, "
-            "named here by user"
+            f"{where} has password_file without remote; give a [[user]] this password_file, and name it here by user"
         )
     return NeighbourConfig(**given, password=None if file is None else _password(where, file))
 
@@ -248,9 +249,9 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     name = table["name"]
     where = f"user {name!r}"
     if not (name and name.isprintable()):
-        raise ConfigError(f"{where}: accepted is a name of printable characters, not empty")
+        raise ConfigError(f"invalid name of {where}; expected printable characters, not empty")
     if "password_file" not in table:
-        raise ConfigError(f"{where} password_file: missing, accepted is a readable file")
+        raise ConfigError(f"{where} has no password_file; expected a readable file")
     bounds = {key: value for key, value in table.items() if key not in ("name", "password_file")}
     return UserConfig(name=name, password=_password(where, table["password_file"]), **bounds)
 
@@ -263,7 +264,7 @@ def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLetters
 def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     destination = table["destination"]
     if "via" not in table:
-        raise ConfigError(f"route {destination!r} via: missing, accepted is the name of a [[neighbour]]")
+        raise ConfigError(f"route {destination!r} has no via; expected the name of a [[neighbour]]")
     return destination, table["via"]
 
 
@@ -276,7 +277,7 @@ def _joined(
     if "topology" not in document:
         return ("client",) if roles is None else tuple(roles), neighbours, None
     if "file" not in document["topology"]:
-        raise ConfigError(f"topology file: missing, accepted is {TEXT.accepted}")
+        raise ConfigError(f"topology has no file; expected {TEXT.expected}")
     file = document["topology"]["file"]
     topology = load_topology(Path(file))
     node = node_of(topology, file, name)

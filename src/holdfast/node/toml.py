@@ -16,9 +16,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}), accepted is a TOML file") from None
+        raise ConfigError(f"the file cannot be read ({error.strerror}); give a TOML file") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"found byte {error.start} that is not UTF-8, accepted is TOML in UTF-8") from None
+        raise ConfigError(f"byte {error.start} is not UTF-8; write the file in UTF-8") from None
     except (ValueError, RecursionError) as error:
         # TOMLDecodeError is a ValueError, and a number of more digits than Python reads is one too.
-        raise ConfigError(f"not TOML: {error}") from None
+        raise ConfigError(f"the file is not TOML: {error}") from None

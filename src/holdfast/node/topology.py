@@ -25,7 +25,7 @@ def node_of(topology: Topology, file: str, name: str) -> TopologyNode:
     """The node of that name in it; ConfigError where there is none."""
     node = topology.node(name)
     if node is None:
-        raise ConfigError(f"node name: found {name!r}, accepted is the name of a [[node]] in {file}")
+        raise ConfigError(f"invalid value {name!r} for node name; expected the name of a [[node]] in {file}")
     return node
 
 
@@ -38,11 +38,11 @@ def roles_of(node: TopologyNode, file: str, given: Sequence[str] | None) -> tupl
         return node.roles or ("client",)
     if node.roles and set(given) != set(node.roles):
         raise ConfigError(
-            f"node roles: found {', '.join(given) or 'none'}, accepted is what {file} says of node {node.name!r}: "
-            f"{', '.join(node.roles)}"
+            f"invalid value {', '.join(given) or 'none'} for node roles; expected what {file} says of node "
+            f"{node.name!r}: {', '.join(node.roles)}"
         )
     if SUPER in given and not node.roles:
-        raise ConfigError(f"node roles: found {SUPER}, accepted is a role that {file} gives to node {node.name!r} too")
+        raise ConfigError(f"node roles has {SUPER}, but node {node.name!r} in {file} does not; add it there too")
     return tuple(given)
 
 
@@ -59,8 +59,8 @@ def neighbours_of(
     for neighbour in given:
         if neighbour.name not in joined:
             raise ConfigError(
-                f"neighbour {neighbour.name!r}: found no link between it and {name!r} in {file}, accepted is "
-                f"{', '.join(map(repr, sorted(joined))) or 'none: the node has no links'}"
+                f"neighbour {neighbour.name!r} has no link to {name!r} in {file}; expected one of "
+                f"{', '.join(map(repr, sorted(joined))) or 'none, as the node has no links'}"
             )
     known = {neighbour.name for neighbour in given}
     derived = []

@@ -44,7 +44,8 @@ def routes(args: argparse.Namespace) -> int:
     try:
         node_of(topology, args.file, args.node)
     except ConfigError:
-        raise ConfigError(f"--from: found {args.node!r}, accepted is the name of a [[node]] in {args.file}") from None
+        text = f"invalid value {args.node!r} for --from; expected the name of a [[node]] in {args.file}"
+        raise ConfigError(text) from None
     rows: list[dict[str, Any]] = [
         {
             "destination": destination,

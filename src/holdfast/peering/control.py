@@ -133,7 +133,7 @@ class ControlSender(Egress):
         if not self.greeted:
             limit = self.link.message_bytes_max
             if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
-                text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
+                text = f"its control link allows messages of {limit} bytes; expected {NODE_MESSAGE_BYTES_MAX} or more"
                 self._connections.drop(self.peer, text)
                 return
             if self.link.sendable:

@@ -231,11 +231,11 @@ class Doors:
             neighbour = peer.neighbour
             assert neighbour is not None
             if name != neighbour.name:
-                text = f"found node {name!r} at its remote, not {neighbour.name!r}"
-                self._connections.drop(peer, f"{text}: correct name or remote of [[neighbour]]")
+                text = f"node {name!r} answers at its remote, not {neighbour.name!r}"
+                self._connections.drop(peer, f"{text}; correct name or remote of [[neighbour]]")
             elif features.CUSTODY not in peer.features:
                 self._connections.drop(
-                    peer, "what answers at its remote is no Holdfast node: it does not offer custody"
+                    peer, "what answers at its remote is not a Holdfast node: it does not offer custody"
                 )
             else:
                 neighbour.opened(peer, properties)
@@ -263,7 +263,7 @@ class Doors:
         may be meant as a neighbour, is among the warnings here as well."""
         theirs = peer.amqp.remote_open
         if theirs is None or features.CUSTODY not in features.offered_by(theirs):
-            return "this address is for neighbours: found a connection that does not offer custody"
+            return "this address is for neighbours, and this connection does not offer custody; use another address"
         here, name = self._config.name, str(theirs.container_id)[:NAME_BYTES_MAX]
         listed = f"[[neighbour]] name = {_quoted(name)}"
         if name == here:

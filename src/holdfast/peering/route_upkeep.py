@@ -185,7 +185,7 @@ class Upkeep:
                 return check_name(str(name))
         except ConfigError:
             pass
-        self.routes.malformed(neighbour.name, f"{fields.get('kind')}: accepted is a node's name")
+        self.routes.malformed(neighbour.name, f"invalid node in {fields.get('kind')}; expected a node's name")
         return None
 
     def _remember(self, moments: dict[str, float], names: dict[str, Any], name: str) -> None:

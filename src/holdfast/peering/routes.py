@@ -381,7 +381,7 @@ class Routes:
             or not isinstance(target, str)
             or not is_whole_within(digest, 0, VERSION_END)
         ):
-            self.malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
+            self.malformed(neighbour.name, "invalid heartbeat; expected from, to, a trace of names, and a digest")
             return
         if self.name in trace:
             return  # it went round while tables changed; the next one goes another way
@@ -453,7 +453,7 @@ class Routes:
         trace = self._names(fields.get("trace"))
         name = fields.get("node")
         if not trace or not isinstance(name, str):
-            self.malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
+            self.malformed(neighbour.name, "invalid resync; expected a node and a trace of names")
             return
         if self.name in trace or not self.may_answer("resync", trace[0]):
             return
@@ -464,7 +464,7 @@ class Routes:
     def _hear_links(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
-            self.malformed(neighbour.name, "link states: accepted is a list of rows")
+            self.malformed(neighbour.name, "invalid link states; expected a list of rows")
             return
         self.states.receive(neighbour.name, rows)
         self.wake()
@@ -472,7 +472,7 @@ class Routes:
     def _hear_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
-            self.malformed(neighbour.name, "a summary: accepted is a list of rows")
+            self.malformed(neighbour.name, "invalid summary; expected a list of rows")
             return
         name = neighbour.name
         if name not in self.states.told:

@@ -32,18 +32,18 @@ FIELDS_MAX: Final = 32
 
 
 class Malformed(ValueError):
-    """A row that is not taken; says what was found and what is accepted."""
+    """A row that is not taken; says what is wrong and what is expected."""
 
 
 def _whole(what: str, value: object, low: int, end: int) -> int:
     if not is_whole_within(value, low, end):
-        raise Malformed(f"{what}: found {value!r}, accepted is {low} to {end - 1}")
+        raise Malformed(f"invalid value {value!r} for {what}; expected {low} to {end - 1}")
     return int(value)
 
 
 def _name(what: str, value: object) -> str:
     if not isinstance(value, str):
-        raise Malformed(f"{what}: found {value!r}, accepted is a name")
+        raise Malformed(f"invalid value {value!r} for {what}; expected a name")
     try:
         return check_name(str(value))
     except ConfigError as error:
@@ -53,7 +53,7 @@ def _name(what: str, value: object) -> str:
 def read_summary_row(row: object) -> tuple[str, Edition]:
     """A row of a summary: a node and what is known of it. Raises Malformed."""
     if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
-        raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
+        raise Malformed(f"invalid row of a summary; expected a list of {SUMMARY_FIELDS} to {FIELDS_MAX} fields")
     name = _name("a row's node", row[0])
     numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, DIGEST_END, VERSION_END), strict=True)
     version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
@@ -77,21 +77,21 @@ def is_summary_row(row: object) -> bool:
 def read_row(row: object, neighbours_max: int) -> Known:
     """A row of a control message. Raises Malformed."""
     if not isinstance(row, list) or not ROW_FIELDS <= len(row) <= FIELDS_MAX:
-        raise Malformed(f"a row: accepted is a list of {ROW_FIELDS} to {FIELDS_MAX}")
+        raise Malformed(f"invalid row; expected a list of {ROW_FIELDS} to {FIELDS_MAX} fields")
     name = _name("a row's node", row[0])
     where = f"the row of {name!r}"
     version = _whole(f"{where}, version", row[1], 1, VERSION_END)
     bits = _whole(f"{where}, bits", row[2], 0, VERSION_END) & BITS_KNOWN
     store, told = row[3], row[4]
     if store is not None and not isinstance(store, UUID):
-        raise Malformed(f"{where}, store: accepted is a UUID or none")
+        raise Malformed(f"invalid store in {where}; expected a UUID or none")
     if not isinstance(told, list) or len(told) % 2 or len(told) > 2 * neighbours_max:
-        raise Malformed(f"{where}: accepted are up to {neighbours_max} links, a name and a cost each")
+        raise Malformed(f"invalid links in {where}; expected up to {neighbours_max}, a name and a cost each")
     links: dict[str, int | None] = {}
     for neighbour, cost in zip(told[::2], told[1::2], strict=True):
         neighbour = _name(f"{where}, a neighbour", neighbour)
         if neighbour == name or neighbour in links:
-            raise Malformed(f"{where}: found {neighbour!r}, accepted is each neighbour once, and not itself")
+            raise Malformed(f"invalid neighbour {neighbour!r} in {where}; expected each once, and not the node itself")
         links[neighbour] = None if cost is None else _whole(f"{where}, a cost", cost, 1, COST_MICRO_MAX + 1)
     stamp = lost_by = None
     if bits & STAMPED:

@@ -69,12 +69,12 @@ class TopologyNode:
         check_name(self.name)
         where = f"node {self.name!r}"
         if not 0 <= self.number <= NUMBER_MAX:
-            raise ConfigError(f"{where} number: found {self.number}, accepted is 0 to {NUMBER_MAX}")
+            raise ConfigError(f"invalid value {self.number} for {where} number; expected 0 to {NUMBER_MAX}")
         for role in self.roles:
             if role not in ROLES:
-                raise ConfigError(f"{where} roles: found {found(role)}, accepted is one of {', '.join(ROLES)}")
+                raise ConfigError(f"invalid value {found(role)} for {where} roles; expected one of {', '.join(ROLES)}")
         if len(set(self.roles)) != len(self.roles):
-            raise ConfigError(f"{where} roles: found one twice, accepted is each once")
+            raise ConfigError(f"{where} has a role twice; list each once")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +115,21 @@ class TopologyLink:
     def validate(self) -> None:
         """Raises ConfigError that names the link and the key; that its ends exist is the topology's to say."""
         if self.from_ == self.to:
-            raise ConfigError(f"{self} to: found the same node, accepted is another")
-        for key, value, accepted in (
+            raise ConfigError(f"{self} begins and ends at the same node; give it two nodes")
+        for key, value, choices in (
             ("kind", self.kind, KINDS),
             ("direction", self.direction, DIRECTIONS),
         ):
-            if value not in accepted:
-                raise ConfigError(f"{self} {key}: found {found(value)}, accepted is one of {', '.join(accepted)}")
-        if self.bandwidth_bps is not None and not COUNT.fits(self.bandwidth_bps):
-            raise ConfigError(f"{self} bandwidth_bps: found {found(self.bandwidth_bps)}, accepted is {COUNT.accepted}")
-        if not _DISTANCE.fits(self.distance_km):
-            raise ConfigError(f"{self} distance_km: found {found(self.distance_km)}, accepted is {_DISTANCE.accepted}")
-        if self.cost is not None and not _COST.fits(self.cost):
-            raise ConfigError(f"{self} cost: found {found(self.cost)}, accepted is {_COST.accepted}")
+            if value not in choices:
+                known = ", ".join(choices)
+                raise ConfigError(f"invalid value {found(value)} for {self} {key}; expected one of {known}")
+        for key, number, kind in (
+            ("bandwidth_bps", self.bandwidth_bps, COUNT),
+            ("distance_km", self.distance_km, _DISTANCE),
+            ("cost", self.cost, _COST),
+        ):
+            if number is not None and not kind.fits(number):
+                raise ConfigError(f"invalid value {found(number)} for {self} {key}; expected {kind.expected}")
 
 
 @dataclass(frozen=True)
@@ -164,19 +166,19 @@ class Topology:
         """Raises ConfigError at the first node or link that is wrong."""
         for what, count, most in (("node", len(self.nodes), NODES_MAX), ("link", len(self.links), LINKS_MAX)):
             if count > most:
-                raise ConfigError(f"{what}: found {count} of them, accepted is at most {most}")
+                raise ConfigError(f"there are {count} [[{what}]] tables; the limit is {most}")
         if not self.nodes:
-            raise ConfigError("node: found none, accepted is at least one [[node]]")
+            raise ConfigError("there is no [[node]]; add at least one")
         named: dict[str, TopologyNode] = {}
         numbered: dict[int, TopologyNode] = {}
         for node in self.nodes:
             node.validate()
             if node.name in named:
-                raise ConfigError(f"node {node.name!r}: found twice, accepted is once")
+                raise ConfigError(f"node {node.name!r} is listed twice; list it once")
             if node.number in numbered:
                 other = numbered[node.number].name
                 raise ConfigError(
-                    f"node {node.name!r} number: found {node.number}, which node {other!r} has, accepted is each once "
+                    f"node {node.name!r} has number {node.number}, which node {other!r} has too; give each its own "
                     "(without a number a node has its place in the file)"
                 )
             named[node.name] = numbered[node.number] = node
@@ -184,12 +186,12 @@ class Topology:
         for link in self.links:
             for key, name in (("from", link.from_), ("to", link.to)):
                 if name not in named:
-                    raise ConfigError(f"{link} {key}: found {found(name)}, accepted is the name of a [[node]]")
+                    raise ConfigError(f"invalid value {found(name)} for {link} {key}; expected the name of a [[node]]")
             link.validate()
             for edge in _edges(link):
                 if edge in taken:
                     other = "" if taken[edge].ends == link.ends else f' (as the way back of {taken[edge]}, "both")'
-                    raise ConfigError(f"{link}: found twice{other}, accepted is once in each direction")
+                    raise ConfigError(f"{link} is listed twice{other}; list it once in each direction")
                 taken[edge] = link
 
     def node(self, name: str) -> TopologyNode | None:
@@ -253,7 +255,7 @@ def topology_of(document: Mapping[str, Any]) -> Topology:
     """
     for key in document:
         if key not in ("node", "link"):
-            raise ConfigError(f"{found(key)}: unknown key, accepted are [[node]], [[link]]")
+            raise ConfigError(f"unknown key {found(key)}; expected one of [[node]], [[link]]")
     topology = Topology(
         tuple(_node(place, table) for place, table in enumerate(_tables(document, "node", NODES_MAX), 1)),
         tuple(_link(place, table) for place, table in enumerate(_tables(document, "link", LINKS_MAX), 1)),
@@ -265,9 +267,9 @@ def topology_of(document: Mapping[str, Any]) -> Topology:
 def _tables(document: Mapping[str, Any], name: str, most: int) -> Sequence[Mapping[str, Any]]:
     value = document.get(name, [])
     if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
-        raise ConfigError(f"{name}: found {found(value)}, accepted is a list of tables, [[{name}]]")
+        raise ConfigError(f"invalid value {found(value)} for {name}; expected a list of tables, [[{name}]]")
     if len(value) > most:
-        raise ConfigError(f"{name}: found {len(value)} of them, accepted is at most {most}")
+        raise ConfigError(f"there are {len(value)} [[{name}]] tables; the limit is {most}")
     return value
 
 
@@ -276,7 +278,7 @@ def _node(place: int, table: Mapping[str, Any]) -> TopologyNode:
     where = f"node {found(name)}" if isinstance(name, str) and name else f"node number {place}"
     check_keys(where, table, _NODE)
     if name is None:
-        raise ConfigError(f"{where} name: missing, accepted is {TEXT.accepted}")
+        raise ConfigError(f"{where} has no name; expected {TEXT.expected}")
     address = table.get("address")
     return TopologyNode(
         name=name,
@@ -293,7 +295,7 @@ def _link(place: int, table: Mapping[str, Any]) -> TopologyLink:
     check_keys(where, table, _LINK)
     for key in ("from", "to"):
         if key not in table:
-            raise ConfigError(f"{where} {key}: missing, accepted is the name of a [[node]]")
+            raise ConfigError(f"{where} has no {key}; expected the name of a [[node]]")
     given = dict(table)
     return TopologyLink(from_=given.pop("from"), to=given.pop("to"), **given)
 

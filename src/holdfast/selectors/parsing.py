@@ -277,7 +277,7 @@ def parse(text: str) -> Node:
     except UnicodeEncodeError as error:
         raise SelectorError("a character is half of a pair of surrogates", error.start + 1) from None
     if size > TEXT_BYTES_MAX:
-        raise SelectorError(f"a selector of {size} bytes, accepted are {TEXT_BYTES_MAX}", 1)
+        raise SelectorError(f"the selector has {size} bytes; the limit is {TEXT_BYTES_MAX}", 1)
     parser = load_parser()
     from lark.exceptions import UnexpectedInput
 

@@ -69,8 +69,8 @@ class Tables(EntryReader, Protocol):
 def _check_empty(name: str, messages: int) -> None:
     """Of a durable queue that is to be in memory: what is stored was accepted, and would not be seen there."""
     if messages:
-        text = f"found false, accepted is true while {messages} messages of it are stored"
-        raise ConfigError(f"queue {name!r} durable: {text}")
+        text = f"expected true while {messages} messages of it are stored"
+        raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
 
 
 def _kind_of(name: str) -> QueueKind:
@@ -229,7 +229,7 @@ class Catalog:
         """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
         if self.full:
             found, most = self.queues_counted, self.config.limits.queues_max
-            raise TooManyQueues(f"queue {config.name!r}: found {found} queues, accepted is at most {most}")
+            raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
         return self._create(config)
 
     @property

@@ -20,7 +20,7 @@ _TABLES = frozenset(TABLES)
 def check_table(name: str) -> None:
     """Raise `LocalProtocolError` unless `name` is one of `TABLES`."""
     if name not in _TABLES:
-        raise LocalProtocolError(f"table {name!r}: there is none such; accepted: {', '.join(TABLES)}")
+        raise LocalProtocolError(f"invalid table {name!r}; expected one of {', '.join(TABLES)}")
 
 
 def check_rows(batch: Batch) -> None:
@@ -35,10 +35,11 @@ def check_put(table: str, key: bytes, value: bytes) -> None:
     """Raise `LocalProtocolError` for an unknown table, or a key or value beyond its bounds."""
     check_table(table)
     if not 0 < len(key) <= TABLE_KEY_BYTES_MAX:
-        raise LocalProtocolError(f"table {table!r}: a key of {len(key)} bytes; accepted: 1 to {TABLE_KEY_BYTES_MAX}")
+        text = f"invalid key of {len(key)} bytes in table {table!r}; expected 1 to {TABLE_KEY_BYTES_MAX}"
+        raise LocalProtocolError(text)
     if len(value) > TABLE_VALUE_BYTES_MAX:
         raise LocalProtocolError(
-            f"table {table!r}: a value of {len(value)} bytes; accepted: up to {TABLE_VALUE_BYTES_MAX}"
+            f"invalid value of {len(value)} bytes in table {table!r}; expected up to {TABLE_VALUE_BYTES_MAX}"
         )
 
 
@@ -60,7 +61,7 @@ def check_pieces(batch: Batch) -> None:
     for blob, index, data in batch.pieces:
         _check_place(blob, index, index)
         if not 0 < len(data) <= PIECE_BYTES:
-            raise LocalProtocolError(f"blob {blob}: a piece of {len(data)} bytes; accepted: 1 to {PIECE_BYTES}")
+            raise LocalProtocolError(f"invalid piece of {len(data)} bytes of blob {blob}; expected 1 to {PIECE_BYTES}")
     for blob, first, end in batch.drops:
         _check_place(blob, first, end)
 

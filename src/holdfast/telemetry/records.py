@@ -209,27 +209,27 @@ def wall_ms(text: str) -> int:
 def parse(line: bytes | str) -> Telemetry:
     """One line of a telemetry file. Raises `RemoteProtocolError`, with one line that says what was found."""
     if len(line) > LINE_BYTES_MAX:
-        raise _refused(f"a line of {len(line)} bytes; accepted: up to {LINE_BYTES_MAX}")
+        raise _refused(f"invalid line of {len(line)} bytes; expected up to {LINE_BYTES_MAX}")
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _refused(f"not a JSON object ({error})") from error
+        raise _refused(f"invalid line ({error}); expected a JSON object") from error
     return validate(record)
 
 
 def validate(record: object) -> Telemetry:
     """`record`, as JSON gives it, in its own type. Raises `RemoteProtocolError` as `parse` does."""
     if not isinstance(record, dict):
-        raise _refused(f"a JSON object is expected, found {type(record).__name__}")
+        raise _refused(f"invalid {type(record).__name__}; expected a JSON object")
     version = record.get("v")
     if type(version) is not int or version < 1:
-        raise _refused(f"v: found {version!r}; accepted: 1 to {VERSION}")
+        raise _refused(f"invalid value {version!r} for v; expected 1 to {VERSION}")
     if version > VERSION:
-        raise _refused(f"version {version} is newer than this reader; accepted: up to {VERSION}")
+        raise _refused(f"version {version} is newer than this reader; expected up to {VERSION}")
     kind = _required(record, "kind", "", _text)
     shape = KINDS.get(kind)
     if shape is None:
-        raise _refused(f"kind: found {kind!r}; accepted: {', '.join(KINDS)}")
+        raise _refused(f"invalid value {kind!r} for kind; expected one of {', '.join(KINDS)}")
     known = fields(shape)
     body = shape(**{place.name: _value(record, kind, place) for place in known})
     names = {*COMMON, *[place.name for place in known]}
@@ -250,13 +250,13 @@ def _refused(what: str) -> RemoteProtocolError:
 
 def _required(record: dict[str, Any], name: str, kind: str, check: Callable[[Any], Any]) -> Any:
     if name not in record:
-        raise _refused(f"{kind} {name}: missing".replace("  ", " ").lstrip())
+        raise _refused(f"{name} is missing" if not kind else f"{kind} {name} is missing")
     try:
         return check(record[name])
     except (ValueError, OverflowError) as error:
         shown = repr(record[name])
         shown = shown if len(shown) <= 80 else shown[:77] + "…"
-        raise _refused(f"{kind} {name}: found {shown}; accepted: {error}".lstrip()) from error
+        raise _refused(f"invalid value {shown} for {f'{kind} {name}'.lstrip()}; expected {error}") from error
 
 
 def _value(record: dict[str, Any], kind: str, place: "Field[Any]") -> Any:
@@ -266,7 +266,7 @@ def _value(record: dict[str, Any], kind: str, place: "Field[Any]") -> Any:
     value = _required(record, place.name, kind, _CHECKS[_check_of(place)])
     choices = place.metadata["choices"]
     if choices and value not in choices:
-        raise _refused(f"{kind} {place.name}: found {value!r}; accepted: {', '.join(choices)}")
+        raise _refused(f"invalid value {value!r} for {kind} {place.name}; expected one of {', '.join(choices)}")
     return value
 
 

@@ -39,7 +39,7 @@ def line(kind: str, fields: Mapping[str, Any], *, node: str, wall_ms: int, uptim
     """
     required = _REQUIRED.get(kind)
     if required is None:
-        raise LocalProtocolError(f"telemetry kind {kind!r}; accepted: {', '.join(KINDS)}")
+        raise LocalProtocolError(f"invalid telemetry kind {kind!r}; expected one of {', '.join(KINDS)}")
     if not required <= fields.keys():
         missing = ", ".join(sorted(required - fields.keys()))
         raise LocalProtocolError(f"telemetry {kind}: {missing} missing")

@@ -73,15 +73,15 @@ def test_json_lines_are_bodies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "subject", "content", "said"),
     [
-        ("csv", None, b"a,b\n1,2\n1\n", "line 3: found 1 fields, accepted is 2"),
+        ("csv", None, b"a,b\n1,2\n1\n", "line 3: the row has 1 fields; expected 2"),
+        ("csv", None, b"a,a\n", "has column 'a' twice"),
+        ("csv", "c", b"a,b\n", "invalid value 'c' for --subject-from; expected a column of .*: a, b"),
+        ("csv", None, b"a\n\xff\n", "expected CSV in UTF-8"),
+        ("csv", None, b'a\n"x\n', "expected CSV"),
+        ("json", None, b'{"a": 1}\nnot\n', "line 2: invalid JSON"),
+        ("json", "a", b'{"a": 1}\n[1]\n', "line 2: there is no key 'a'"),
         ("csv", None, b"", "no header; CSV begins with a line of column names"),
         ("csv", None, b"\n", "no header; CSV begins with a line of column names"),
-        ("csv", None, b"a,a\n", "found column 'a' twice"),
-        ("csv", "c", b"a,b\n", "found 'c', accepted is a column of .*: a, b"),
-        ("csv", None, b"a\n\xff\n", "accepted is CSV in UTF-8"),
-        ("csv", None, b'a\n"x\n', "accepted is CSV"),
-        ("json", None, b'{"a": 1}\nnot\n', "line 2: found no JSON"),
-        ("json", "a", b'{"a": 1}\n[1]\n', "line 2: found no key 'a'"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, content: bytes, said: str) -> None:
@@ -92,11 +92,11 @@ def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, cont
 @pytest.mark.parametrize(
     ("form", "content", "good", "said"),
     [
-        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: found 1 fields"),
-        ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: found bytes that are no text at 0"),
-        ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: found "),
-        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: found no JSON"),
-        ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: found no JSON (nested too deep)"),
+        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: the row has 1 fields"),
+        ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: invalid CSV (bytes that are not text at 0)"),
+        ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: invalid CSV ("),
+        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: invalid JSON"),
+        ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: invalid JSON (nested too deep)"),
     ],
 )
 def test_what_goes_before_a_mistake_is_handed_over_first(
@@ -117,7 +117,7 @@ def test_a_csv_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"^/does/not/exist: No such file"):
+    with pytest.raises(ConfigError, match=r"^/does/not/exist cannot be read .No such file"):
         Source("/does/not/exist", "lines", None)
 
 
@@ -125,7 +125,7 @@ def test_a_line_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(rows_module, "LINE_BYTES_MAX", 100)
     monkeypatch.setattr(rows_module, "READ_BYTES", 10)
     assert len(rows_of(written(tmp_path / "f", bytes(100)), "lines", None)) == 1
-    with pytest.raises(ConfigError, match="line above 100 bytes"):
+    with pytest.raises(ConfigError, match="a line that is too long; the limit is 100 bytes"):
         rows_of(written(tmp_path / "g", bytes(101)), "lines", None)
 
 

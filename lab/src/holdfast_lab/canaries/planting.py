@@ -59,7 +59,7 @@ class Canary:
                 owner = vars(owner)[name]
             function = vars(owner)[attribute]
         except (ImportError, KeyError) as error:
-            raise CanaryStale(f"canary {self.name!r}: found no {self.target}: {error}") from None
+            raise CanaryStale(f"canary {self.name!r}: there is no {self.target}: {error}") from None
         if not inspect.isfunction(function):
             raise CanaryStale(f"canary {self.name!r}: {self.target} is a {type(function).__name__}, not a function")
         found = str(inspect.signature(function))
@@ -89,5 +89,5 @@ def by_name(canaries: dict[str, Canary], name: str) -> Canary:
     """ConfigError where there is none of that name."""
     found = canaries.get(name)
     if found is None:
-        raise ConfigError(f"canary: found {name!r}, accepted is one of {', '.join(canaries)}")
+        raise ConfigError(f"invalid canary {name!r}; expected one of {', '.join(canaries)}")
     return found

@@ -124,7 +124,7 @@ def _fresh_work(out: Path) -> Path:
     """An empty work directory in `out`; ConfigError where one is there that is not ours."""
     work = out / "work"
     if work.exists() and not (work / MARKER).exists():
-        raise ConfigError(f"--out: found {work} that no demo made, accepted is a directory without work/")
+        raise ConfigError(f"no demo made {work}; give --out a directory without work/")
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)

@@ -48,16 +48,16 @@ class Flights:
 
 def data_path() -> Path:
     """Where the installed package keeps its flights. Raises ConfigError where it is not installed."""
-    wanted = f"accepted is {PACKAGE} {VERSION}, which `make setup` installs"
+    cure = f"run `make setup`, which installs {PACKAGE} {VERSION}"
     try:
         distribution = importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(f"the flights' data: package {PACKAGE} not found, {wanted}") from None
+        raise ConfigError(f"package {PACKAGE}, the flights' data, is not installed; {cure}") from None
     if distribution.version != VERSION:
-        raise ConfigError(f"the flights' data: found {PACKAGE} {distribution.version}, {wanted}")
+        raise ConfigError(f"the flights' data is {PACKAGE} {distribution.version}, the wrong version; {cure}")
     path = Path(str(distribution.locate_file(f"{PACKAGE}/data/flights.csv.zip")))
     if not path.is_file():
-        raise ConfigError(f"the flights' data: {path} not found, {wanted}")
+        raise ConfigError(f"there is no {path}, the flights' data; {cure}")
     return path
 
 

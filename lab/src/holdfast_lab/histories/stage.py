@@ -187,7 +187,7 @@ class Stage:
 
     def equal(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:
-            raise Violation(f"{what}: found {_brief(found)}, it must be {_brief(wanted)}")
+            raise Violation(f"{what}: it is {_brief(found)}, and must be {_brief(wanted)}")
 
     def some(self, least: int, most: int) -> int:
         """A number that the seed draws."""

@@ -39,7 +39,7 @@ def committed_files(table: Path) -> list[Path]:
     for batch in sorted(batch for batch in batches if batch >= start):
         version, *lines = batches[batch].read_text(encoding="utf-8").splitlines()
         if version != VERSION_LINE:
-            raise StorageError(f"{batches[batch]}: found {version!r}, accepted is {VERSION_LINE!r}")
+            raise StorageError(f"{batches[batch]}: invalid version {version!r}; expected {VERSION_LINE!r}")
         for line in lines:
             record = json.loads(line)
             if record["action"] == "add":

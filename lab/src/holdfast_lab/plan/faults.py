@@ -105,24 +105,24 @@ def make_fault(told: dict[str, Any], where: str) -> Fault:
     known = {item.name for item in fields(Fault)}
     for key in told:
         if key not in known:
-            raise ConfigError(f"{where}: found {key!r}, accepted is one of {', '.join(sorted(known))}")
+            raise ConfigError(f"unknown key {key!r} in {where}; expected one of {', '.join(sorted(known))}")
     kind = told.get("kind")
     if kind not in KINDS:
-        raise ConfigError(f"{where}: kind: found {kind!r}, accepted is one of {', '.join(KINDS)}")
+        raise ConfigError(f"invalid value {kind!r} for {where} kind; expected one of {', '.join(KINDS)}")
     values = dict(told)
     if "link" in values:
         link = values["link"]
         if not isinstance(link, (list, tuple)) or len(link) != 2:
-            raise ConfigError(f"{where}: link: found {link!r}, accepted are two names of nodes")
+            raise ConfigError(f"invalid value {link!r} for {where} link; expected two names of nodes")
         values["link"] = (str(link[0]), str(link[1]))
     for key in ("at", "seconds", "amount"):
         if key in values and (not isinstance(values[key], (int, float)) or isinstance(values[key], bool)):
-            raise ConfigError(f"{where}: {key}: found {values[key]!r}, accepted is a number")
+            raise ConfigError(f"invalid value {values[key]!r} for {where} {key}; expected a number")
     fault = Fault(**{"at": 0.0, **values})
     if fault.when not in ("", *MOMENTS):
-        raise ConfigError(f"{where}: when: found {fault.when!r}, accepted is one of {', '.join(MOMENTS)}")
+        raise ConfigError(f"invalid value {fault.when!r} for {where} when; expected one of {', '.join(MOMENTS)}")
     if fault.lie not in ("", *LIES):
-        raise ConfigError(f"{where}: lie: found {fault.lie!r}, accepted is one of {', '.join(LIES)}")
+        raise ConfigError(f"invalid value {fault.lie!r} for {where} lie; expected one of {', '.join(LIES)}")
     if not (fault.node if KINDS[fault.kind] == "node" else all(fault.link)):
         raise ConfigError(f"{where}: {fault.kind} needs a {KINDS[fault.kind]}")
     return fault

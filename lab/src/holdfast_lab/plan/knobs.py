@@ -82,7 +82,7 @@ def turned(knobs: Mapping[str, int]) -> Iterator[None]:
     try:
         for knob, value in knobs.items():
             if knob not in KNOBS:
-                raise ConfigError(f"knobs: found {knob!r}, accepted is one of {', '.join(KNOBS)}")
+                raise ConfigError(f"invalid value {knob!r} for knobs; expected one of {', '.join(KNOBS)}")
             place, name = place_of(knob)
             before.append((place, name, getattr(place, name)))
             setattr(place, name, value)

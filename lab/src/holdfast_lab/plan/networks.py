@@ -76,14 +76,15 @@ class Topology:
         """Raises ConfigError where a link or a queue names no node."""
         known = set(self.nodes)
         if len(known) != len(self.nodes):
-            raise ConfigError("topology: found a node twice, accepted is once")
+            raise ConfigError("topology lists a node twice; list it once")
         for link in self.links:
             for name in (link.one, link.other):
                 if name not in known:
-                    raise ConfigError(f"link {link.one} to {link.other}: found {name!r}, accepted is a node's name")
+                    link_name = f"link {link.one} to {link.other}"
+                    raise ConfigError(f"invalid value {name!r} for {link_name}; expected a node's name")
         for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes):
             if name not in known:
-                raise ConfigError(f"topology: found {name!r}, accepted is a node's name")
+                raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
 
     def neighbours(self, node: str) -> list[str]:
         """In the order of their names."""

@@ -77,6 +77,6 @@ def from_json(text: str) -> Plan:
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"plan: found {text[:60]!r}…, accepted is what a failed run wrote ({error})") from None
+        raise ConfigError(f"invalid plan {text[:60]!r}… ({error}); expected what a failed run wrote") from None
     plan.topology.validate()
     return plan

@@ -1,7 +1,7 @@
 """Scenarios in TOML: a named run for people to read, write and start (docs/simulator.md, "Scenario format").
 
 Rules of this file: text to Plan and nothing more. Every mistake is one ConfigError line: the file, the table, the key,
-what was found, what is accepted. A scenario and a seed give the same plan wherever it is read; only `[draw]` and
+what is wrong, what is expected. A scenario and a seed give the same plan wherever it is read; only `[draw]` and
 `[network]` look at the seed.
 """
 
@@ -32,7 +32,7 @@ DAY_S: Final = 86_400.0
 
 Table = dict[str, Any]
 Check = Callable[[Any], str | None]
-"""Gives what is accepted where the value is not, else None."""
+"""Gives what is expected where the value is not, else None."""
 
 
 def _number(low: float, high: float, what: str) -> Check:
@@ -161,18 +161,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _take(told: Any, where: str, accepted: Mapping[str, Check], required: tuple[str, ...] = ()) -> Table:
+def _take(told: Any, where: str, checks: Mapping[str, Check], required: tuple[str, ...] = ()) -> Table:
     """The table, checked key by key."""
     for key, value in told.items():
-        check = accepted.get(key)
+        check = checks.get(key)
         if check is None:
-            raise ConfigError(f"{where}: found {key!r}, accepted is one of {', '.join(accepted)}")
+            raise ConfigError(f"unknown key {key!r} in {where}; expected one of {', '.join(checks)}")
         wanted = check(value)
         if wanted is not None:
-            raise ConfigError(f"{where} {key}: found {_shown(value)}, accepted is {wanted}")
+            raise ConfigError(f"invalid value {_shown(value)} for {where} {key}; expected {wanted}")
     for key in required:
         if key not in told:
-            raise ConfigError(f"{where}: {key} is missing")
+            raise ConfigError(f"{where} has no {key}; add it")
     return dict(told)
 
 
@@ -205,7 +205,7 @@ def _checks_of(kind: type[Any]) -> tuple[dict[str, Check], tuple[str, ...]]:
 
 def _node(name: str, nodes: tuple[str, ...], where: str) -> str:
     if name not in nodes:
-        raise ConfigError(f"{where}: found {name!r}, accepted is a node ({', '.join(nodes)})")
+        raise ConfigError(f"invalid value {name!r} for {where}; expected a node ({', '.join(nodes)})")
     return name
 
 
@@ -215,7 +215,7 @@ def _link(told: Table, where: str, nodes: tuple[str, ...]) -> Link:
     for key, name in (("one", one), ("other", other)):
         _node(name, nodes, f"{where} {key}")
     if one == other:
-        raise ConfigError(f"{where}: found {one!r} at both ends, accepted are two nodes")
+        raise ConfigError(f"{where} has {one!r} at both ends; give it two nodes")
     told_to_routing = {key: link.pop(key) for key in ("cost", "direction") if key in link}
     there = LinkShape(**link)
     if back is not None:
@@ -226,7 +226,7 @@ def _link(told: Table, where: str, nodes: tuple[str, ...]) -> Link:
 
 def _routing(told: Table, *, on: bool) -> RoutingConfig | None:
     if told and not on:
-        raise ConfigError("[routing]: found without routing = true in [topology], accepted is with it")
+        raise ConfigError("[routing] needs routing = true in [topology]; add it")
     checks, _ = _checks_of(RoutingConfig)
     routing = RoutingConfig(**_take(told, "[routing]", checks))
     routing.validate()
@@ -235,9 +235,9 @@ def _routing(told: Table, *, on: bool) -> RoutingConfig | None:
 
 def _network(told: Table, seed: int) -> tuple[tuple[str, ...], tuple[Link, ...]]:
     """Nodes n000, n001, … and links as the seed draws them, in that shape; all links alike."""
-    for where, found in (("[topology] nodes", "nodes" in told["topology"]), ("[[link]]", "link" in told)):
-        if found:
-            raise ConfigError(f"{where}: found beside [network], accepted is one of them")
+    for where, is_there in (("[topology] nodes", "nodes" in told["topology"]), ("[[link]]", "link" in told)):
+        if is_there:
+            raise ConfigError(f"{where} and [network] exclude each other; remove one of them")
     table = _take(told["network"], "[network]", _NETWORK, ("nodes", "shape"))
     count = table.pop("nodes")
     pairs = SHAPES[table.pop("shape")](count, SeedTree(seed).stream("network"))
@@ -255,16 +255,16 @@ def _topology(told: Table, seed: int) -> Topology:
     joins = tuple(_node(name, nodes, "[topology] joins") for name in table.pop("joins", ()))
     for key, named in (("supers", supers), ("joins", joins)):
         if named and routing is None:
-            raise ConfigError(f"[topology] {key}: found without routing = true, accepted is with it")
+            raise ConfigError(f"[topology] {key} needs routing = true; add it")
     if len(nodes) > NODES_MAX or len(set(nodes)) != len(nodes):
-        raise ConfigError(f"[topology] nodes: found {len(nodes)}, accepted are up to {NODES_MAX}, each once")
+        raise ConfigError(f"invalid [topology] nodes, {len(nodes)} of them; expected up to {NODES_MAX}, each once")
     links = tuple(_link(link, f"[[link]] {index}", nodes) for index, link in enumerate(told.get("link", ()), 1))
     links = drawn[1] if drawn else links
     pairs: set[tuple[str, str]] = set()
     for index, link in enumerate(links, 1):
         pair = link.one, link.other  # the other way round both dial, which is a case of its own
         if pair in pairs:
-            raise ConfigError(f"[[link]] {index}: found {'-'.join(pair)} a second time, accepted is once")
+            raise ConfigError(f"[[link]] {index} is {'-'.join(pair)} a second time; remove it")
         pairs.add(pair)
     queues: dict[str, tuple[QueueConfig, ...]] = {}
     queue_checks, _ = _checks_of(QueueConfig)
@@ -290,7 +290,7 @@ def _topology(told: Table, seed: int) -> Topology:
     )  # fmt: skip
     if topology.hold_time_s < topology.keepalive_s:
         raise ConfigError(
-            f"[topology] hold_time_s: found {topology.hold_time_s}, accepted is at least keepalive_s "
+            f"invalid value {topology.hold_time_s} for [topology] hold_time_s; expected at least keepalive_s "
             f"({topology.keepalive_s})"
         )
     whole, remotes = topology.map(), dict.fromkeys(nodes, "127.0.0.1:1")
@@ -302,8 +302,8 @@ def _topology(told: Table, seed: int) -> Topology:
 def _workload(told: Table, where: str, nodes: tuple[str, ...]) -> Table:
     kind = WORKLOAD_KINDS.get(str(told.get("kind")))
     if kind is None:
-        accepted = ", ".join(sorted(WORKLOAD_KINDS))
-        raise ConfigError(f"{where} kind: found {told.get('kind')!r}, accepted is one of {accepted}")
+        known = ", ".join(sorted(WORKLOAD_KINDS))
+        raise ConfigError(f"invalid value {told.get('kind')!r} for {where} kind; expected one of {known}")
     checks, required = _checks_of(kind)
     taken = _take(told, where, {"kind": _text, **checks}, required)
     if "node" in taken:
@@ -321,36 +321,36 @@ def _place(fault: Fault, where: str, topology: Topology) -> None:
         _node(fault.node, topology.nodes, f"{where} node")
     elif not any({link.one, link.other} == set(fault.link) for link in topology.links):
         joined = ", ".join(f"{link.one}-{link.other}" for link in topology.links) or "there is none"
-        raise ConfigError(f"{where} link: found {'-'.join(fault.link)!r}, accepted is a link ({joined})")
+        raise ConfigError(f"invalid value {'-'.join(fault.link)!r} for {where} link; expected a link ({joined})")
 
 
 def _faults(told: Table, where: str, topology: Topology, safety_s: float) -> list[Fault]:
     repeat = _take({key: told[key] for key in _REPEAT if key in told}, where, _REPEAT)
     if len(repeat) == 1:
-        raise ConfigError(f"{where}: found {next(iter(repeat))!r} alone, accepted are every_s and times together")
+        raise ConfigError(f"{where} has {next(iter(repeat))!r} alone; give every_s and times together")
     fault = make_fault({key: value for key, value in told.items() if key not in _REPEAT}, where)
     if "seconds" in told:
         wanted = _SECONDS(told["seconds"])
         if wanted is not None or fault.kind in _MOMENTS:
-            accepted = wanted if wanted is not None else f"none for {fault.kind}, which is over at once"
-            raise ConfigError(f"{where} seconds: found {told['seconds']!r}, accepted is {accepted}")
+            expected = wanted if wanted is not None else f"none for {fault.kind}, which is over at once"
+            raise ConfigError(f"invalid value {told['seconds']!r} for {where} seconds; expected {expected}")
     if (fault.kind in _AMOUNTS and fault.kind not in _MAY) or "amount" in told:
         check = _AMOUNTS.get(fault.kind)
         wanted = f"none for {fault.kind}" if check is None else check(told.get("amount"))
         if wanted is not None:
-            raise ConfigError(f"{where} amount: found {told.get('amount')!r}, accepted is {wanted}")
+            raise ConfigError(f"invalid value {told.get('amount')!r} for {where} amount; expected {wanted}")
     if "lie" in told and fault.kind != "lying-peer":
-        raise ConfigError(f"{where} lie: found {told['lie']!r}, accepted is none for {fault.kind}")
+        raise ConfigError(f"invalid value {told['lie']!r} for {where} lie; expected none for {fault.kind}")
     strikes = FAULT_KINDS[fault.kind]
     spare = "link" if strikes == "node" else "node"
     if spare in told:
-        raise ConfigError(f"{where} {spare}: found {told[spare]!r}, accepted is a {strikes} for {fault.kind}")
+        raise ConfigError(f"invalid value {told[spare]!r} for {where} {spare}; expected a {strikes} for {fault.kind}")
     _place(fault, where, topology)
     made = []
     for number in range(repeat.get("times", 1)):
         at = round(fault.at + number * repeat.get("every_s", 0.0), 6)
         if not 0 <= at <= safety_s:
-            raise ConfigError(f"{where} at: found {at:g}, accepted is 0 to safety_s ({safety_s:g})")
+            raise ConfigError(f"invalid value {at:g} for {where} at; expected 0 to safety_s ({safety_s:g})")
         made.append(replace(fault, at=at))
     return made
 
@@ -360,7 +360,7 @@ def _drawn(told: Table, topology: Topology, safety_s: float, seed: int) -> list[
     kinds = table.pop("kinds")
     for kind in kinds:
         if kind not in _DRAWABLE or (_DRAWABLE[kind] == "link" and not topology.links):
-            raise ConfigError(f"[draw] kinds: found {kind!r}, accepted is any of {', '.join(_DRAWABLE)}")
+            raise ConfigError(f"invalid value {kind!r} for [draw] kinds; expected any of {', '.join(_DRAWABLE)}")
     links = [(link.one, link.other) for link in topology.links]
     random = SeedTree(seed).stream("draw")
     return FaultBudget(**table).draw(random, kinds, list(topology.nodes), links, safety_s * 0.8)
@@ -371,7 +371,7 @@ def parse(text: str, name: str, seed: int = 1) -> Plan:
     try:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not TOML: {error}") from None
+        raise ConfigError(f"{name}: the file is not TOML: {error}") from None
     try:
         _take(told, "the file", _TOP, ("topology", "workload"))
         topology = _topology(told, seed)
@@ -418,7 +418,7 @@ def load(name_or_path: str, seed: int = 1) -> Plan:
     if not is_path(name_or_path):
         own = _own()
         if name_or_path not in own:
-            raise ConfigError(f"scenario: found {name_or_path!r}, accepted is a path or one of {', '.join(own)}")
+            raise ConfigError(f"invalid scenario {name_or_path!r}; expected a path or one of {', '.join(own)}")
         return parse(own[name_or_path], name_or_path, seed)
     return parse(_read(Path(name_or_path)), name_or_path, seed)
 
@@ -428,12 +428,12 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path}: found more than {FILE_BYTES_MAX} bytes, accepted is less")
+            raise ConfigError(f"{path} is too large; the limit is {FILE_BYTES_MAX} bytes")
         return data.decode()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: found bytes that are no text, accepted is UTF-8") from None
+        raise ConfigError(f"{path} is not in UTF-8; write it in UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,12 +455,12 @@ def read_plan_file(path: Path) -> PlanFile:
     try:
         told = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from None
+        raise ConfigError(f"{path}: the file is not JSON: {error}") from None
     if not isinstance(told, dict):
-        raise ConfigError(f"{path}: found {type(told).__name__}, accepted is a plan that a run wrote")
+        raise ConfigError(f"{path}: invalid {type(told).__name__}; expected a plan that a run wrote")
     seed = told.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise ConfigError(f"{path}: seed: found {seed!r}, accepted is a whole number")
+        raise ConfigError(f"{path}: invalid value {seed!r} for seed; expected a whole number")
     try:
         plan = from_json(json.dumps(told.get("plan", told)))
         for index, fault in enumerate(plan.faults, 1):

@@ -418,9 +418,9 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     """For an argument: a whole number of at least `low`, and at most `high`."""
 
     def number(text: str) -> int:
-        accepted = f"a whole number from {low}" + ("" if high is None else f" to {high}")
+        expected = f"a whole number from {low}" + ("" if high is None else f" to {high}")
         if not text.isdecimal() or int(text) < low or (high is not None and int(text) > high):
-            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {accepted}")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {expected}")
         return int(text)
 
     return number

@@ -74,7 +74,7 @@ def _make_room(directory: Path, file: Path) -> None:
     """The directory with the topology in it. ConfigError where it is somebody else's, FleetError where one runs."""
     taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken and not fleet_state.is_fleet(directory):
-        raise ConfigError(f"--dir: found {directory} that no fleet made, accepted is a new or empty directory")
+        raise ConfigError(f"no fleet made {directory}; give --dir a new or empty directory")
     try:
         (directory / fleet_state.LOGS).mkdir(parents=True, exist_ok=True)
         holder = fleet_state.lock(directory)
@@ -88,7 +88,7 @@ def _make_room(directory: Path, file: Path) -> None:
             os.close(holder)
     except OSError as error:
         raise ConfigError(
-            f"--dir: cannot write {directory} ({error.strerror}), accepted is a directory to write"
+            f"directory {directory} cannot be written ({error.strerror}); give --dir one that can be"
         ) from None
 
 
@@ -262,6 +262,6 @@ def _directory(given: str | None) -> Path:
         return directory
     here = sorted(path for path in Path.cwd().glob(f"*{SUFFIX}") if fleet_state.is_fleet(path))
     if len(here) != 1:
-        found = ", ".join(path.name for path in here) or "no fleet here"
-        raise ConfigError(f"--dir: missing, found {found}, accepted is the directory of a fleet")
+        fleets = f"here are {', '.join(path.name for path in here)}" if here else "there is no fleet here"
+        raise ConfigError(f"{fleets}; give the directory of one with --dir")
     return here[0]

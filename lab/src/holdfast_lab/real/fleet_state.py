@@ -102,7 +102,7 @@ def read_state(directory: Path) -> dict[str, Any]:
         found = json.loads((directory / STATE).read_text(encoding="utf-8"))
     except OSError:
         raise ConfigError(
-            f"--dir: found no fleet in {directory}, accepted is a directory that `holdfast fleet up` made"
+            f"there is no fleet in {directory}; give --dir a directory that `holdfast fleet up` made"
         ) from None
     except ValueError as error:
         raise ConfigError(f"{directory / STATE}: not JSON: {error}") from None

@@ -226,7 +226,7 @@ class Fleet:
         except HoldfastError as error:
             answer = {"error": str(error)}
         except (ValueError, KeyError, TypeError) as error:
-            answer = {"error": f"found a request that is none: {error!r}"}
+            answer = {"error": f"invalid request: {error!r}"}
         try:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
@@ -250,7 +250,7 @@ class Fleet:
             elif action in ("stop", "start"):
                 await self.change_node(action, request["node"], kill=bool(request.get("kill")))
             else:
-                raise FleetError(f"found a request {action!r}, which this supervisor does not know")
+                raise FleetError(f"unknown request {action!r}")
             return self.save()
 
     def change_link(self, action: str, one: str, other: str, *, silent: bool = False) -> None:
@@ -258,8 +258,8 @@ class Fleet:
         joint = self.joints.get(frozenset((one, other)))
         if joint is None:
             joined = sorted(name for ends in self.joints if one in ends for name in ends - {one})
-            accepted = f"{', '.join(map(repr, joined))} beside {one!r}" if joined else "two joined nodes"
-            raise ConfigError(f"link {one!r} to {other!r}: found none in the topology, accepted is {accepted}")
+            expected = f"{', '.join(map(repr, joined))} beside {one!r}" if joined else "two joined nodes"
+            raise ConfigError(f"the topology has no link {one!r} to {other!r}; expected {expected}")
         if action == "heal":
             joint.proxy.heal(reset=True)
             joint.cut = None
@@ -274,7 +274,7 @@ class Fleet:
         """`stop` (with `kill` by -9) or `start`; done when it returns. ConfigError where there is none of that name."""
         node = self.nodes.get(name)
         if node is None:
-            raise ConfigError(f"node: found {name!r}, accepted is one of {', '.join(map(repr, self.nodes))}")
+            raise ConfigError(f"invalid node {name!r}; expected one of {', '.join(map(repr, self.nodes))}")
         if action == "start":
             await self._start(name)
             self._stopped.discard(name)

@@ -46,7 +46,7 @@ def crash_point(text: str) -> tuple[str, int]:
     name, _, count = text.partition(":")
     if name not in POINTS or not (count.isascii() and count.isdigit() and int(count) > 0):
         raise argparse.ArgumentTypeError(
-            f"found {text!r}, accepted is NAME:COUNT, COUNT from 1, NAME one of {', '.join(POINTS)}"
+            f"invalid value {text!r}; expected NAME:COUNT, COUNT from 1, NAME one of {', '.join(POINTS)}"
         )
     return name, int(count)
 

@@ -45,7 +45,7 @@ class TestBed:
             for shape in link.shapes:
                 if shape.loss:
                     raise ConfigError(
-                        f"link {link.one} to {link.other} loss: found {shape.loss}, accepted on real nodes is 0"
+                        f"invalid value {shape.loss} for link {link.one} to {link.other} loss; expected 0 on real nodes"
                     )
         self.topology = topology
         self.directory = directory
@@ -134,7 +134,7 @@ class TestBed:
         for link in self.topology.links:
             if {link.one, link.other} == {one, other}:
                 return link
-        raise ConfigError(f"link {one} to {other}: found none in the topology")
+        raise ConfigError(f"the topology has no link {one} to {other}")
 
     def proxy(self, one: str, other: str) -> Proxy:
         """What stands on that link; its client is the link's `one`."""

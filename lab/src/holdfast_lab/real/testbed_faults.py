@@ -24,14 +24,14 @@ def check_faults(faults: Sequence[Fault], bed: TestBed) -> None:
     for fault in faults:
         if fault.kind not in KINDS_HERE:
             raise ConfigError(
-                f"fault {fault.kind!r}: found in a run on real nodes, accepted is one of {', '.join(KINDS_HERE)}"
+                f"invalid fault {fault.kind!r} in a run on real nodes; expected one of {', '.join(KINDS_HERE)}"
             )
         if fault.when:
-            raise ConfigError(f"fault {fault.kind}: found when = {fault.when!r}, accepted is none on real nodes")
+            raise ConfigError(f"invalid value {fault.when!r} for fault {fault.kind} when; expected none on real nodes")
         if KINDS[fault.kind] == "link":
             bed.link(*fault.link)
         elif fault.node not in bed.nodes:
-            raise ConfigError(f"fault {fault.kind}: found {fault.node!r}, accepted is a node's name")
+            raise ConfigError(f"invalid value {fault.node!r} for fault {fault.kind} node; expected a node's name")
 
 
 class TestbedFaults:

@@ -28,9 +28,9 @@ async def run_on_testbed(
     counts what the transmission queues handed out since their nodes' last start, copies that went again included.
     """
     if plan.drifts:
-        raise ConfigError(f"plan {plan.name!r} drifts: found {plan.drifts}, accepted on real nodes is none")
+        raise ConfigError(f"invalid value {plan.drifts} for plan {plan.name!r} drifts; expected none on real nodes")
     if plan.topology.routing is not None:  # real nodes are given tables, not a topology to compute them from
-        raise ConfigError(f"plan {plan.name!r} routing: found nodes that compute it, accepted on real nodes is none")
+        raise ConfigError(f"plan {plan.name!r} has routing, which real nodes do not support; remove it")
     workloads = workloads_of(plan)
     bed = TestBed(plan.topology, directory, seed)
     check_faults(plan.faults, bed)

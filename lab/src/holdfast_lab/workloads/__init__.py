@@ -58,11 +58,11 @@ def make_workload(told: dict[str, Any], where: str) -> Workload:
     kind = told.get("kind")
     found = KINDS.get(str(kind))
     if found is None:
-        raise ConfigError(f"{where}: kind: found {kind!r}, accepted is one of {', '.join(sorted(KINDS))}")
+        raise ConfigError(f"invalid value {kind!r} for {where} kind; expected one of {', '.join(sorted(KINDS))}")
     known = {item.name for item in fields(found) if item.init}
     for key in told:
         if key != "kind" and key not in known:
-            raise ConfigError(f"{where}: found {key!r}, accepted is one of {', '.join(sorted(known))}")
+            raise ConfigError(f"unknown key {key!r} in {where}; expected one of {', '.join(sorted(known))}")
     try:
         made: Workload = found(**{key: value for key, value in told.items() if key != "kind"})
     except TypeError as error:

@@ -111,7 +111,7 @@ class Addressed:
         # Nobody has looked where it goes while too many large messages are under way, or there is no place to wait.
         unseen = told == conditions.RESOURCE_LIMIT_EXCEEDED or isinstance(outcome, Released)
         if condition and told != condition and not unseen:
-            raise Violation(f"{key.decode()} goes nowhere: found {outcome}, accepted is a rejection with {condition}")
+            raise Violation(f"{key.decode()} goes nowhere: it ended as {outcome}, not rejected with {condition}")
         if isinstance(outcome, Accepted):
             bed.history.accept(key)
             return

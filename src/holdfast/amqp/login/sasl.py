@@ -71,7 +71,8 @@ class ServerSasl:
         elif isinstance(value, SaslResponse) and exchange is not None:
             response = value.response
         else:
-            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")
+            text = f"{type(value).__name__} is not expected at this point of the login"
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, text)
         try:
             answer = exchange.respond(response)
         except LoginNotChecked:
@@ -137,4 +138,5 @@ class ClientSasl:
                 else:
                     self.reason = self._mechanism.refused
             return b""
-        raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")
+        text = f"{type(value).__name__} is not expected at this point of the login"
+        raise RemoteProtocolError(conditions.NOT_ALLOWED, text)

@@ -72,7 +72,7 @@ class BodyReader:
             raise
         except _Incomplete:
             if len(self._pending) > HEAD_BYTES_MAX:
-                text = f"the sections beside the body: accepted are {HEAD_BYTES_MAX} bytes"
+                text = f"the sections other than the body are too large; the limit is {HEAD_BYTES_MAX} bytes"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text) from None
         return pieces
 
@@ -88,7 +88,7 @@ class BodyReader:
         code, at = self._descriptor(self._at)
         constructor = self._byte(at)
         if self._sections >= SECTIONS_MAX:
-            raise malformed(f"more than {SECTIONS_MAX} sections")
+            raise malformed(f"the message has too many sections; the limit is {SECTIONS_MAX}")
         if self._before == FOOTER and code in (DATA, VALUE) and not self._has_body:
             self._before = PROPERTIES  # rhea writes the footer first (CLIENTS 41)
         repeated = code == self._before == DATA
@@ -98,7 +98,7 @@ class BodyReader:
             if code == FOOTER and self._has_footer:
                 raise malformed("the message has two footers")
             if constructor not in COMPOUNDS:
-                raise malformed("a section beside the body is neither list nor map")
+                raise malformed("invalid section other than the body; expected a list or a map")
             width, _ = COMPOUNDS[constructor]
             end = at + 1 + width + self._size(at + 1, width)
             if end > len(self._pending):
@@ -116,8 +116,8 @@ class BodyReader:
                 width = _TEXT.get(constructor, 0)
             if not width:
                 if code == DATA:
-                    raise malformed("a data section is no binary")
-                text = "a body in parts: accepted are data sections, or a value that is binary or text"
+                    raise malformed("invalid data section; expected a binary")
+                text = "this body cannot be read in parts; expected data sections, or a value that is binary or text"
                 raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
             size = self._size(at + 1, width)
             start = at + 1 + width - self._at
@@ -138,7 +138,7 @@ class BodyReader:
     def _descriptor(self, at: int) -> tuple[int, int]:
         """(section code, offset of its value's constructor)."""
         if self._byte(at) != 0:
-            raise malformed("a section of the message begins with no descriptor")
+            raise malformed("a section of the message does not begin with a descriptor")
         form = self._byte(at + 1)
         if form == 0x53:
             code, end = self._byte(at + 2), at + 3
@@ -148,7 +148,7 @@ class BodyReader:
             width = 1 if form == 0xA3 else 4
             size = self._size(at + 2, width)
             if size > 64:
-                raise malformed("a section of the message has no descriptor of one")
+                raise malformed("invalid descriptor of a section of the message")
             end = at + 2 + width + size
             if end > len(self._pending):
                 raise _Incomplete
@@ -156,7 +156,7 @@ class BodyReader:
         else:
             code, end = 0, 0
         if not HEADER <= code <= FOOTER:
-            raise malformed("a section of the message has no descriptor of one")
+            raise malformed("invalid descriptor of a section of the message")
         return code, end
 
     def _byte(self, at: int) -> int:

@@ -98,7 +98,7 @@ def _unfinished(end: int, size: int, base: int) -> RemoteProtocolError:
     """Of a message of `size` bytes behind `base`, in which sections were found up to `end`."""
     if end < size:
         return malformed(f"byte {base + end}: the message ends in the head of a section")
-    return malformed(f"byte {base + size}: the message ends, and its last section has {end - size} bytes more")
+    return malformed(f"byte {base + size}: the message ends, {end - size} bytes before its last section does")
 
 
 @lru_cache(STARTS_MAX)
@@ -179,7 +179,7 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
                 end = value_at + 1 + width + length
             sections += 1
             if sections > SECTIONS_MAX:
-                text = f"byte {base + at}: accepted are {SECTIONS_MAX} sections"
+                text = f"byte {base + at}: the message has too many sections; the limit is {SECTIONS_MAX}"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             at = end
             before = code | _EARLY if before & _EARLY or (code == FOOTER and before not in _BODIES) else code
@@ -191,14 +191,14 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
 
 def _out_of_order(place: int, code: int, before: int) -> str:
     if code not in NAMES:
-        return f"byte {place}: 0x{code:02x} is no section of a message"
-    return f"byte {place}: found a section {NAMES[code]} behind {NAMES[before & ~_EARLY]}"
+        return f"byte {place}: 0x{code:02x} is not a section of a message"
+    return f"byte {place}: the {NAMES[code]} section cannot follow the {NAMES[before & ~_EARLY]} section"
 
 
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
     """(section code, offset of its value) in an encoding that few use. IndexError where too little is here."""
     if data[at] != 0:
-        raise malformed(f"byte {base + at}: 0x{data[at]:02x} begins no section")
+        raise malformed(f"byte {base + at}: 0x{data[at]:02x} does not begin a section")
     form = data[at + 1]
     start, end = at + 2, at + 10
     if form in (0xA3, 0xB3):
@@ -206,14 +206,14 @@ def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]
         data[start - 1]
         end = start + int.from_bytes(data[at + 2 : start], "big")
     elif form != 0x80:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     if end - at > HEAD_BYTES_MAX:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     data[end - 1]
     found = bytes(data[start:end])
     code = int.from_bytes(found, "big") if form == 0x80 else SECTION_SYMBOLS.get(found.decode("ascii", "replace"))
     if code not in NAMES:
-        raise malformed(f"byte {base + at}: found no descriptor of a section")
+        raise malformed(f"byte {base + at}: expected the descriptor of a section")
     return code, end
 
 
@@ -224,7 +224,8 @@ def _end_of_value(data: bytes | memoryview, at: int, place: int, code: int) -> i
         return _end_of_any(data, at, at + HEAD_BYTES_MAX, place, 0)
     name, forms = known
     if data[at] not in forms:
-        raise malformed(f"byte {place}: the {NAMES[code]} section holds 0x{data[at]:02x}, accepted is a {name}")
+        text = f"invalid value 0x{data[at]:02x} for the {NAMES[code]} section; expected a {name}"
+        raise malformed(f"byte {place}: {text}")
     return at + 1  # the empty list: all others are usual
 
 
@@ -236,7 +237,7 @@ def _end_of_any(data: bytes | memoryview, at: int, limit: int, place: int, depth
             raise malformed(f"byte {place}: the descriptor of the value is too long or too deep")
         return _end_of_any(data, at, limit, place, depth + 1)
     if READERS[form] is None:
-        raise malformed(f"byte {place}: the {NAMES[VALUE]} section holds 0x{form:02x}, which is no constructor")
+        raise malformed(f"byte {place}: the {NAMES[VALUE]} section holds 0x{form:02x}, which is not a constructor")
     kind = form >> 4
     if kind < len(_WIDTHS):
         return at + 1 + (_WIDTHS[kind] or 0)

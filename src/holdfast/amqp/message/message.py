@@ -151,7 +151,7 @@ def _quick_header(payload: bytes) -> tuple[Header | None, int]:
 def _section(payload: bytes, at: int) -> tuple[int, int]:
     """(section code, offset of its value) at `at`; raises for what is no section."""
     if payload[at] != 0:
-        raise malformed(f"byte {at} of the message starts no section")
+        raise malformed(f"byte {at} of the message does not begin a section")
     descriptor, value_at = decoding.decode(payload, at + 1)
     code: int | None = None
     if isinstance(descriptor, Symbol):
@@ -159,7 +159,7 @@ def _section(payload: bytes, at: int) -> tuple[int, int]:
     elif isinstance(descriptor, Ulong) and HEADER <= descriptor <= FOOTER:
         code = int(descriptor)
     if code is None:
-        raise malformed(f"{descriptor!r:.80} is no section of a message")
+        raise malformed(f"{descriptor!r:.80} is not a section of a message")
     return code, value_at
 
 
@@ -171,11 +171,11 @@ def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
     """Before the list or map at `at` is decoded: in memory it may take 60 times its bytes."""
     form = COMPOUNDS.get(payload[at])
     if form is None:
-        raise malformed("a section before the body is neither list nor map")
+        raise malformed("invalid section before the body; expected a list or a map")
     width, beside = form
     size = beside + int.from_bytes(payload[at + 1 : at + 1 + width], "big")
     if size > bytes_max:
-        text = f"a section before the body has {size} bytes, accepted are {bytes_max}"
+        text = f"a section before the body has {size} bytes; the limit is {bytes_max}"
         raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
 
@@ -198,7 +198,7 @@ def _split_slowly(payload: bytes, section_bytes_max: int) -> Sections:
         if code == HEADER:
             header = from_described(Described(Ulong(HEADER), value))
         elif not isinstance(value, dict):
-            raise malformed("annotations are no map")
+            raise malformed("invalid annotations; expected a map")
         elif code == DELIVERY_ANNOTATIONS:
             delivery_annotations = value
         else:
@@ -295,7 +295,7 @@ class Message:
                 raise malformed("the message has two footers")
             sections += 1
             if sections > SECTIONS_MAX:
-                raise malformed(f"more than {SECTIONS_MAX} sections")
+                raise malformed(f"the message has too many sections; the limit is {SECTIONS_MAX}")
             value, at = decoding.decode(payload, value_at)
             before = code
             message._take(code, value)
@@ -312,20 +312,20 @@ class Message:
             self.properties = from_described(Described(Ulong(PROPERTIES), value))
         elif code == DATA:
             if not isinstance(value, bytes):
-                raise malformed("a data section is no binary")
+                raise malformed("invalid data section; expected a binary")
             if self.data is None:
                 self.data = []
             self.data.append(value)
         elif code == SEQUENCE:
             if not isinstance(value, list):
-                raise malformed("a sequence section is no list")
+                raise malformed("invalid sequence section; expected a list")
             if self.sequences is None:
                 self.sequences = []
             self.sequences.append(value)
         elif code == VALUE:
             self.value = value
         elif not isinstance(value, dict):
-            raise malformed("a section that holds a map holds something else")
+            raise malformed("invalid section of annotations or properties; expected a map")
         elif code == DELIVERY_ANNOTATIONS:
             self.delivery_annotations = value
         elif code == MESSAGE_ANNOTATIONS:

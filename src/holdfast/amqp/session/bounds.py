@@ -155,7 +155,7 @@ class Bounds:
         if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
             raise RemoteProtocolError(
                 conditions.RESOURCE_LIMIT_EXCEEDED,
-                f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",
+                f"the terms of all links are too large; the limit is {self.settings.terms_bytes_max} bytes together",
             )
 
     def count_links(self, change: int) -> None:
@@ -180,4 +180,4 @@ class Bounds:
         """RemoteProtocolError for a name that is too long."""
         limit = self.settings.name_bytes_max
         if len(name) > limit or len(name.encode()) > limit:
-            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what}: accepted are {limit} bytes at most")
+            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what} is too long; the limit is {limit} bytes")

@@ -63,9 +63,8 @@ class SessionEndpoint(Session):
         handle = attach.handle
         connection = self.connection
         if handle > connection.settings.handle_max:
-            raise RemoteProtocolError(
-                conditions.FRAMING_ERROR, f"handle {handle}, the highest here is {connection.settings.handle_max}"
-            )
+            text = f"invalid value {handle} for handle; expected 0 to {connection.settings.handle_max}"
+            raise RemoteProtocolError(conditions.FRAMING_ERROR, text)
         if handle in self.remote_links:
             raise SessionFault(self, conditions.HANDLE_IN_USE, f"handle {handle} is attached already")
         connection.check_name("a link's name", attach.name)
@@ -112,19 +111,18 @@ class SessionEndpoint(Session):
             start = self.connection.settings.first_transfer_id if incoming is None else incoming
             ahead = (outgoing.next_outgoing_id - start) & _SERIAL
             if ahead >= _HALF:
-                raise SessionFault(
-                    self, conditions.INVALID_FIELD, f"next-incoming-id {start} is ahead of what was sent"
-                )
+                text = f"invalid value {start} for next-incoming-id; expected at most what was sent"
+                raise SessionFault(self, conditions.INVALID_FIELD, text)
             outgoing.window = max(0, window - ahead)
             if self.backlog:
                 self._send_backlog()
         if handle is not None:
             link = self.remote_links.get(handle)
             if link is None:
-                raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"flow for handle {handle}")
+                raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
             if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
                 raise LinkFault(
-                    link, conditions.NOT_IMPLEMENTED, "a flow with txn-id: transactions are not offered here"
+                    link, conditions.NOT_IMPLEMENTED, f"{conditions.NO_TRANSACTIONS}; send flow without txn-id"
                 )
             if not link.over and link.on_flow(delivery_count, credit, drain, echo):
                 events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
@@ -149,13 +147,15 @@ class SessionEndpoint(Session):
         """A transfer whose payload ends at `end`."""
         window = self.window_in - 1
         if window < 0:
-            raise SessionFault(self, conditions.WINDOW_VIOLATION, f"transfer beyond the window of {self._window}")
+            text = f"a transfer exceeds the session's window of {self._window}"
+            raise SessionFault(self, conditions.WINDOW_VIOLATION, text)
         self.window_in = window
         self.next_incoming_id = (self.next_incoming_id + 1) & _SERIAL  # type: ignore[operator]  # set by the begin
         link = self.remote_links.get(parsed[0])
         if type(link) is not Receiver:
             if link is None:
-                raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"transfer for handle {parsed[0]}")
+                text = f"handle {parsed[0]} of a transfer is not attached"
+                raise SessionFault(self, conditions.UNATTACHED_HANDLE, text)
             raise SessionFault(self, conditions.NOT_ALLOWED, "a transfer came against the link's direction")
         if window <= self._window_low and not self._held:
             self._open_window()
@@ -179,7 +179,8 @@ class SessionEndpoint(Session):
         if last is None:
             last = first
         elif (last - first) & _SERIAL >= _HALF:
-            raise SessionFault(self, conditions.INVALID_FIELD, f"a disposition of {first} to {last}")
+            text = f"invalid disposition of {first} to {last}; expected the lower delivery-id first"
+            raise SessionFault(self, conditions.INVALID_FIELD, text)
         known = self.unsettled_out if role else self.unsettled_in
         before = len(known)
         again = b""
@@ -247,7 +248,8 @@ class SessionEndpoint(Session):
         link = self.remote_links.pop(detach.handle, None)
         self.run_link = None
         if link is None:
-            raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"detach of handle {detach.handle}")
+            text = f"handle {detach.handle} of a detach is not attached"
+            raise SessionFault(self, conditions.UNATTACHED_HANDLE, text)
         self.connection.keep(-link.terms_bytes)
         self._tell_detached(link, link.on_detach(detach), events)
 

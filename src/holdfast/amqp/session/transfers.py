@@ -41,11 +41,11 @@ def on_transfer(link: Receiver, parsed: ParsedTransfer, buf: bytes, end: int, ev
     partial = link.partial
     if partial is None:
         if delivery_id is None or tag is None or len(tag) > TAG_BYTES_MAX:
-            raise LinkFault(
-                link, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
-            )
+            text = f"invalid first transfer of a delivery; expected an id and a tag of at most {TAG_BYTES_MAX} bytes"
+            raise LinkFault(link, conditions.INVALID_FIELD, text)
         if mode is not None and mode > RCV_SETTLE_MODE_MAX:
-            raise LinkFault(link, conditions.INVALID_FIELD, f"rcv-settle-mode {mode}: accepted are 0 and 1")
+            text = f"invalid value {mode} for rcv-settle-mode; expected 0 or 1"
+            raise LinkFault(link, conditions.INVALID_FIELD, text)
         link.allowance -= 1
         if link.allowance < 0:
             _resumed_or_refused(link, resume)
@@ -111,7 +111,7 @@ def _continue(
     held_bytes = len(part) + (weight(state) if state is not None else 0)
     if not connection.hold_part(len(part), held_bytes, not link.vital):
         limit_bytes = connection.settings.partial_bytes_max
-        text = f"the unfinished deliveries of a connection have at most {limit_bytes} bytes here"
+        text = f"the unfinished deliveries of the connection are too large; the limit is {limit_bytes} bytes"
         raise LinkFault(link, conditions.RESOURCE_LIMIT_EXCEEDED, text)
     partial.held_bytes += held_bytes
     partial.keep(part)
@@ -156,7 +156,7 @@ def _resumed_or_refused(link: Receiver, resume: bool) -> None:
         link.allowance = 0
         return
     if link.resumes_left > 0:
-        text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
+        text = "our unsettled map was incomplete; send only resumed deliveries on this link"
         raise LinkFault(link, conditions.NOT_ALLOWED, text)
     raise LinkFault(link, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
 
@@ -177,13 +177,15 @@ def _hand_on(link: Receiver, partial: Partial, events: list[ConnEvent]) -> None:
 
 def _refuse_id(link: Receiver, delivery_id: int) -> None:
     if delivery_id in link.session.unsettled_in:
-        raise SessionFault(link.session, conditions.INVALID_FIELD, f"delivery-id {delivery_id} is not settled yet")
-    raise SessionFault(link.session, conditions.RESOURCE_LIMIT_EXCEEDED, "too many deliveries are not settled")
+        text = f"delivery-id {delivery_id} is not settled yet; use another"
+        raise SessionFault(link.session, conditions.INVALID_FIELD, text)
+    text = "too many deliveries are not settled; settle some first"
+    raise SessionFault(link.session, conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
 
 def _too_large(link: Receiver) -> LinkFault:
     return LinkFault(
         link,
         conditions.MESSAGE_SIZE_EXCEEDED,
-        f"a delivery has at most {link.size_max} bytes here",
+        f"the delivery is too large; the limit is {link.size_max} bytes",
     )

@@ -78,31 +78,32 @@ def decode_composite(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX)
 def from_described(value: object) -> Any:
     """The composite that a described list stands for; RemoteProtocolError if it stands for none."""
     if not isinstance(value, Described):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a described list is due here")
+        raise RemoteProtocolError(conditions.DECODE_ERROR, "expected a described list")
     shape = _find(value.descriptor)
     if shape is None:
-        raise RemoteProtocolError(conditions.DECODE_ERROR, f"{value.descriptor!r:.80} describes no composite")
+        text = f"invalid descriptor {value.descriptor!r:.80}; expected that of a composite"
+        raise RemoteProtocolError(conditions.DECODE_ERROR, text)
     row = value.value
     name = shape.cls.__name__.lower()
     if not isinstance(row, list):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} is no list")
+        raise RemoteProtocolError(conditions.DECODE_ERROR, f"invalid {name}; expected a list")
     if len(row) > len(shape.fields):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} has {len(shape.fields)} fields, {len(row)} came")
+        text = f"invalid {name} of {len(row)} fields; expected at most {len(shape.fields)}"
+        raise RemoteProtocolError(conditions.DECODE_ERROR, text)
     values = []
     count = len(row)
     for index, (field, kind, mandatory, default) in enumerate(shape.fields):
         item = row[index] if index < count else None
         if item is None:
             if mandatory:
-                raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} came without {field}")
+                raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} has no {field}, which is mandatory")
             values.append(default)
             continue
         try:
             values.append(_FROM_WIRE[kind](item))
         except (ValueError, TypeError):
-            raise RemoteProtocolError(
-                conditions.DECODE_ERROR, f"{field} of {name} is no {kind}: {item!r:.80}"
-            ) from None
+            text = f"invalid value {item!r:.80} for {field} of {name}; expected a {kind}"
+            raise RemoteProtocolError(conditions.DECODE_ERROR, text) from None
     return shape.cls(*values)
 
 

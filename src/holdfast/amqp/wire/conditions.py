@@ -1,6 +1,6 @@
-"""Error conditions by name. AMQP 1.0 §2.8.15 to §2.8.18, §4.5.10.
+"""Error conditions by name, and the description that several links share. AMQP 1.0 §2.8.15 to §2.8.18, §4.5.10.
 
-Rules of this file: constants only; the text after the colon is what a peer reads.
+Rules of this file: constants only; a peer reads the text of each.
 """
 
 from typing import Final
@@ -33,3 +33,6 @@ MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 STOLEN: Final = "amqp:link:stolen"
 
 UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
+
+NO_TRANSACTIONS: Final = "transactions are not supported"
+"""A description, whatever the condition."""

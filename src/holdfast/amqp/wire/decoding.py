@@ -59,7 +59,7 @@ def decode(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX) -> tuple[
     try:
         return _read(data, offset, DEPTH_MAX - nesting_max)
     except (_Malformed, struct.error, IndexError, ValueError, TypeError, OverflowError, LocalProtocolError) as error:
-        raise RemoteProtocolError(conditions.DECODE_ERROR, f"no AMQP value at byte {offset}: {error}") from None
+        raise RemoteProtocolError(conditions.DECODE_ERROR, f"invalid AMQP value at byte {offset}: {error}") from None
 
 
 def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:

@@ -88,10 +88,10 @@ def _shorter_states(state: object) -> Iterator[object]:
 
 
 def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:
-    """The fault of a frame head; `words` is its data offset, `limit` what is accepted here in bytes."""
+    """The fault of a frame head; `words` is its data offset, `limit` the largest frame allowed here, in bytes."""
     return RemoteProtocolError(
         conditions.FRAMING_ERROR,
-        f"a frame of {size} bytes, data offset {words}, type {kind}; accepted are {limit} bytes at most",
+        f"invalid frame of {size} bytes, data offset {words}, type {kind}; expected at most {limit} bytes",
     )
 
 

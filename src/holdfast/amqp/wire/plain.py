@@ -14,7 +14,7 @@ def plain_transfer(buf: bytes, at: int, end: int, nesting_max: int = forms.DEPTH
     body = buf[at:end]
     transfer, size = decode_composite(body, 0, nesting_max)
     if not isinstance(transfer, Transfer):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a transfer is due here")
+        raise RemoteProtocolError(conditions.DECODE_ERROR, "expected a transfer")
     return (
         transfer.handle, transfer.delivery_id, transfer.delivery_tag, transfer.message_format, transfer.settled,
         transfer.more, transfer.rcv_settle_mode, transfer.state, transfer.resume, transfer.aborted, at + size,
@@ -25,7 +25,7 @@ def plain_disposition(body: bytes, nesting_max: int = forms.DEPTH_MAX) -> fast.P
     """What fast.parse_disposition gives, by the codec."""
     disposition, _ = decode_composite(body, 0, nesting_max)
     if not isinstance(disposition, Disposition):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a disposition is due here")
+        raise RemoteProtocolError(conditions.DECODE_ERROR, "expected a disposition")
     return (
         disposition.role, disposition.first, disposition.last, disposition.settled, disposition.state,
     )  # fmt: skip
@@ -35,7 +35,7 @@ def plain_flow(body: bytes, nesting_max: int = forms.DEPTH_MAX) -> fast.ParsedFl
     """What fast.parse_flow gives, by the codec."""
     flow, _ = decode_composite(body, 0, nesting_max)
     if not isinstance(flow, Flow):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a flow is due here")
+        raise RemoteProtocolError(conditions.DECODE_ERROR, "expected a flow")
     return (
         flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window, flow.handle,
         flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo, flow.properties,

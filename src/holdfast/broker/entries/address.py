@@ -37,7 +37,7 @@ def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Ad
     if not at:
         queue, node = node, ""
     elif not queue:
-        raise ConfigError(f"address {text[:60]!r}: found no queue before the '@', accepted is QUEUE@NODE")
+        raise ConfigError(f"invalid address {text[:60]!r}; expected QUEUE@NODE, with a queue before the '@'")
     check_name(queue)
     if node in ("", "localhost", own_name) or node in own_addresses:
         return Address(queue, None)
@@ -55,7 +55,7 @@ def without_alias(text: str) -> str:
     elif text.lower().startswith(URL_SCHEMES):
         name = text.partition("://")[2].partition("/")[2]
         if not name:
-            raise ConfigError(f"address {text[:60]!r}: found no name behind the host, accepted is amqps://HOST/NAME")
+            raise ConfigError(f"invalid address {text[:60]!r}; expected amqps://HOST/NAME, with a name after the host")
     else:
         return text
     try:
@@ -63,4 +63,4 @@ def without_alias(text: str) -> str:
             return unquote(name, errors="strict")
     except UnicodeDecodeError:
         pass
-    raise ConfigError(f"address {text[:60]!r}: accepted behind the prefix is a name in percent-encoded UTF-8")
+    raise ConfigError(f"invalid address {text[:60]!r}; expected a name in percent-encoded UTF-8 after the prefix")

@@ -63,15 +63,13 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
     if first == last:
         return NO_ANNOTATIONS
     if last - first > bytes_max:
-        raise RemoteProtocolError(
-            conditions.RESOURCE_LIMIT_EXCEEDED, f"message-annotations: accepted are {bytes_max} bytes"
-        )
+        text = f"message-annotations have {last - first} bytes; the limit is {bytes_max}"
+        raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
     section, _ = decode(payload, first)
     fields = section.value if isinstance(section, Described) else None
     if not isinstance(fields, dict) or len(fields) > ANNOTATIONS_MAX:
-        raise RemoteProtocolError(
-            conditions.DECODE_ERROR, f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
-        )
+        text = f"invalid message-annotations; expected a map of at most {ANNOTATIONS_MAX} entries"
+        raise RemoteProtocolError(conditions.DECODE_ERROR, text)
     sent = _as_sent(bytes(payload[first:last]), 2 * len(fields))
     if sent is not None:
         return sent

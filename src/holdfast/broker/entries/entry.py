@@ -77,7 +77,7 @@ def blob_of(value: bytes | memoryview) -> BlobPlace:
         raise StorageError("entry: a reference to a blob is cut short")
     head, blob, length = _REFERENCE.unpack_from(value, len(value) - REFERENCE_BYTES)
     if head != _REFERENCE_HEAD:
-        raise StorageError(f"entry: found {head.hex()}, accepted is a reference to a blob")
+        raise StorageError(f"invalid entry {head.hex()}; expected a reference to a blob")
     return BlobPlace(blob, length)
 
 
@@ -212,7 +212,7 @@ def around_number(
 def unpack(value: bytes) -> Entry:
     """The entry that `pack` wrote; StorageError where the bytes are none."""
     if len(value) < FIXED_BYTES or value[0] != VERSION:
-        raise StorageError(f"entry: found layout {value[:1].hex() or 'nothing'}, accepted is {VERSION:02x}")
+        raise StorageError(f"invalid layout {value[:1].hex() or 'nothing'} of an entry; expected {VERSION:02x}")
     _, flags, priority, hops, enqueued_ms, expires_ms, message_format, annotated, to_size = _FIXED.unpack_from(value)
     view = memoryview(value)
     at = FIXED_BYTES

@@ -34,7 +34,7 @@ class Body:
 
     def __init__(self, parts: Parts, size: int | None = None) -> None:
         if size is not None and size < 0:
-            raise ConfigError(f"size: found {size}, accepted is at least 0")
+            raise ConfigError(f"invalid value {size} for size; expected at least 0")
         self._parts = parts
         self._begun = False
         if isinstance(parts, Path):
@@ -85,9 +85,9 @@ class Body:
         if is_empty:
             yield _section(0)
 
-    def _wrong_size(self, found: str) -> ConfigError:
+    def _wrong_size(self, count: str) -> ConfigError:
         what = f"{self._parts}" if isinstance(self._parts, Path) else "body"
-        return ConfigError(f"{what}: found {found} bytes, accepted are {self.size}, the size that was told")
+        return ConfigError(f"{what} has {count} bytes; expected {self.size}, the size that was given")
 
     async def _read(self) -> AsyncGenerator[bytes, None]:
         """The body's bytes; none of the parts is empty."""
@@ -96,7 +96,7 @@ class Body:
             parts = parts()
         elif not isinstance(parts, Path):
             if self._begun:
-                raise BodyGone("body: found an iterator that was begun, accepted is a function that returns a new one")
+                raise BodyGone("body is an iterator that was begun; give a function that returns a new one")
             self._begun = True
         size = SECTION_BYTES if self.size is None else PART_BYTES
         if isinstance(parts, Path):
@@ -165,5 +165,5 @@ def _joined(items: Iterator[bytes], size: int) -> bytes:
 
 def _checked(item: object) -> bytes:
     if not isinstance(item, bytes | bytearray | memoryview):
-        raise ConfigError(f"body: found {type(item).__name__}, accepted is bytes")
+        raise ConfigError(f"invalid {type(item).__name__} in body; expected bytes")
     return bytes(item)

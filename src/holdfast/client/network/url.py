@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import host_problem
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
-_FORM: Final = "accepted is amqp://[user:password@]host[:port] or amqps://…"
+_FORM: Final = "expected amqp://[user:password@]host[:port] or amqps://…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,8 @@ class Url:
     def __post_init__(self) -> None:
         problem = host_problem(self.host)
         if problem is not None:
-            raise ConfigError(f"URL: found {self.host[:80]!r}, a host with {problem}, accepted is a name or an address")
+            text = f"invalid host {self.host[:80]!r} in a URL, with {problem}; expected a name or an address"
+            raise ConfigError(text)
 
     def __str__(self) -> str:
         return self._text(self.host, "")
@@ -63,22 +64,23 @@ def parse_url(text: str) -> Url:
         port = parts.port
         host = parts.hostname
     except ValueError:
-        raise ConfigError(f"URL {shown!r}: found no valid host or port, {_FORM}") from None
+        raise ConfigError(f"invalid URL {shown!r}, without a valid host or port; {_FORM}") from None
     if parts.scheme not in PORTS:
-        raise ConfigError(f"URL {shown!r}: found scheme {parts.scheme[:20]!r}, {_FORM}")
+        raise ConfigError(f"invalid URL {shown!r}, with scheme {parts.scheme[:20]!r}; {_FORM}")
     if not host:
-        raise ConfigError(f"URL {shown!r}: found no host, {_FORM}")
+        raise ConfigError(f"invalid URL {shown!r}, without a host; {_FORM}")
     if port == 0 or parts.netloc.endswith(":"):
-        found = "no port behind the colon" if port is None else "port 0"
-        raise ConfigError(f"URL {shown!r}: found {found}, accepted is 1 to 65535")
+        problem = "without a port after the colon" if port is None else "with port 0"
+        raise ConfigError(f"invalid URL {shown!r}, {problem}; expected 1 to 65535")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ConfigError(f"URL {shown!r}: found more behind the port, {_FORM}; the queue is an argument of its own")
+        text = f"invalid URL {shown!r}, with more after the port; {_FORM}"
+        raise ConfigError(f"{text}; give the queue as an argument of its own")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
     if user is None and password is not None:
-        raise ConfigError(f"URL {shown!r}: found a password without a user, {_FORM}")
+        raise ConfigError(f"invalid URL {shown!r}, with a password and no user; {_FORM}")
     if "\0" in (user or "") or "\0" in (password or ""):
-        raise ConfigError(f"URL {shown!r}: found a NUL in user or password, accepted is text without")
+        raise ConfigError(f"invalid URL {shown!r}, with a NUL in user or password; expected text without NUL")
     return Url(
         host=unquote(host),
         port=port or PORTS[parts.scheme],

@@ -137,5 +137,5 @@ def _encodable(outcome: Outcome) -> Outcome:
     try:
         encoding.encode(outcome)
     except LocalProtocolError as error:
-        raise ConfigError(f"outcome: {error}, accepted is what AMQP has an encoding for") from None
+        raise ConfigError(f"invalid outcome ({error}); expected what AMQP can encode") from None
     return outcome

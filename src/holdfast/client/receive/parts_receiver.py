@@ -194,7 +194,7 @@ class PartsReceiver(Receiver):
             super().settle(delivery, outcome)
             return
         if outcome is ACCEPTED:
-            raise LocalProtocolError(f"{delivery!r}: found accepted before its end, accepted is after it")
+            raise LocalProtocolError(f"{delivery!r} cannot be accepted before its end; read it to the end first")
         delivery.settled = True
         delivery.outcome = outcome
         delivery.discard()

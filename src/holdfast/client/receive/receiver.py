@@ -124,7 +124,7 @@ class Receiver(ReceivingLink):
             return False
         self.check()
         if self._waiter is not None:
-            raise LocalProtocolError(f"{self._what}: two tasks wait for messages, accepted is one")
+            raise LocalProtocolError(f"{self._what}: two tasks wait for messages; let only one wait")
         self._waiter = self._loop.create_future()
         try:
             async with asyncio.timeout(timeout_s):

@@ -42,12 +42,11 @@ class Terms:
 
     def __post_init__(self) -> None:
         if not self.resume_s >= 0:
-            raise ConfigError(f"resume_s: found {self.resume_s}, accepted is at least 0")
+            raise ConfigError(f"invalid value {self.resume_s} for resume_s; expected at least 0")
         if self.credit < 1:
-            raise ConfigError(f"credit: found {self.credit}, accepted is at least 1")
+            raise ConfigError(f"invalid value {self.credit} for credit; expected at least 1")
         if self.subscription is not None and self.copy:
-            text = "found with browse or a range, accepted is alone"
-            raise ConfigError(f"subscription {self.subscription!r}: {text}")
+            raise ConfigError(f"subscription {self.subscription!r} excludes browse and a range; remove them")
 
     @property
     def copy(self) -> bool:

@@ -219,11 +219,11 @@ class Sender(ClientLink):
         unless all of it was sent: then it stays in doubt until its outcome.
         """
         if self._spool is not None:
-            raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
+            raise ConfigError(f"{self._what}: a body in parts and a Spool exclude each other; use one of them")
         if message is not None and (message.data, message.sequences, message.value) != (None, None, NO_VALUE):
-            raise ConfigError(f"{self._what}: found a message with a body and one in parts, accepted is one of them")
+            raise ConfigError(f"{self._what}: the message has a body, and one in parts; give one of them")
         if message is not None and message.footer is not None:
-            raise ConfigError(f"{self._what}: found a message with a footer and a body in parts, accepted is no footer")
+            raise ConfigError(f"{self._what}: a message with a body in parts cannot have a footer; remove it")
         source = Body(body, size)
         if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
@@ -375,9 +375,9 @@ class Sender(ClientLink):
 
     def _check_number(self, number: int) -> None:
         if self.producer is None or self._spool is not None:
-            raise ConfigError(f"number: found {number}, accepted is with a producer name and without a spool")
+            raise ConfigError(f"number {number} needs a producer name and no spool")
         if not 1 <= number <= NUMBER_MAX:
-            raise ConfigError(f"number: found {number}, accepted is 1 to 2**63 - 1")
+            raise ConfigError(f"invalid value {number} for number; expected 1 to 2**63 - 1")
 
     def _engine_links(self) -> list[EngineLink]:
         return [] if self._transmission.link is None else [self._transmission.link]
@@ -390,7 +390,7 @@ class Sender(ClientLink):
                 return
             if self._raises:
                 raise ClientFull(
-                    f"{self._what}: found {self.in_doubt} messages in doubt, accepted is {self._in_doubt_max}"
+                    f"{self._what}: {self.in_doubt} messages are in doubt; the limit is {self._in_doubt_max}"
                 )
             try:
                 await self._outbox.waiting.for_room()

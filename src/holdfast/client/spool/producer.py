@@ -49,10 +49,10 @@ class ProducerNumbers:
         Raises ConfigError before the first `learn`: which numbers are free is not known; and behind the last there is.
         """
         if not self._has_learned:
-            raise ConfigError(f"{self._what}: found a message before the node answered, accepted is one after ready()")
+            raise ConfigError(f"{self._what}: a message came before the node answered; send after ready()")
         given = self._given_out + 1 if number is None else number
         if given > NUMBER_MAX:
-            raise ConfigError(f"{self._what}: found no number above {self._given_out}, accepted are up to 2**63 - 1")
+            raise ConfigError(f"{self._what}: there is no number above {self._given_out}; the limit is 2**63 - 1")
         self._given_out = max(self._given_out, given)
         return given
 
@@ -80,11 +80,12 @@ class ProducerNumbers:
         last = properties.get(LAST_NUMBER)
         if last is None:
             raise ConfigError(
-                f"producer {self._producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
+                f"producer {self._producer!r}: the peer keeps no producer names; connect to a Holdfast node"
             )
         last_max = NUMBER_MAX if self._spool is None else SPOOL_LAST_MAX
         if not isinstance(last, int) or isinstance(last, bool) or not 0 <= last <= last_max:
-            raise LinkError(f"{self._what}: found no number from 0 to {last_max} in the node's {LAST_NUMBER}", None)
+            text = f"invalid {LAST_NUMBER} in the node's answer; expected a number from 0 to {last_max}"
+            raise LinkError(f"{self._what}: {text}", None)
         return int(last)
 
     def _check_last(self, last: int) -> None:
@@ -97,8 +98,8 @@ class ProducerNumbers:
         if highest is not None and last > highest:
             copy = "" if self._spool is None else ", or the spool is an older copy"
             raise ProducerConflict(
-                f"producer {self._producer!r} to {self._address!r}: found number {last} stored, accepted is at most "
-                f"{highest}, the last that was given out here: another sender uses the name{copy}"
+                f"producer {self._producer!r} to {self._address!r}: the node has stored number {last}, and {highest} "
+                f"is the last that was given out here: another sender uses the name{copy}"
             )
 
 
@@ -114,5 +115,5 @@ def numbers_missing(what: str, properties: Mapping[Any, Any]) -> RangeSet:
             case [int(first), int(last)] if 1 <= first <= last and bool not in (type(first), type(last)):
                 missing.add(int(first), int(last))
             case _:
-                raise LinkError(f"{what}: found no list of ranges in the node's {MISSING}", None)
+                raise LinkError(f"{what}: invalid {MISSING} in the node's answer; expected a list of ranges", None)
     return missing

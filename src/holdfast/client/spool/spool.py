@@ -46,9 +46,9 @@ class Spool:
     def validate(self) -> None:
         """Raises ConfigError that names the field."""
         if self.bytes_max < 1:
-            raise ConfigError(f"spool bytes_max: found {self.bytes_max}, accepted is at least 1")
+            raise ConfigError(f"invalid value {self.bytes_max} for spool bytes_max; expected at least 1")
         if not self.fsync_interval_s >= 0:
-            raise ConfigError(f"spool fsync_interval_s: found {self.fsync_interval_s}, accepted is at least 0")
+            raise ConfigError(f"invalid value {self.fsync_interval_s} for spool fsync_interval_s; expected at least 0")
 
 
 class SpoolFile:
@@ -105,11 +105,12 @@ class SpoolFile:
         size = records.message_bytes(len(payload))
         if self.undone_bytes + size > self.bytes_max:
             raise ClientFull(
-                f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
-                f"most {self.bytes_max} with the next message"
+                f"spool {self.path} is full: it holds {self.undone_bytes} bytes that the node has not taken; the limit "
+                f"is {self.bytes_max} with the next message"
             )
         if size - records.FRAME_BYTES > records.RECORD_BYTES_MAX:
-            raise ClientFull(f"spool {self.path}: found a message of {len(payload)} bytes, accepted is less than 4 GiB")
+            text = f"the message has {len(payload)} bytes; expected less than 4 GiB"
+            raise ClientFull(f"spool {self.path}: {text}")
         self._check_synced()
         if self.numbering.needs_block():
             self._renumber(Numbering.reserve)
@@ -205,18 +206,19 @@ class SpoolFile:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     os.close(descriptor)
-                    raise ConfigError(f"spool {self.path}: found it in use, accepted is one sender at a time") from None
+                    raise ConfigError(f"spool {self.path} is in use; open it in one sender at a time") from None
                 if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                     return descriptor
                 os.close(descriptor)  # another sender has just put a compacted file in its place
         except OSError as error:
-            raise ConfigError(f"spool {self.path}: {error.strerror}, accepted is a file that can be written") from None
+            text = f"spool {self.path} cannot be opened ({error.strerror}); give a file that can be written"
+            raise ConfigError(text) from None
 
     def _recover(self) -> None:
         size = os.fstat(self._fd).st_size
         magic = self._read(0, len(records.MAGIC))
         if magic != records.MAGIC and not records.MAGIC.startswith(magic):
-            raise ConfigError(f"spool {self.path}: found another kind of file, accepted is a spool or none")
+            raise ConfigError(f"{self.path} is another kind of file; give a spool, or a new name")
         self._sync_directories()  # also of a file that is there: its maker may have been killed before
         if magic != records.MAGIC:
             self._replace([records.MAGIC + self._base_record()])
@@ -253,7 +255,7 @@ class SpoolFile:
         """(offset, content) of each record in [start, end). Raises StorageError where one is damaged."""
         ended = yield from records.read(self._read, start, end)
         if ended < end:
-            raise StorageError(f"spool {self.path}: found a damaged record at byte {ended}")
+            raise StorageError(f"spool {self.path}: the record at byte {ended} is damaged")
 
     def _read_base(self, body: bytes) -> None:
         try:
@@ -261,10 +263,10 @@ class SpoolFile:
             identity = {"producer": held["producer"], "address": held["address"]}
             self.numbering.load(held)
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"spool {self.path}: found an unreadable base, accepted is a spool of ours") from None
+            raise ConfigError(f"spool {self.path} has an unreadable base; give a spool that Holdfast wrote") from None
         if identity != self._identity:
             raise ConfigError(
-                f"spool {self.path}: found producer {identity['producer']!r} to {identity['address']!r}, accepted is "
+                f"spool {self.path} is of producer {identity['producer']!r} to {identity['address']!r}; expected "
                 f"{self._identity['producer']!r} to {self._identity['address']!r}"
             )
 

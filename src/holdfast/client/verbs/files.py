@@ -54,8 +54,8 @@ def send_files(args: argparse.Namespace) -> int:
         try:
             os.path.basename(path).encode()
         except UnicodeEncodeError:
-            text = "found a name that is not in UTF-8, accepted is one that is: it goes along with the file"
-            raise ConfigError(f"{path!r}: {text}") from None
+            text = f"invalid file name {path!r}; expected one in UTF-8, as it goes along with the file"
+            raise ConfigError(text) from None
         try:
             with open(path, "rb"):
                 pass
@@ -68,7 +68,7 @@ def receive_files(args: argparse.Namespace) -> int:
     """`holdfast receive --to DIRECTORY`: 1 if `--count` was not reached or a message could not be read."""
     directory = Path(args.to)
     if not directory.is_dir():
-        raise ConfigError(f"{directory}: found no directory, accepted is one that is there")
+        raise ConfigError(f"{directory} is not a directory; give one that exists")
     return run(_ReceiveFiles(args, directory).run)
 
 

@@ -150,7 +150,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
     if not queues:
         raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, f"no subscription {args.name!r}")
     if len(queues) > 1:
-        raise ConfigError(f"subscription {args.name!r}: found on {', '.join(queues)}, accepted is one with --queue")
+        raise ConfigError(f"subscription {args.name!r} is on {', '.join(queues)}; name one with --queue")
     answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})
     if args.json:
         _print_json(answer)

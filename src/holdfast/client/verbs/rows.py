@@ -112,7 +112,7 @@ class Source:
 
     def _check_length(self, size: int) -> None:
         if size > LINE_BYTES_MAX:
-            raise ConfigError(f"{self.name}: found a line above {LINE_BYTES_MAX} bytes, accepted is at most that")
+            raise ConfigError(f"{self.name} has a line that is too long; the limit is {LINE_BYTES_MAX} bytes")
 
     def _lines(self) -> Iterator[Row | _Paused]:
         for line in self._raw_lines():
@@ -136,7 +136,7 @@ class Source:
             except (ValueError, RecursionError) as error:
                 reason = "nested too deep" if isinstance(error, RecursionError) else error
                 raise ConfigError(
-                    f"{self.name}, line {number}: found no JSON ({reason}), accepted is a value on each line"
+                    f"{self.name}, line {number}: invalid JSON ({reason}); expected a value on each line"
                 ) from None
             yield Row(body, self._subject(value, number), None, JSON_TYPE)
 
@@ -169,18 +169,16 @@ class Source:
             if not header:
                 raise ConfigError(f"{self.name}: no header; CSV begins with a line of column names")
         except (csv.Error, UnicodeDecodeError) as error:
-            found = (
-                f"found {error}" if isinstance(error, csv.Error) else f"found bytes that are no text at {error.start}"
-            )
-            raise ConfigError(f"{self.name}, line {number}: {found}, accepted is CSV in UTF-8") from None
+            reason = str(error) if isinstance(error, csv.Error) else f"bytes that are not text at {error.start}"
+            raise ConfigError(f"{self.name}, line {number}: invalid CSV ({reason}); expected CSV in UTF-8") from None
 
     def _header(self, header: list[str]) -> list[str]:
         twice = {name for name in header if header.count(name) > 1}
         if twice:
-            raise ConfigError(f"{self.name}: found column {min(twice)!r} twice, accepted is each name once")
+            raise ConfigError(f"{self.name} has column {min(twice)!r} twice; give each column its own name")
         if self._subject_from is not None and self._subject_from not in header:
             raise ConfigError(
-                f"--subject-from: found {self._subject_from!r}, accepted is a column of {self.name}: "
+                f"invalid value {self._subject_from!r} for --subject-from; expected a column of {self.name}: "
                 f"{', '.join(header)}"
             )
         return header
@@ -188,7 +186,7 @@ class Source:
     def _row(self, header: list[str], fields: list[str], line: int) -> Row:
         if len(fields) != len(header):
             raise ConfigError(
-                f"{self.name}, line {line}: found {len(fields)} fields, accepted is {len(header)} as in the header"
+                f"{self.name}, line {line}: the row has {len(fields)} fields; expected {len(header)}, as in the header"
             )
         row = dict(zip(header, fields, strict=True))
         body = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
@@ -199,7 +197,7 @@ class Source:
         if key is None:
             return None
         if not isinstance(value, dict) or key not in value:
-            raise ConfigError(f"{self.name}, line {line}: found no key {key!r}, accepted is a JSON object with it")
+            raise ConfigError(f"{self.name}, line {line}: there is no key {key!r}; expected a JSON object with it")
         found = value[key]
         return found if isinstance(found, str) else json.dumps(found)
 

@@ -125,16 +125,17 @@ def place_of(args: argparse.Namespace) -> Url:
     place = parse_url(args.url)
     if args.password_file is not None:
         if place.user is None:
-            raise ConfigError("--password-file: found without a user in --url, accepted is amqp://user@host")
+            raise ConfigError("--password-file needs a user in --url; give amqp://user@host")
         try:
             text = Path(args.password_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise ConfigError(f"{args.password_file}: {reason}, accepted is a file with the password") from None
+            text = f"{args.password_file} cannot be read ({reason}); give a file with the password"
+            raise ConfigError(text) from None
         return place.with_password(text.split("\n", 1)[0].rstrip("\r"))
     if place.user is not None and place.password is None:
         if not sys.stdin.isatty():
-            raise ConfigError(f"{place}: found a user without a password, accepted is one in --url or --password-file")
+            raise ConfigError(f"the user of {place} has no password; give one in --url or --password-file")
         return place.with_password(getpass.getpass(f"password of {place.user} at {place}: "))
     return place
 

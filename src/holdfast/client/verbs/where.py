@@ -65,8 +65,8 @@ def ids_of(text: str, kind: str | None) -> list[Any]:
     if kind is None:
         return list(found.values())
     if kind not in found:
-        accepted = {"ulong": "0 to 2^64 - 1", "uuid": "a UUID", "binary": "hexadecimal digits"}[kind]
-        raise ConfigError(f"MESSAGE-ID: found {text[:60]!r}, accepted as {kind} is {accepted}")
+        expected = {"ulong": "0 to 2^64 - 1", "uuid": "a UUID", "binary": "hexadecimal digits"}[kind]
+        raise ConfigError(f"invalid value {text[:60]!r} for MESSAGE-ID, of type {kind}; expected {expected}")
     return [found[kind]]
 
 

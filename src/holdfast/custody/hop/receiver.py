@@ -256,7 +256,7 @@ class CustodyReceiver(Intake):
                 arrival.ttl_ms -= self.waited_ms(delivery.delivery_id)
             number = arrival.number
             if number > self.taken + 1:
-                text = f"hop number: found {number}, accepted is at most {self.taken + 1}"
+                text = f"invalid value {number} for the hop number; expected at most {self.taken + 1}"
                 raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
         except RemoteProtocolError as error:
             self.failed = True

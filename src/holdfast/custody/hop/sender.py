@@ -194,7 +194,7 @@ class CustodySender(TakesTurns):
         assert link is not None and self.peer is not None
         limit = link.message_bytes_max
         if limit is not None and limit <= BESIDE_BYTES:  # not even a tombstone would surely pass
-            text = f"its custody link takes {limit} bytes, accepted is more than {BESIDE_BYTES}"
+            text = f"its custody link allows messages of {limit} bytes; expected more than {BESIDE_BYTES}"
             self._parts.connections.drop(self.peer, text)
             return
         answer = link.remote_attach

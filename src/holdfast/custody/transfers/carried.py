@@ -225,7 +225,7 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         or not all(isinstance(store, UUID) for store in trace)
     ):
         raise RemoteProtocolError(
-            conditions.INVALID_FIELD, "a transfer in custody without its number, identity or trace"
+            conditions.INVALID_FIELD, "invalid transfer in custody; expected its number, identity and trace"
         )
     header = sections.header
     return Arrival(

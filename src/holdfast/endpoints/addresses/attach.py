@@ -2,7 +2,7 @@
 1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 32 to 35, 39).
 
 Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and
-a detach that says what is accepted. It knows of no kind of link: who serves an address registers it.
+a detach that says what is expected. It knows of no kind of link: who serves an address registers it.
 """
 
 from collections.abc import Callable
@@ -157,13 +157,16 @@ def _check_terms(attach: Attach) -> None:
         ("rcv-settle-mode", attach.rcv_settle_mode, RCV_SETTLE_MODE_MAX),
     ):
         if found > most:
-            raise Refusal(conditions.INVALID_FIELD, f"{what}: found {found}, accepted is 0 to {most}")
+            raise Refusal(conditions.INVALID_FIELD, f"invalid value {found} for {what}; expected 0 to {most}")
     for what, terminus in (("source", attach.source), ("target", attach.target)):
         if not isinstance(terminus, (Source, Target)):
             continue
         if terminus.durable > DURABILITY_MAX:
-            text = f"{what} durable: found {terminus.durable}, accepted is 0 to {DURABILITY_MAX}"
+            text = f"invalid value {terminus.durable} for {what} durable; expected 0 to {DURABILITY_MAX}"
             raise Refusal(conditions.INVALID_FIELD, text)
         if terminus.expiry_policy not in EXPIRY_POLICIES:
-            text = f"{what} expiry-policy: found {terminus.expiry_policy!r}, accepted is {', '.join(EXPIRY_POLICIES)}"
+            text = (
+                f"invalid value {terminus.expiry_policy!r} for {what} expiry-policy; expected one of "
+                f"{', '.join(EXPIRY_POLICIES)}"
+            )
             raise Refusal(conditions.INVALID_FIELD, text)

@@ -71,8 +71,8 @@ class Resolver:
         """As `address_of`, where a client's messages go: a Refusal for the dead letters, of whichever node. What the
         node itself puts there, and what a neighbour has in custody, do not come this way."""
         if DEAD_LETTERS in (text, text.rpartition("@")[0]):
-            words = "found as a target, accepted is as a source: the node alone puts messages there"
-            raise Refusal(conditions.NOT_ALLOWED, f"{DEAD_LETTERS}: {words}")
+            text = f"clients cannot send to {DEAD_LETTERS}; only the node does, and clients receive from it"
+            raise Refusal(conditions.NOT_ALLOWED, text)
         return self.address_of(text)
 
     def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
@@ -100,12 +100,12 @@ class Resolver:
         §3.5.4). `address` as `plain_address` has it."""
         if not terminus.dynamic:
             if not isinstance(address, str):
-                raise Refusal(conditions.NOT_IMPLEMENTED, "a terminus without an address: accepted is an address")
+                raise Refusal(conditions.NOT_IMPLEMENTED, "the terminus has no address; give it one")
             meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
             return terminus, self.resolve(meant)
         queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
         if queue is None:
-            text = f"accepted are {self._config.limits.dynamic_nodes_max} dynamic nodes of a connection"
+            text = f"the connection has too many dynamic nodes; the limit is {self._config.limits.dynamic_nodes_max}"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
         return made, ResolvedAddress(queue, None, "")

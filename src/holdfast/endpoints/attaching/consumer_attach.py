@@ -57,16 +57,15 @@ class ConsumerAttach:
             self._subscriptions.look_up(peer, link)
             return
         if not isinstance(source, Source):
-            raise Refusal(conditions.NOT_IMPLEMENTED, "source: found none, accepted is one with an address")
+            raise Refusal(conditions.NOT_IMPLEMENTED, "the attach has no source; give it one with an address")
         if isinstance(address, str) and not source.dynamic and address.startswith("@"):
             text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_ALLOWED, text)
         if isinstance(address, str) and not source.dynamic and self._resolver.address_of(address).node is not None:
-            raise Refusal(
-                conditions.NOT_FOUND, f"{address}: found a queue of another node, accepted is one of {self._name!r}"
-            )
+            text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
+            raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
-            text = f"distribution-mode {source.distribution_mode!r}: accepted is {MOVE} or {COPY}"
+            text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         filters = filters_of(source)
         subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None

@@ -43,18 +43,21 @@ def filters_of(source: Source) -> Filters:
         name = str(value.descriptor)
         if name in (START_SEQUENCE, END_SEQUENCE):
             if not isinstance(value.value, int) or isinstance(value.value, bool) or value.value < 0:
-                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: found {value.value!r}, accepted is a ulong")
+                text = f"invalid value {value.value!r} for filter {name}; expected a ulong"
+                raise Refusal(conditions.INVALID_FIELD, text)
             if name == START_SEQUENCE:
                 found.start = int(value.value)
             else:
                 found.end = int(value.value)
         elif name == SUBSCRIPTION:
             if not isinstance(value.value, list) or len(value.value) != 3:
-                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: accepted is a list of name, queue UUID, epoch")
+                text = f"invalid value for filter {name}; expected a list of name, queue UUID and epoch"
+                raise Refusal(conditions.INVALID_FIELD, text)
             found.lease = value.value
         elif name in SELECTORS:
             if found.selector is not None:
-                raise Refusal(conditions.INVALID_FIELD, f"filter {str(key)!r}: a source has one selector at most")
+                text = f"filter {str(key)!r} is a second selector of the source; remove one"
+                raise Refusal(conditions.INVALID_FIELD, text)
             found.selector = _compiled(value.value)
         else:
             continue
@@ -64,7 +67,7 @@ def filters_of(source: Source) -> Filters:
 
 def _compiled(text: object) -> Predicate:
     if not isinstance(text, str):
-        raise Refusal(conditions.INVALID_FIELD, "the selector is no string")
+        raise Refusal(conditions.INVALID_FIELD, "invalid selector; expected a string")
     try:
         return compile_selector(text)
     except SelectorError as error:
@@ -78,17 +81,17 @@ def check_taking(source: Source, *, selects: bool) -> None:
         if value is None:  # §3.5.8: a filter that is not set
             continue
         if not isinstance(value, Described):
-            raise Refusal(conditions.INVALID_FIELD, f"filter {str(key)!r}: accepted is a described value")
+            raise Refusal(conditions.INVALID_FIELD, f"invalid filter {str(key)!r}; expected a described value")
         name = str(value.descriptor)
         if name in SELECTORS:
             if not selects:
                 text = "a selector is applied to a link that copies, and to a durable subscription"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
         elif name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
-            text = f"filter {name}: accepted of a link that reads by sequence, with {START_SEQUENCE}, or copies"
+            text = f"filter {name} is not supported on a link that takes messages; add {START_SEQUENCE}, or copy"
             raise Refusal(conditions.INVALID_FIELD, text)
         else:
-            text = f"filter {name}: not supported on a link that takes messages; remove it, or copy unfiltered"
+            text = f"filter {name} is not supported on a link that takes messages; remove it, or copy unfiltered"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
 
 

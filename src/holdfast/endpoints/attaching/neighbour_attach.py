@@ -71,14 +71,15 @@ class NeighbourAttach:
         link.grant(CONTROL_CREDIT)
 
     def send_control(self, peer: Peer, link: Sender, _: Any) -> None:
-        raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS}: found as a source, accepted is as a target")
+        raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS} cannot be a source; attach to it as a target")
 
     def receive_custody(self, peer: Peer, link: Receiver, _: Any) -> None:
         neighbour = self._of(peer)
         properties = (link.remote_attach.properties or {}) if link.remote_attach is not None else {}
         destination, epoch = properties.get(hops.DESTINATION), properties.get(hops.EPOCH)
         if not isinstance(destination, str) or not isinstance(epoch, UUID):
-            raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
+            text = f"invalid properties; expected {hops.DESTINATION}, a string, and {hops.EPOCH}, a UUID"
+            raise Refusal(conditions.INVALID_FIELD, text)
         if destination != self._name:
             self._resolver.transmission(str(destination))
         receiver = CustodyReceiver(

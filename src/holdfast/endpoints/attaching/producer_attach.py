@@ -59,15 +59,13 @@ class ProducerAttach:
         if target is None:
             target = Target()
         if isinstance(target, Coordinator):
-            text = "transactions are not offered here: accepted is a target with an address"
+            text = f"{conditions.NO_TRANSACTIONS}; attach to a target with an address"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         if not isinstance(target, Target):
-            raise Refusal(conditions.NOT_IMPLEMENTED, "target: found none, accepted is one with an address")
+            raise Refusal(conditions.NOT_IMPLEMENTED, "invalid target; expected one with an address")
         if address is None and not target.dynamic:
             if PRODUCER in properties:
-                raise Refusal(
-                    conditions.INVALID_FIELD, f"{PRODUCER}: found without an address, accepted is a target with one"
-                )
+                raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER} needs a target with an address")
             link.context = relay = RelayLink(self._parts, peer, link)
             link.accept(target=target)
             relay.refill()
@@ -95,15 +93,14 @@ class ProducerAttach:
             producer_link.refill()
             return
         if target.dynamic:
-            raise Refusal(
-                conditions.INVALID_FIELD, f"{PRODUCER}: found without an address, accepted is a target with one"
-            )
+            raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER} needs a target with an address")
         far = destination or unknown
         address = queue.name if far is None else f"{to}@{far}"
         if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
-            raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a string of 1 to {NAME_BYTES_MAX} bytes")
+            text = f"invalid value for {PRODUCER}; expected a string of 1 to {NAME_BYTES_MAX} bytes"
+            raise Refusal(conditions.INVALID_FIELD, text)
         if len(f"{name}\0{address}".encode()) > PRODUCER_KEY_BYTES_MAX:
-            text = f"{PRODUCER}: accepted are at most {PRODUCER_KEY_BYTES_MAX - 1} bytes together with the address"
+            text = f"{PRODUCER} and the address are too long; the limit is {PRODUCER_KEY_BYTES_MAX - 1} bytes together"
             raise Refusal(conditions.INVALID_FIELD, text)
         producer = self._catalog.producers.named(str(name), address)
         older = producer.holder

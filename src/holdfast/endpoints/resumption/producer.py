@@ -115,7 +115,7 @@ class ResumableProducer(ProducerLink):
             return
         if delivery.settled and not delivery.payload:
             return
-        text = "resumed deliveries: accepted are those of our unsettled map; what is not in it goes as new"
+        text = "the delivery is not in our unsettled map and cannot be resumed; send it as a new delivery"
         self.link.detach(closed=False, error=Error(Symbol(conditions.NOT_ALLOWED), text))
         self.peer.touch()
 

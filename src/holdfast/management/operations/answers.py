@@ -74,7 +74,7 @@ def text_of(arguments: dict[str, Any], key: str, default: str | None = None) -> 
     """The argument of that name, a string."""
     value = arguments.get(key, default)
     if not isinstance(value, str):
-        raise Refused(400, f"{key}: found {value!r}, accepted is a string")
+        raise Refused(400, f"invalid value {value!r} for {key}; expected a string")
     return str(value)
 
 
@@ -82,7 +82,7 @@ def number_of(arguments: dict[str, Any], key: str, default: int | None = None) -
     """The argument of that name, 0 to 2^63 - 1."""
     value = arguments.get(key, default)
     if not is_whole_within(value, 0, 2**63):
-        raise Refused(400, f"{key}: found {value!r}, accepted is 0 to 2^63 - 1")
+        raise Refused(400, f"invalid value {value!r} for {key}; expected 0 to 2^63 - 1")
     return int(value)
 
 

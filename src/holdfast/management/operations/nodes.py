@@ -41,10 +41,10 @@ class NodeOperations:
         ids = ids_of(arguments.get("message_id"))
         if ids is None:
             text = f"1 to {IDS_MAX} message-ids: strings or binaries of at most {ID_BYTES_MAX} bytes, ulongs, UUIDs"
-            raise Refused(400, f"message_id: accepted are {text}")
+            raise Refused(400, f"invalid value for message_id; expected {text}")
         limit_s = arguments.get("limit_s", LIMIT_S_DEFAULT)
         if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
-            raise Refused(400, f"limit_s: found {limit_s!r}, accepted is {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
+            raise Refused(400, f"invalid value {limit_s!r} for limit_s; expected {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
         later = Later()
         if not self._questions.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
             raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")

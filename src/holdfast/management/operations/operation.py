@@ -40,7 +40,7 @@ class Management:
             function = self.operations.get((kind, operation))
             if function is None:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
-                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
+                raise Refused(400, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
             queue = arguments.get("queue")
             address = name if kind != SUBSCRIPTION else queue if isinstance(queue, str) else ""
             forbidden = self._authoriser.authorise(who, f"{kind.partition(':')[2]} {operation}", address)

@@ -32,7 +32,7 @@ NOT_SKIPPED: Final = Answer(
     503, "nothing was given up: the node could not store what waits behind the gaps, see its status; ask again", {}
 )
 
-_BOUND: Final = Kind(f"{COUNT.accepted}, or null for none", lambda value: value is None or COUNT.fits(value))
+_BOUND: Final = Kind(f"{COUNT.expected}, or null for none", lambda value: value is None or COUNT.fits(value))
 _QUEUE_KEYS: Final[Keys] = {
     "bytes_max": _BOUND,
     "messages_max": _BOUND,
@@ -118,9 +118,9 @@ class QueueOperations:
     def create(self, name: str, arguments: dict[str, Any]) -> Answer:
         for key, value in arguments.items():
             if key not in _QUEUE_KEYS:
-                raise Refused(400, f"{key}: accepted is one of {', '.join(_QUEUE_KEYS)}")
+                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_QUEUE_KEYS)}")
             if not _QUEUE_KEYS[key].fits(value):
-                raise Refused(400, f"{key}: found {value!r}, accepted is {_QUEUE_KEYS[key].accepted}")
+                raise Refused(400, f"invalid value {value!r} for {key}; expected {_QUEUE_KEYS[key].expected}")
         try:
             config = QueueConfig(name=check_name(name), **arguments)
             config.validate()
@@ -166,7 +166,7 @@ class QueueOperations:
         node = queue.destination
         with_tombstones = arguments.get("tombstones", False)
         if not isinstance(with_tombstones, bool):
-            raise Refused(400, f"tombstones: found {with_tombstones!r}, accepted is true or false")
+            raise Refused(400, f"invalid value {with_tombstones!r} for tombstones; expected true or false")
         if self._forwarding.knows(node):
             text = (
                 f"node {node!r} is in the configuration or the topology: a queue is deleted once its node has left both"

@@ -70,7 +70,7 @@ class SubscriptionOperations:
             raise Refused(404, f"no queue {queue_name!r}")
         mode = text_of(arguments, "mode", "take")
         if mode not in ("take", "copy"):
-            raise Refused(400, f"mode: found {mode!r}, accepted is take or copy")
+            raise Refused(400, f"invalid value {mode!r} for mode; expected take or copy")
         cursor = queue.named.get(name)
         status = 200
         if cursor is None:
@@ -91,7 +91,7 @@ class SubscriptionOperations:
             elif is_whole(start):
                 place = min(max(int(start), queue.head()), queue.next_sequence)
             else:
-                raise Refused(400, f"start: found {start!r}, accepted is first, next or a sequence")
+                raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
             cursor = queue.add_cursor(name, mode, place)
             status = 201
         elif cursor.mode != mode:
@@ -131,7 +131,7 @@ class SubscriptionOperations:
         queue, cursor = self._held(name, arguments)
         sequence = number_of(arguments, "sequence")
         if sequence > queue.visible:
-            raise Refused(400, f"sequence: found {sequence}, accepted is at most {queue.visible}")
+            raise Refused(400, f"invalid value {sequence} for sequence; expected at most {queue.visible}")
         self._resume.release(queue, cursor)
         if cursor.acquired or cursor.consumers:
             raise Refused(409, f"subscription {name!r} is read over a link, which settles what it read")

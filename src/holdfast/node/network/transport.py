@@ -215,7 +215,7 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
         infos = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ConfigError(
-            f"node listen: found {where} ({describe(error)}), accepted is an address of this machine"
+            f"invalid value {where} for node listen ({describe(error)}); expected an address of this machine"
         ) from None
     listeners: list[socket.socket] = []
     port = where.port
@@ -233,15 +233,16 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
                 raise HoldfastError(
                     f"listen {where}: the port is in use already; choose another, or 0 for any"
                 ) from None
-            accepted = "an address of this machine"
+            expected = "an address of this machine"
             if error.errno in (errno.EACCES, errno.EPERM):
-                accepted = "a port that this user may open (1024 and above, unless the system says otherwise)"
-            raise ConfigError(f"node listen: found {where} ({describe(error)}), accepted is {accepted}") from None
+                expected = "a port that this user may open (1024 and above, unless the system says otherwise)"
+            text = f"invalid value {where} for node listen ({describe(error)}); expected {expected}"
+            raise ConfigError(text) from None
         port = listener.getsockname()[1]
         listeners.append(listener)
     if not listeners:
         raise ConfigError(
-            f"node listen: found {where} without a [[user]], accepted without users is a loopback address "
+            f"node listen has {where} without a [[user]]; add a user, or listen on loopback only "
             "(127.0.0.1, ::1, localhost)"
         )
     return listeners

@@ -37,7 +37,7 @@ class TelemetryFile:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(
-                f"telemetry file: cannot open {str(path)!r} ({error.strerror}), accepted is a file that can be written"
+                f"telemetry file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
             ) from None
         self._behind = WriteBehind("holdfast-telemetry", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
 

@@ -101,18 +101,18 @@ class Taken:
     def hear(self, aliases: bytes) -> None:
         """Numbers that a transfer tells; the same may be told again, as when a transfer is read twice."""
         if len(aliases) % TOLD_BYTES:
-            raise _wrong(f"aliases of {len(aliases)} bytes, accepted are {TOLD_BYTES} for each")
+            raise _wrong(f"{len(aliases)} bytes of aliases", f"{TOLD_BYTES} for each")
         for at in range(0, len(aliases), TOLD_BYTES):
             number, store = aliases[at], aliases[at + 1 : at + TOLD_BYTES]
             known = self._stores.get(number)
             if known == store:
                 continue
             if known is not None:
-                raise _wrong(f"alias {number} told anew, it stands for another store on this link")
+                raise _wrong(f"alias {number}", "a new one; on this link it stands for another store")
             if number >= LINK_ALIASES_MAX:
-                raise _wrong(f"alias {number}, accepted is at most {LINK_ALIASES_MAX - 1}")
+                raise _wrong(f"alias {number}", f"at most {LINK_ALIASES_MAX - 1}")
             if self._count.held >= CONNECTION_ALIASES_MAX:
-                raise _wrong(f"more aliases than the {CONNECTION_ALIASES_MAX} that one connection may hold")
+                raise _wrong("number of aliases", f"at most {CONNECTION_ALIASES_MAX} on one connection")
             self._stores[number] = store
             self._count.held += 1
 
@@ -123,7 +123,7 @@ class Taken:
             stores = self._stores
             for number in path:
                 if number not in stores:
-                    raise _wrong(f"alias {number}, which was never told on this link")
+                    raise _wrong(f"alias {number}", "one that was sent on this link")
             trace = b"".join([stores[number] for number in path])
             if len(self.known) >= TRACES_MAX:
                 self.known.clear()
@@ -141,5 +141,6 @@ def stores_of(trace: bytes) -> list[bytes]:
     return [trace[at : at + 16] for at in range(0, len(trace), 16)]
 
 
-def _wrong(found: str) -> RemoteProtocolError:
-    return RemoteProtocolError(conditions.INVALID_FIELD, f"a transfer in custody: found {found}")
+def _wrong(what: str, expected: str) -> RemoteProtocolError:
+    text = f"invalid {what} in a transfer in custody; expected {expected}"
+    return RemoteProtocolError(conditions.INVALID_FIELD, text)

@@ -128,7 +128,7 @@ def check_space(place: Path, needed: int, what: str) -> None:
     """Raise `StorageFull` unless `needed` bytes fit where `place` lies."""
     free = free_bytes(place)
     if free < needed:
-        raise StorageFull(f"{what}: needs {needed} bytes at {place}, found {free} free")
+        raise StorageFull(f"{what}: {place} has {free} bytes free; {needed} are needed")
 
 
 def copy_out(

@@ -222,7 +222,7 @@ def check_length(path: Path, data_fd: int) -> None:
         raise StorageError(f"store {path}: data.mdb is not a Holdfast store: it is no LMDB file of this machine's kind")
     length = os.fstat(data_fd).st_size
     if length < root.bytes:
-        raise StorageError(f"store {path}: data.mdb is cut short: found {length} bytes, accepted is {root.bytes}")
+        raise StorageError(f"store {path}: data.mdb is cut short; it has {length} bytes, expected {root.bytes}")
 
 
 def make_durable(path: Path, data_fd: int) -> None:
@@ -250,7 +250,7 @@ def refusal(path: Path, error: Exception) -> StorageError:
     if means_full(error):
         return StorageFull(f"store {path}: no space on disk ({_reason(error)})")
     if isinstance(error, FileExistsError | NotADirectoryError) and path.exists() and not path.is_dir():
-        return StorageError(f"store {path}: found a file, accepted is a directory")
+        return StorageError(f"store {path} is a file; expected a directory")
     if code(error) == errno.ENOMEM or os.strerror(errno.ENOMEM) in str(error):
         return StorageError(
             f"store {path}: cannot be opened: no addresses are left for it: its file is mapped as large as it may "

@@ -122,7 +122,7 @@ def _tree(data: bytes, at: int = 0) -> Tree:
 def tree_of(node: Node) -> Tree:
     """The named database that a record of the unnamed one stands for."""
     if not node.flags & SUB or len(node.data) != _TREE.size:
-        raise Damage(f"database {node.key!r}: its record is {node.size} bytes long, accepted is {_TREE.size}")
+        raise Damage(f"database {node.key!r}: its record has {node.size} bytes, expected {_TREE.size}")
     return _tree(node.data)
 
 
@@ -188,7 +188,7 @@ class _Pages:
         counted = [0, 0, 0, 0]  # branch, leaf, overflow pages; records
         if tree.root != NO_PAGE:
             if not 0 < tree.depth <= DEPTH_MAX:
-                raise Damage(f"{what}: depth {tree.depth}, accepted is 1 to {DEPTH_MAX}")
+                raise Damage(f"{what}: invalid depth {tree.depth}; expected 1 to {DEPTH_MAX}")
             yield from self._below(tree.root, tree.depth, what, counted, whole)
         told = [tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries]
         names = ("branch pages", "leaf pages", "overflow pages", "records")
@@ -291,13 +291,13 @@ def _places(data: bytes, page: int, kind: int, what: str) -> tuple[int, ...]:
     """Where the records of a page begin. Raises `Damage` for a page of another kind, or bounds that cannot be."""
     flags, lower, upper = _PAGE.unpack_from(data)[2:]
     if flags & (BRANCH | LEAF | OVERFLOW | META) != kind:
-        raise Damage(f"{what}: page {page} has flags {flags:#x}, expected is {'leaf' if kind == LEAF else 'branch'}")
+        raise Damage(f"{what}: page {page} has flags {flags:#x}, expected {'leaf' if kind == LEAF else 'branch'}")
     if not _PAGE.size <= lower <= upper <= len(data) or (lower - _PAGE.size) % 2:
         raise Damage(f"{what}: page {page} says that {lower} to {upper} of its {len(data)} bytes are free")
     places: tuple[int, ...] = Struct(f"@{(lower - _PAGE.size) // 2}H").unpack_from(data, _PAGE.size)
     for place in places:
         if not upper <= place <= len(data) - _NODE.size:
-            raise Damage(f"{what}: page {page} has a record at {place}, accepted is {upper} to {len(data)}")
+            raise Damage(f"{what}: page {page} has a record at {place}, expected {upper} to {len(data)}")
     return places
 
 

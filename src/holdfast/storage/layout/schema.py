@@ -61,7 +61,7 @@ def read_identity(env: lmdb.Environment, path: Path, txn: "lmdb.Transaction[byte
     if schema is None or stored is None:
         raise StorageError(f"store {path}: data.mdb is an LMDB file, but not a Holdfast store")
     if not schema.isdigit() or len(schema) > 9:
-        raise StorageError(f"store {path}: found schema {schema!r}, accepted is a number")
+        raise StorageError(f"store {path}: invalid schema {schema!r}; expected a number")
     version = int(schema)
     if not OLDEST <= version <= SCHEMA:
         made_by = "a newer" if version > SCHEMA else "an older"
@@ -69,7 +69,7 @@ def read_identity(env: lmdb.Environment, path: Path, txn: "lmdb.Transaction[byte
             f"store {path}: made by {made_by} Holdfast: schema {version}, this one reads {OLDEST} to {SCHEMA}"
         )
     if len(stored) != 16:
-        raise StorageError(f"store {path}: its UUID has {len(stored)} bytes, accepted is 16")
+        raise StorageError(f"store {path}: its UUID has {len(stored)} bytes, expected 16")
     return version, UUID(bytes=stored), None if backup is None else backup.decode(errors="replace")
 
 

@@ -96,13 +96,13 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
     space, `StorageFull` where the copy does not fit.
     """
     if target.exists():
-        raise ConfigError(f"{target}: is there already, accepted is a name that is not")
+        raise ConfigError(f"{target} exists already; choose another name")
     if not (path / DATA).is_file():
         raise StorageError(f"store {path}: there is no store")
     if target.resolve().is_relative_to(path.resolve()):
-        raise ConfigError(f"{target}: lies in the store that it is to protect, accepted is a place outside {path}")
+        raise ConfigError(f"{target} is inside the store that it is to protect; choose a place outside {path}")
     if not target.parent.is_dir():
-        raise ConfigError(f"{target}: there is no directory {target.parent}, accepted is a name in one that is there")
+        raise ConfigError(f"{target} cannot be created: there is no directory {target.parent}; choose one that exists")
     still = is_read_only(path)  # then nobody writes it who has no lock that we see
     try:
         admitted = hold_to_read(path) if still else admit_backup(path)
@@ -187,7 +187,7 @@ class _Way:
             except OSError as error:
                 raise refusal(self._path, error) from error
             if left < self._least:
-                raise _GivesWay(f"which has {left} bytes left while it runs; accepted is {self._least}")
+                raise _GivesWay(f"which has {left} bytes left while it runs, and needs {self._least}")
         if self._watch is not None:
             self._watch(done, expected)
 
@@ -210,9 +210,9 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
     runs on it, `StorageFull` where it does not fit.
     """
     if (path / DATA).exists():
-        raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
+        raise ConfigError(f"{path} holds a store already; choose a directory without one")
     if not path.parent.is_dir():
-        raise ConfigError(f"store {path}: there is no directory {path.parent}, accepted is a name in one that is there")
+        raise ConfigError(f"store {path} cannot be made: there is no directory {path.parent}; choose one that exists")
     if not (source / DATA).is_file():
         raise StorageError(f"store {source}: there is no store")
     source_lock = hold_to_read(source)
@@ -221,7 +221,7 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
     try:
         lock = hold(path)
         if (path / DATA).exists():
-            raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
+            raise ConfigError(f"{path} holds a store already; choose a directory without one")
         return _restore(source, path, watch)
     except BaseException as error:
         if not (path / DATA).exists():

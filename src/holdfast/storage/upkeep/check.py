@@ -61,8 +61,8 @@ def check(path: Path, watch: Watch | None = None) -> Checked:
                 checked.schema, checked.store, checked.backup = read_identity(env, path)
                 if checked.schema != SCHEMA:
                     raise StorageError(
-                        f"store {path}: found schema {checked.schema}, accepted for a check is {SCHEMA}: a node, or "
-                        "`holdfast store restore`, brings it to that"
+                        f"store {path} has schema {checked.schema}, and a check reads {SCHEMA} only; start a node on "
+                        "it, or run `holdfast store restore`, to bring it to that"
                     )
                 _Contents(env, checked, watch).check()
     except (lmdb.Error, OSError) as error:
@@ -84,7 +84,7 @@ def _check_pages(fd: int, checked: Checked, watch: Watch | None) -> bool:
         return False
     length = os.fstat(fd).st_size
     if length < root.bytes:
-        checked.find(f"data.mdb: cut short: found {length} bytes, accepted is {root.bytes}")
+        checked.find(f"data.mdb is cut short; it has {length} bytes, expected {root.bytes}")
         return False
     seen = 0
 
@@ -144,11 +144,11 @@ class _Contents:
         for queue in self.queues.values():
             where = f"queue {queue.name!r}"
             if queue.found != queue.messages:
-                checked.find(f"{where}: its counter says {queue.messages} messages, found {queue.found}")
+                checked.find(f"{where}: its counter says {queue.messages} messages, but there are {queue.found}")
             if queue.found_size != queue.size:
-                checked.find(f"{where}: its counter says {queue.size} bytes, found {queue.found_size}")
+                checked.find(f"{where}: its counter says {queue.size} bytes, but there are {queue.found_size}")
             if queue.last >= queue.next_sequence:
-                checked.find(f"{where}: the next sequence is {queue.next_sequence}, found an entry at {queue.last}")
+                checked.find(f"{where}: the next sequence is {queue.next_sequence}, but an entry is at {queue.last}")
 
     def _has_databases(self, txn: "lmdb.Transaction[bytes]") -> bool:
         own = (SCHEMA_KEY, UUID_KEY, BACKUP_KEY, FILE_KEY)
@@ -183,11 +183,11 @@ class _Contents:
             found[blob] += 1
             size = min(PIECE_BYTES, record.length - index * PIECE_BYTES)
             if len(piece) != size:
-                self.checked.find(f"blob {blob}: piece {index} has {len(piece)} bytes, accepted is {size}")
+                self.checked.find(f"blob {blob}: piece {index} has {len(piece)} bytes, expected {size}")
         for blob, count in found.items():
             record = self.blobs[blob]
             if count != record.end - record.first:
-                self.checked.find(f"blob {blob}: of {record.end - record.first} pieces found {count}")
+                self.checked.find(f"blob {blob}: it has {count} pieces, expected {record.end - record.first}")
 
     # ------------------------------------------------------------------------------------------------ entries
 
@@ -226,7 +226,7 @@ class _Contents:
         if len(record) != CHUNK_BYTES:
             self.checked.find(
                 f"queue id {queue_id}, sequence {sequence}: its first piece has {len(record)} bytes, "
-                f"accepted is {CHUNK_BYTES}"
+                f"expected {CHUNK_BYTES}"
             )
         for number, (key, piece) in enumerate(rest):
             last = number == len(rest) - 1

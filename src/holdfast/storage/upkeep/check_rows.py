@@ -212,9 +212,7 @@ class Rows:
         wanted = -(-record.length // PIECE_BYTES)
         if record.first > record.end or record.end != wanted:
             found = f"[{record.first}, {record.end})"
-            self.checked.find(
-                f"blob {blob}: {record.length} bytes in the pieces {found}, accepted is an end at {wanted}"
-            )
+            self.checked.find(f"blob {blob}: {record.length} bytes in the pieces {found}, expected an end at {wanted}")
         for place in record.places:
             if record.first or self.places.setdefault(place, blob) != blob:
                 self.checked.find(f"blob {blob}: queue id {place[0]}, sequence {place[1]} cannot refer to it")
@@ -222,7 +220,7 @@ class Rows:
 
 def _exactly(value: bytes, size: int) -> None:
     if len(value) != size:
-        raise ValueError(f"{len(value)} bytes, accepted is {size}")
+        raise ValueError(f"it has {len(value)} bytes, expected {size}")
 
 
 _ROWS: Final[dict[str, Callable[[Rows, bytes, bytes], None]]] = {
