@@ -72,7 +72,10 @@ def test_any_value_is_a_body_and_cut_short_none(value: Any) -> None:
         (DATA + "00537045", "byte 6: the header section cannot follow the data section"),
         (DATA + "005377a00161", "byte 6: the amqp-value section cannot follow the data section"),
         ("00537740" * 2, "byte 4: the amqp-value section cannot follow the amqp-value section"),
-        ("005372c10100005371c10100" + DATA, "byte 6: the delivery-annotations section cannot follow the message-an"),
+        (
+            "005372c10100005371c10100" + DATA,
+            "byte 6: the delivery-annotations section cannot follow the message-annotations section",
+        ),
         ("00537345" * 2, "byte 4: the properties section cannot follow the properties section"),
         (DATA + "005378c10100" + DATA, "byte 12: the data section cannot follow the footer section"),
         ("005378c10100" * 2, "byte 6: the footer section cannot follow the footer section"),

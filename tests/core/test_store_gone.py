@@ -1,4 +1,4 @@
-"""The file of a store is taken away under a node: nothing is accepted any more, what is there goes on leaving."""
+"""The file of a store is removed under a node: nothing is accepted any more, what is there goes on leaving."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_commit_notices_before_it_is_looked_for() -> None:
     client.send(link, "1")
     rig.settle()
     ((_, outcome),) = client.outcomes
-    assert isinstance(outcome, Rejected) and "taken away" in outcome.error.description
+    assert isinstance(outcome, Rejected) and "removed" in outcome.error.description
     assert logged(hub, "the store's file is gone") == 1 and not logged(hub, "the disk is full") and link.credit == 0
 
 

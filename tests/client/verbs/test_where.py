@@ -40,7 +40,7 @@ def test_what_a_message_id_may_mean(text: str, kind: str | None, found: list[obj
     ("text", "kind"), [("x", "ulong"), (str(2**64), "ulong"), ("1" * 5_000, "ulong"), ("x", "uuid"), ("xyz", "binary")]
 )
 def test_what_is_none_of_its_type_is_refused(text: str, kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"accepted as {kind} is"):
+    with pytest.raises(ConfigError, match=f"MESSAGE-ID, of type {kind}; expected"):
         ids_of(text, kind)
 
 
@@ -91,4 +91,4 @@ async def test_the_verb_along_two_nodes(tmp_path: Path) -> None:
             missing = await run_holdfast("where", "p-3", *at)
             assert missing.code == 1 and missing.stdout.startswith("p-3: nothing is known of it at site")
             wrong = await run_holdfast("where", "p-3", "--type", "uuid", *at)
-            assert wrong.code == 2 and "accepted as uuid is a UUID" in wrong.stderr
+            assert wrong.code == 2 and "of type uuid; expected a UUID" in wrong.stderr

@@ -74,6 +74,9 @@ class ConsumerAttach:
         if not copies:
             check_taking(source, selects=subscribes)
         source, (queue, *_) = self._resolver.terminus(peer, source, address)
+        if subscribes and not source.durable:  # a dynamic node has no subscriptions
+            subscribes = False
+            check_taking(source, selects=False)
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
         selector = entry_selector(filters, queue.reader)
