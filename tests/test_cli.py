@@ -320,7 +320,7 @@ def test_too_little_memory_is_one_line(limit_kib: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])
 @pytest.mark.parametrize(
-    ("line", "verb"), [("sim list", " sim"), ("--help", ""), ("--version", ""), ("queue list --help", "")]
+    ("line", "verb"), [("sim list", " sim list"), ("--help", ""), ("--version", ""), ("queue list --help", "")]
 )
 def test_output_that_is_not_taken_is_one_line(line: str, verb: str, where: str, unbuffered: str) -> None:
     found = shell(f"exec $H {line} {where}", PYTHONUNBUFFERED=unbuffered)

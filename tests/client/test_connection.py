@@ -371,7 +371,7 @@ async def test_a_link_with_too_long_a_name_ends_alone(name_bytes: int, connectio
         connection.receiver("a", subscription="x" * name_bytes),
         connection.parts_receiver("a", subscription="x" * name_bytes),
     ):
-        with pytest.raises(LinkError, match=f"'a': cannot be attached: the link's name takes {name_bytes} bytes"):
+        with pytest.raises(LinkError, match=f"'a': cannot be attached: the link's name has {name_bytes} bytes"):
             await ask
     assert await sender.send(b"x") == Accepted()
     assert connection.reconnects == 0

@@ -461,8 +461,9 @@ async def test_a_wrong_password_is_one_line(tmp_path: Path) -> None:
         at = ("--url", node.url.replace("amqp://", "amqp://ann@"), "--password-file", str(tmp_path / "wrong"))
         for words in (("status",), ("queue", "list"), ("send", "q", "--count", "1"), ("receive", "q")):
             ended = await run_holdfast(*words, *at, "--retry", "30")
+            verb = "queue list" if words[0] == "queue" else words[0]
             lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
-            assert ended.code == 1 and lines == [f"holdfast {words[0]}: {node.url}: wrong user or password"]
+            assert ended.code == 1 and lines == [f"holdfast {verb}: {node.url}: wrong user or password"]
         ended = await run_holdfast("status", "--url", node.url)
         wants = "this node requires a user and a password, as in amqp://user@host: a login without a user was refused"
         assert ended.code == 1 and ended.stderr == f"holdfast status: {node.url}: {wants}\n"

@@ -297,7 +297,7 @@ async def test_with_interval_zero_each_submit_waits_for_the_disk(
 
 
 async def test_a_spool_needs_a_name(connection: Connection, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="without a producer name"):
+    with pytest.raises(ConfigError, match="needs a producer name"):
         await connection.sender("q", when_full=Spool(tmp_path / "spool"))
 
 

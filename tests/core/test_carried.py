@@ -128,7 +128,7 @@ def test_numbers_begin_at_1(name: str, number: object) -> None:
     }
     told[getattr(carried, name)] = number
     payload = encode(Described(Ulong(0x71), told)) + BARE
-    with pytest.raises(RemoteProtocolError, match="without its number"):
+    with pytest.raises(RemoteProtocolError, match="expected its number"):
         carried.read(payload, taken())
 
 
@@ -142,7 +142,7 @@ def test_a_receipt_is_none_or_a_number(receipt: int) -> None:
         carried_form.TRACE: [],
         carried_form.RECEIPT: Ulong(receipt) if receipt > 1 else receipt,
     }
-    with pytest.raises(RemoteProtocolError, match="without its number"):
+    with pytest.raises(RemoteProtocolError, match="expected its number"):
         carried.read(encode(Described(Ulong(0x71), dict(told))) + BARE, taken())
 
 
@@ -150,7 +150,7 @@ def test_a_receipt_is_none_or_a_number(receipt: int) -> None:
 def test_no_transfer_has_the_number_0(durable: bool) -> None:
     """Nor as nodes write it."""
     section = carried.write(UUID(int=7).bytes + bytes(7) + b"\1", 0, to=b"work", trace=UUID(int=9).bytes, receipt=0)
-    with pytest.raises(RemoteProtocolError, match="without its number"):
+    with pytest.raises(RemoteProtocolError, match="expected its number"):
         carried.read((DURABLE if durable else b"") + section + BARE, taken())
 
 

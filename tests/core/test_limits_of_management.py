@@ -263,7 +263,11 @@ def test_what_a_request_may_say_of_its_answer(field: str, value: object, taken: 
     assert isinstance(state, Accepted if taken else Rejected)
     answers = [Message.decode(item.payload).properties for item in client.deliveries]
     if not taken:
-        assert isinstance(state, Rejected) and state.error is not None and "accepted" in (state.error.description or "")
+        assert (
+            isinstance(state, Rejected)
+            and state.error is not None
+            and "of a request" in (state.error.description or "")
+        )
         assert not answers
     elif value is not None and field != "reply_to":
         assert [told.correlation_id for told in answers if told is not None] == [value]

@@ -420,7 +420,7 @@ def test_a_table_given_while_running_is_checked_too() -> None:
     a, _ = rig.graph("a-b")
     reroute(rig, a, a="b", d="nobody", e="b")
     assert a.core.forwarding.table == {"e": "b"}
-    assert len([line for line in a.logs if line.startswith("route to")]) == 2
+    assert len([line for line in a.logs if line.startswith("invalid route to")]) == 2
 
 
 def test_the_longest_names_can_be_neighbours() -> None:

@@ -217,7 +217,7 @@ def test_who_may_have_signed_is_asked_for_nothing_else(tmp_path: Path, capsys: p
     assert main([*command, "--url", "amqp://127.0.0.1:1"]) == 2
     assert "connect to amqps://" in capsys.readouterr().err
     assert main([*command, "--url", "amqps://127.0.0.1:1"]) == 2
-    assert "none.pem: No such file" in capsys.readouterr().err
+    assert "none.pem cannot be read (No such file" in capsys.readouterr().err
 
 
 def test_who_ends_it_while_spark_starts_hears_at_once_that_it_stops() -> None:

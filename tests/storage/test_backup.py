@@ -129,7 +129,7 @@ def test_names_that_are_taken_and_places_without_a_store_are_refused(tmp_path: P
         backup(tmp_path / "store", tmp_path / "taken")
     (tmp_path / "store" / "sub").mkdir()
     for inside in ("backup", "sub/backup", "sub/../backup"):
-        with pytest.raises(ConfigError, match="lies in the store that it is to protect"):
+        with pytest.raises(ConfigError, match="is inside the store that it is to protect"):
             backup(tmp_path / "store", tmp_path / "store" / inside)
         assert not (tmp_path / "store" / inside).exists()
     with pytest.raises(StorageError, match="there is no store"):
@@ -358,10 +358,10 @@ def test_a_damaged_list_of_free_pages_ends_a_backup_in_one_line(tmp_path: Path) 
 def test_no_directory_is_made_above_a_backup_or_what_is_restored(tmp_path: Path) -> None:
     """A disk that is not mounted is not there: what was meant for it must not fill another."""
     node_of(tmp_path / "store").stop()
-    with pytest.raises(ConfigError, match=r"there is no directory .*/disk,"):
+    with pytest.raises(ConfigError, match=r"there is no directory .*/disk;"):
         backup(tmp_path / "store", tmp_path / "disk" / "monday")
     backup(tmp_path / "store", tmp_path / "monday")
-    with pytest.raises(ConfigError, match=r"there is no directory .*/disk,"):
+    with pytest.raises(ConfigError, match=r"there is no directory .*/disk;"):
         restore(tmp_path / "monday", tmp_path / "disk" / "store")
     assert not (tmp_path / "disk").exists()
 

@@ -120,12 +120,15 @@ def record(*entries: tuple[int, int, bytes]) -> Change:
 @pytest.mark.parametrize(
     ("do", "findings"),
     [
-        (record((1, 2_000, PLAIN)), ["597 messages, found 598", "bytes, found", "found an entry at 2000"]),
+        (record((1, 2_000, PLAIN)), ["597 messages, but there are 598", "bytes, but there are", "an entry is at 2000"]),
         (record((9, 1, PLAIN)), ["queue id 9, sequence 1: there is no such queue"]),
-        (record((1, 0, PLAIN)), ["an entry with the sequence 0", "found 598", "bytes, found"]),
-        (record((1, 1_500, b"junk")), ["sequence 1500: 4 bytes that are no entry", "found 598", "an entry at 1500"]),
-        (record((1, 599, PLAIN)), ["sequence 599: two records hold it", "found 59", "bytes, found"]),
-        (drop(b"chunks", place(1, 602) + b"\0\0\0\1"), ["sequence 602: chunk 1 is missing", "bytes, found"]),
+        (record((1, 0, PLAIN)), ["an entry with the sequence 0", "there are 598", "bytes, but there are"]),
+        (
+            record((1, 1_500, b"junk")),
+            ["sequence 1500: 4 bytes that are no entry", "there are 598", "an entry is at 1500"],
+        ),
+        (record((1, 599, PLAIN)), ["sequence 599: two records hold it", "there are 59", "bytes, but there are"]),
+        (drop(b"chunks", place(1, 602) + b"\0\0\0\1"), ["sequence 602: chunk 1 is missing", "bytes, but there are"]),
         (put(b"chunks", place(1, 4_000) + b"\0\0\0\0", b"x"), ["chunks: key", "belongs to no entry"]),
         (put(b"gaps", place(1, 601), b"\1"), ["gaps: key", "belongs to no record of several"]),
         (put(b"gaps", place(5, 1), b"\1"), ["gaps: key 000000050000000000000001 belongs to no entry"]),
@@ -245,7 +248,7 @@ def test_a_sound_blob_is_counted_with_its_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("do", "findings"),
     [
-        (drop(b"blobs", blob_piece(1, 1)), ["blob 1: of 3 pieces found 2"]),
+        (drop(b"blobs", blob_piece(1, 1)), ["blob 1: it has 2 pieces, expected 3"]),
         (put(b"blobs", blob_piece(1, 2), b"longer"), ["blob 1: piece 2 has 6 bytes, expected 3"]),
         (put(b"blobs", blob_piece(1, 3), b"more"), ["blob 1: piece 3 belongs to no blob"]),
         (put(b"blobs", blob_piece(7, 0), b"lost"), ["blob 7: piece 0 belongs to no blob"]),
