@@ -157,7 +157,7 @@ class SendingState(_Rounds, Generic[K]):
 
     def round_over(self, link: EngineSender) -> bool:
         """All that this round could resume is settled, and new deliveries are forbidden: detach, attach again."""
-        return link.resumes_only and not self.steps and not link.unsettled
+        return link.resumes_only and not self.again and not self.steps and not link.unsettled
 
 
 class ReceivingState(_Rounds, Generic[T]):

@@ -140,7 +140,7 @@ class Transmission:
         again = resume.go_on(link)
         if again:
             self._outbox.send_again(again)
-        if resume.round_over(link) and not resume.again:
+        if resume.round_over(link):
             resume.next_round()
             link.detach(closed=False)
 
