@@ -15,13 +15,20 @@ from holdfast.broker.queue import Queue
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
-from holdfast.endpoints.attaching.filters import check_taking, entry_selector, filters_of
+from holdfast.endpoints.attaching.filters import (
+    Compiler,
+    Decoded,
+    EntrySelector,
+    check_taking,
+    filters_of,
+)
 from holdfast.endpoints.attaching.subscriptions import LinkSubscriptions
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer
+from holdfast.selectors.predicate import Predicate
 from holdfast.state.catalog import Catalog
 
 COPY: Final = Symbol("copy")
@@ -48,6 +55,8 @@ class ConsumerAttach:
         self._subscriptions = subscriptions
         self._consumer_parts = consumer_parts
         self._reader_parts = reader_parts
+        self._compiler = Compiler()
+        self._decoded = Decoded()
 
     def send(self, peer: Peer, link: Sender, address: Any) -> None:
         """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
@@ -67,19 +76,18 @@ class ConsumerAttach:
         if source.distribution_mode not in (None, MOVE, COPY):
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
-        filters = filters_of(source)
+        filters = filters_of(source, lambda text: self._compile(peer, text))
         subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
         # Qpid JMS's durable subscribers say `copy` too: they are none that browses.
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
-            check_taking(source, selects=subscribes)
+            check_taking(source)
         source, (queue, *_) = self._resolver.terminus(peer, source, address)
         if subscribes and not source.durable:  # a dynamic node has no subscriptions
             subscribes = False
-            check_taking(source, selects=False)
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
-        selector = entry_selector(filters, queue.reader)
+        selector = None if filters.selector is None else EntrySelector(filters.selector, queue.reader, self._decoded)
         if copies:
             if filters.lease is not None:
                 _check_lease(queue, filters.lease)
@@ -109,17 +117,23 @@ class ConsumerAttach:
                 if isinstance(older, ConsumerLink):
                     older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
             cursor = found
-            cursor.selector = selector
+            cursor.selector, selector = selector, None
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
             raise Refusal(conditions.RESOURCE_LOCKED, text)
         if (
             presettled
             or isinstance(queue, TemporaryQueue)
-            or not self._resume.consumer(peer, link, cursor, source, echoed)
+            or not self._resume.consumer(peer, link, cursor, source, echoed, selector)
         ):
-            consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled)
+            consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
+
+    def _compile(self, peer: Peer, text: object) -> Predicate:
+        def charge(units: int) -> None:
+            peer.amqp.charge_late(units, self._consumer_parts.clock.now)
+
+        return self._compiler.compile(text, charge)
 
 
 def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source) -> None:
