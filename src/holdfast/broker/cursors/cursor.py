@@ -338,8 +338,11 @@ class Cursor(Holdings):
                     self._drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
                     return sequence, value, entry.size_of(value), self.failures(sequence)
-                else:
+                elif self.tracked:
                     self._leave_out(sequence)
+                else:
+                    self.forget_counts(sequence)
+                    queue.retire(sequence, entry.size_of(value))
             except Exception:
                 self._keep(sequence)
                 raise

@@ -261,6 +261,13 @@ class Holdings:
         self.owner.dirty(self)
         self.owner.reclaim()
 
+    def pass_by(self, sequence: int) -> None:
+        """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
+        is found out again."""
+        self.finished.add(sequence)
+        if sequence == self.floor:
+            self.raise_floor()
+
     def raise_floor(self) -> None:
         """What is finished from the floor on lies below it."""
         floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)

@@ -9,19 +9,37 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import END_SEQUENCE, SELECTOR, SELECTOR_CODE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.extensions import (
+    DIRECT_BINDING,
+    DIRECT_BINDING_CODE,
+    END_SEQUENCE,
+    SELECTOR,
+    SELECTOR_CODE,
+    START_SEQUENCE,
+    SUBJECT,
+    SUBSCRIPTION,
+    TOPIC_BINDING,
+    TOPIC_BINDING_CODE,
+)
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
+from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.engine.port import EntryReader
+from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.parsing import SELECTOR_BYTES_MAX
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 
 SELECTORS: Final = (str(SELECTOR), str(SELECTOR_CODE))
-"""Descriptors of a selector."""
+PATTERNS: Final = (str(TOPIC_BINDING), str(TOPIC_BINDING_CODE))
+SUBJECTS: Final = (str(DIRECT_BINDING), str(DIRECT_BINDING_CODE))
+"""Descriptors of a selector, of a pattern of subjects, and of one subject."""
+
+SUBJECT_FIELD: Final = 3
+"""Of the properties (§3.2.4)."""
 
 
 Compile = Callable[[object], Predicate]
@@ -62,12 +80,13 @@ class Compiler:
 @dataclass(slots=True)
 class Filters:
     """What a source asks for: a range of sequences `[start, end)`, the `lease` under which it is read (name, queue's
-    UUID, epoch), and a selector. `applied`: those filters, as they came, to be echoed."""
+    UUID, epoch), a selector, and a pattern of subjects. `applied`: those filters, as they came, to be echoed."""
 
     start: int | None = None
     end: int | None = None
     lease: list[Any] | None = None
     selector: Predicate | None = None
+    pattern: Pattern | None = None
     applied: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -96,6 +115,11 @@ def filters_of(source: Source, compile_: Compile) -> Filters:
                 text = f"filter {str(key)!r} is a second selector of the source; remove one"
                 raise Refusal(conditions.INVALID_FIELD, text)
             found.selector = compile_(value.value)
+        elif name in PATTERNS or name in SUBJECTS:
+            if found.pattern is not None:
+                text = f"filter {str(key)!r} is a second one for subjects; remove one"
+                raise Refusal(conditions.INVALID_FIELD, text)
+            found.pattern = pattern_of(value.value, is_exact=name in SUBJECTS)
         else:
             continue
         found.applied[key] = value
@@ -111,7 +135,7 @@ def check_taking(source: Source) -> None:
         if not isinstance(value, Described):
             raise Refusal(conditions.INVALID_FIELD, f"invalid filter {str(key)!r}; expected a described value")
         name = str(value.descriptor)
-        if name in SELECTORS:
+        if name in SELECTORS or name in PATTERNS or name in SUBJECTS:
             continue
         if name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
             text = f"filter {name} is not supported on a link that takes messages; add {START_SEQUENCE}, or copy"
@@ -130,15 +154,31 @@ class Decoded:
         self.sections = Sections(b"")
 
 
+def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
+    """The pattern of subjects that a peer named. Refusal of what is none; `is_exact`: wildcards are not allowed."""
+    if not isinstance(text, str):
+        raise Refusal(conditions.INVALID_FIELD, "invalid filter for subjects; expected a string")
+    try:
+        pattern = Pattern(text)
+    except ConfigError as error:
+        raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+    if is_exact and not pattern.is_exact:
+        raise Refusal(conditions.INVALID_FIELD, f"invalid subject {text[:60]!r}; expected words without wildcards")
+    return pattern
+
+
 class EntrySelector:
-    """A selector asked about entries. Of a large message the first piece is looked at: what does not begin there is
-    UNKNOWN."""
+    """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
+    first piece is looked at: what does not begin there is UNKNOWN."""
 
-    __slots__ = ("_decoded", "_predicate", "_store", "text")
+    __slots__ = ("_decoded", "_pattern", "_predicate", "_store", "text")
 
-    def __init__(self, predicate: Predicate, store: EntryReader, decoded: "Decoded") -> None:
-        self.text = predicate.text
+    def __init__(
+        self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
+    ) -> None:
+        self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
         self._predicate = predicate
+        self._pattern = pattern
         self._store = store
         self._decoded = decoded
 
@@ -147,7 +187,10 @@ class EntrySelector:
         if decoded.value is not value:
             decoded.sections = self._sections(value)
             decoded.value = value
-        return self._predicate.matches(decoded.sections)
+        sections = decoded.sections
+        if self._pattern is not None and not self._pattern.matches(_subject(sections)):
+            return False
+        return self._predicate is None or self._predicate.matches(sections)
 
     def _sections(self, value: bytes) -> Sections:
         payload, at, whole = value, entry.bare_at(value), True
@@ -163,3 +206,19 @@ class EntrySelector:
             annotations=entry.annotations_of(value),
             whole=whole,
         )
+
+
+def _subject(sections: Sections) -> str:
+    """The subject of a message, or the one that its address gave it; "" where neither can be told."""
+    subject = sections.property_field(SUBJECT_FIELD)
+    if subject is None:
+        subject = sections.annotation(SUBJECT)
+    return subject if isinstance(subject, str) else ""
+
+
+def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:
+    """What the filters select; None where that is everything."""
+    pattern = None if filters.pattern is None or filters.pattern.is_all else filters.pattern
+    if filters.selector is None and pattern is None:
+        return None
+    return EntrySelector(filters.selector, pattern, store, decoded)
