@@ -113,11 +113,12 @@ def test_a_session_whose_loss_fails_comes_back(owner: Any, function: str, side: 
         if not left:
             assert session.state is State.IDLE and session.peer is None and not session.offered
             assert session.control is None and session.hop.peer is None
+            assert session.flaps == 1 or function in ("_let_go", "session_lost")  # the count was cut off with the rest
             assert all(sender.link is None for sender in session.hop.senders.values())
             assert (session.dial_at is not None) == (side == "jfk")
         rig.settle()
         apart(rig, "jfk", "hub")
-    assert not left or side == "hub" and owner is CustodySender  # the hub sends nothing
+    assert not left or (side == "hub" and owner is CustodySender)  # the hub sends nothing
     check_whole(rig, jfk, hub, names(1, 3))
 
 

@@ -122,6 +122,8 @@ class Faults:
         for name in fault.places:
             self.meetings.update(meeting_name(fault.kind, moment) for moment in met(self.bed.sim_nodes[name].core))
         self.bed.world.note("fault", fault.kind, fault.describe())
+        for name in fault.places:  # what it is about to break, or to end, is whole
+            self.bed.sim_nodes[name].validate()
         strikes[fault.kind](fault)
 
     def _later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
