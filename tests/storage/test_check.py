@@ -156,7 +156,7 @@ def test_what_contradicts_itself_is_found_with_its_place(store: Path, do: Change
 
 
 def test_an_entry_of_a_message_of_no_bytes_is_one(store: Path) -> None:
-    """What a client sends settled and empty is stored as it came; a byte less than an entry's fixed part is none."""
+    """The layout allows it; a byte less than an entry's fixed part is none."""
     empty = entry.pack_plain(True, 1, 0, b"")
     assert entry.size_of(empty) == 0
     change(store, record((1, 2_000, empty), (1, 2_001, empty[:-1])))

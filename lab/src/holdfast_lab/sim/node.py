@@ -13,6 +13,7 @@ from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.peering.liveness import MISSES_MAX
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.neighbours.session_states import State
 from holdfast.settings import NodeConfig
 from holdfast_lab.base.client_history import Violation
@@ -78,8 +79,10 @@ class SimNode:
         *,
         turn_s: float = TURN_S,
         paged: bool = False,
+        authoriser: Authoriser | None = None,
     ) -> None:
-        """`paged`: LMDB's store has what is committed too, and each read of the node is compared with it."""
+        """`authoriser`: as the core's. `paged`: LMDB's store has what is committed too, and each read of the node is
+        compared with it."""
         self.world = world
         self.network = network
         self.config = config
@@ -90,6 +93,7 @@ class SimNode:
         self.clock = SimClock(offset_s=self.seeds.stream("clock").uniform(0.0, 100_000.0))
         self._mint = self.seeds.stream("mint")
         self._paged = paged
+        self._authoriser = authoriser
         self._measures = network.piece_bytes > 0 and self.seeds.stream("measures").random() < REPORTS_OUTPUT_SHARE
         self.store = self._new_store()
         self.core: NodeCore | None = None
@@ -163,6 +167,7 @@ class SimNode:
             rng=self.seeds.stream(f"core/{self.lives}"),
             wall_ms=self.clock.wall_ms(now),
             now=self.clock.monotonic(now),
+            authoriser=self._authoriser,
         )
         self._checks = RARE_TURNS
         self.observer.started(self)
