@@ -333,6 +333,22 @@ def test_it_is_unsubscribed_by_a_link_without_a_source(rig: Rig) -> None:
     assert not log(hub).named and log(hub).messages == 0
 
 
+def test_management_tells_what_a_subscription_wants_and_makes_none(rig: Rig) -> None:
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    durable(rig, client, "s", "a.#", selector="length  >  3")
+    status, told, _ = client.manage("READ", "subscription", "s", queue="topic/flights")
+    assert (status, told["pattern"], told["selector"], told["is_shared"]) == (200, "a.#", "length > 3", False)
+    status, _, text = client.manage("OPEN", "subscription", "t", queue="topic/flights", mode="copy")
+    assert status == 409 and "is a topic" in text
+    status, told, _ = client.manage("DELETE", "queue", "topic/flights")
+    assert status == 409
+    client.session.attach_receiver("x", Source("q"), Target("here"))
+    opened = client.amqp.remote_open
+    assert opened is not None and Symbol("SHARED-SUBS") in (opened.offered_capabilities or ())
+    assert (opened.properties or {})[Symbol("topic-prefix")] == "topic/"
+
+
 # ------------------------------------------------------------------------------------------------ bounds and failures
 
 
