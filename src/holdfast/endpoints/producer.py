@@ -20,6 +20,7 @@ from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
+from holdfast.broker.topic import Topic
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.names.identity import Identities
@@ -35,6 +36,8 @@ from holdfast.settings import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
+ASKED_IN_RUNS: Final = 4
+"""Subscriptions of a topic up to which a run of messages is published at once."""
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
@@ -92,6 +95,11 @@ class ProducerLink(Intake):
         self._plain_header = b""
         self._header_durable = False
         parts.links.producers_of(queue)[self] = None
+
+    @property
+    def _asks_many(self) -> bool:
+        """Whether each of its messages is work beyond its bytes, so that a run of them is not taken at once."""
+        return isinstance(self.queue, Topic) and self.queue.asked_for_each > ASKED_IN_RUNS
 
     def stays(self, lost: Container[Queue]) -> bool:
         return not self.queue.config.durable and self.queue not in lost
@@ -166,6 +174,7 @@ class ProducerLink(Intake):
             or self.destination
             or self.unknown
             or self._subject
+            or self._asks_many
             or parts.config.telemetry_messages
         ):
             if not payloads[0].startswith(self._plain_starts):
@@ -286,6 +295,8 @@ class ProducerLink(Intake):
                 identity=identity,
                 to=self.to,
             )
+        if isinstance(queue, Topic):
+            self.peer.amqp.took(queue.asked_for_each)
         sequence = self.keep(value, size)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)

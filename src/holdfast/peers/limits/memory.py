@@ -19,7 +19,7 @@ from holdfast.broker.entries.withheld import Withheld
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
-from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer, Refilled
@@ -54,7 +54,6 @@ UNMEASURED_PARTS: Final = 2_048
 at most (a begin of 20 bytes is a session), so what is not counted yet is a small part of the half that is free."""
 STEP_BYTES: Final = 2 * 1024
 """In so large steps a connection's account goes up."""
-RANGE_BYTES: Final = 96
 LOOKS_A_TURN: Final = 1_000
 """Sessions that one turn measures; the other connections that changed are measured in the next."""
 STALLED_A_TURN: Final = 100
