@@ -15,7 +15,18 @@ import pytest
 import holdfast
 from holdfast.errors import BrokenInvariant
 from support.corruptions import CORRUPTIONS, Corruption
-from support.standing import Standing, apart, committing, of_each, rejecting, sending, serving, streaming, waiting
+from support.standing import (
+    Standing,
+    apart,
+    committing,
+    of_each,
+    rejecting,
+    selecting,
+    sending,
+    serving,
+    streaming,
+    waiting,
+)
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
@@ -75,7 +86,7 @@ def test_a_corruption_is_found(name: str, make: Callable[[], Standing], corrupti
     assert raised_at(error.tb) == invariants()[name], error.value
 
 
-@pytest.mark.parametrize("make", [apart, committing, rejecting, sending, serving, streaming, waiting])
+@pytest.mark.parametrize("make", [apart, committing, rejecting, selecting, sending, serving, streaming, waiting])
 def test_nothing_is_broken_before(make: Callable[[], Standing]) -> None:
     """At any of the moments: whole, and with each bound on what is read."""
     core = of_each(make).core

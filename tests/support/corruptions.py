@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.stored.ranges import RangeSet
-from support.standing import Standing, apart, committing, rejecting, sending, serving, streaming, waiting
+from support.standing import Standing, apart, committing, rejecting, selecting, sending, serving, streaming, waiting
 
 Corruption = Callable[[Any], object]
 CORRUPTIONS: list[tuple[str, Callable[[], Standing], Corruption]] = []
@@ -148,9 +148,35 @@ def _(s: Any) -> None:
     s.plain.shared.acquired[3] = Acquired(object(), s.plain.shared.acquired[3].size)
 
 
-@breaks("state: {}: {} is held and still ahead", serving)
+@breaks("state: {}: {} is held ahead", serving)
 def _(s: Any) -> None:
     s.plain.shared.position = 4
+
+
+@breaks("state: {}: ahead and held by nobody", selecting)
+def _(s: Any) -> None:
+    s.picked.shared.ahead.add(5)
+
+
+@breaks("state: {}: held beyond what was handed out ahead", selecting)
+def _(s: Any) -> None:
+    s.picked.shared.ahead_end = 0
+
+
+@breaks("state: {}: its consumers, and those with selectors and without", serving)
+def _(s: Any) -> None:
+    s.plain.shared.unfiltered.clear()
+
+
+@breaks("state: {}: hits, and those that are known", selecting)
+def _(s: Any) -> None:
+    next(item for item in s.picked.shared.selections if item.hits).waiting.clear()
+
+
+@breaks("state: {}: selector {} passed over what matches", selecting)
+def _(s: Any) -> None:
+    selection = next(item for item in s.picked.shared.selections if item.hits)
+    selection.waiting.discard(selection.hits.pop())
 
 
 @breaks("state: {}: {} is held and no entry", serving)
@@ -397,7 +423,7 @@ def _(s: Any) -> None:
 def _(s: Any) -> None:
     link = s.links["kept"]
     s.core.queue_changes.suspended = lambda: {id(link)}
-    del link.cursor.consumers[link]
+    del link.cursor.consumers[link], link.cursor.unfiltered[link]
     link.cursor.queue.has_consumers = False
 
 
@@ -505,6 +531,7 @@ def _(s: Any) -> None:
 @breaks("custody.hop: {} is no consumer of its queue", apart)
 def _(s: Any) -> None:
     s.sender.queue.shared.consumers.clear()
+    s.sender.queue.shared.unfiltered.clear()
     s.sender.queue.has_consumers = False
     s.core.queue_changes.suspended = lambda: {id(s.sender)}
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.extensions import PRODUCER, SELECTOR
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Described
 from holdfast.peers.link_tables import links_of
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
@@ -72,6 +73,23 @@ def serving() -> Standing:
         rig=rig, node=node, core=core, client=client, peer=peer, plain=node.queue("plain"), work=node.queue("work"),
         memory=node.queue("memory"), links={link.link.name: link for link in links_of(peer)}, held=held,
     )  # fmt: skip
+
+
+def selecting() -> Standing:
+    """A queue with consumers that have selectors: one holds what it was handed ahead of the others, for one something
+    waits until it has credit, and one has looked at everything."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("picked")
+    rig.settle()
+    for number in range(5):
+        client.send(link, f"{number}")
+    rig.settle()
+    for selector, credit in (("TRUE", 2), ("JMSPriority >= 0", 0), ("FALSE", 5)):
+        client.receiver("picked", credit=credit, source={"filter": {SELECTOR: Described(SELECTOR, selector)}})
+        rig.settle()
+    return Standing(rig=rig, node=node, core=core_of(node), picked=node.queue("picked"))
 
 
 def committing() -> Standing:
