@@ -27,7 +27,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "advanced-beyond": (10, 50),
     "resumed-in-part": (69, 150),
     "selector-forgotten": (29, 100),
-    "freed-and-forgotten": (126, 300),
+    "freed-and-forgotten": (147, 300),
     "topic-lets-go-early": (32, 100),
     "topic-matches-alike": (32, 100),
     "offered-on-its-way-out": (19, 50),
