@@ -9,13 +9,16 @@ from typing import Any
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import PRODUCER
-from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.peers.link_tables import links_of
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
 from support.streams import LARGE, begun, body
+
+SELECTOR = Symbol("apache.org:selector-filter:string")
 
 Standing = SimpleNamespace
 """`rig`, `node`, `core`, and what else a node of that kind has."""
@@ -72,6 +75,24 @@ def serving() -> Standing:
         rig=rig, node=node, core=core, client=client, peer=peer, plain=node.queue("plain"), work=node.queue("work"),
         memory=node.queue("memory"), links={link.link.name: link for link in links_of(peer)}, held=held,
     )  # fmt: skip
+
+
+def selecting() -> Standing:
+    """A node with a consumer whose selector some of the messages match: it holds two of those three."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("chosen")
+    rig.settle()
+    for number in range(6):
+        client.send(link, str(number), properties=Properties(subject="late" if number > 2 else "early"))
+    rig.settle()
+    client.receiver(
+        "chosen", credit=2, source={"filter": {Symbol("selector"): Described(SELECTOR, "JMSType = 'late'")}}
+    )
+    rig.settle()
+    assert client.bodies() == ["3", "4"]
+    return Standing(rig=rig, node=node, core=core_of(node), chosen=node.queue("chosen"))
 
 
 def committing() -> Standing:
