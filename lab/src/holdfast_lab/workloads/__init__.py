@@ -29,6 +29,7 @@ from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.topics import Topic
 
 KINDS: Final[dict[str, type[Any]]] = {
     kind.kind: kind
@@ -50,6 +51,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Topic,
         Hostile,
     )
 }
@@ -92,6 +94,7 @@ __all__ = [
     "SlowConsumer",
     "SpooledProducer",
     "Subscription",
+    "Topic",
     "Workload",
     "attached",
     "full_address",
