@@ -1,7 +1,7 @@
 """Each invariant of a node is alive: one corruption for each, of exactly what it looks at, and it is raised (ADR 0020).
 
 Rules of this file: an invariant is a call of `must` or `alive` in a module `validation`, or in core/invariants.py.
-After a corruption (support/corruptions.py) the check must be raised from that very call.
+After a corruption (support/corruption.py) the check must be raised from that very call.
 """
 
 import ast
@@ -14,7 +14,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import BrokenInvariant
-from support.corruptions import CORRUPTIONS, Corruption
+from support import corruptions, queue_corruptions
+from support.corruption import CORRUPTIONS, Corruption
 from support.standing import (
     Standing,
     apart,
@@ -74,6 +75,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
+    assert corruptions and queue_corruptions, "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

@@ -8,15 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.extensions import PRODUCER, SELECTOR
-from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released, Source, Target
-from holdfast.amqp.wire.types import Described
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.peers.link_tables import links_of
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
 from support.streams import LARGE, begun, body
+
+SELECTOR = Symbol("apache.org:selector-filter:string")
 
 Standing = SimpleNamespace
 """`rig`, `node`, `core`, and what else a node of that kind has."""
@@ -76,20 +78,21 @@ def serving() -> Standing:
 
 
 def selecting() -> Standing:
-    """A queue with consumers that have selectors: one holds what it was handed ahead of the others, for one something
-    waits until it has credit, and one has looked at everything."""
+    """A node with a consumer whose selector some of the messages match: it holds two of those three."""
     rig = Rig()
     node = rig.node("hub")
     client = rig.client(node)
-    link = client.sender("picked")
+    link = client.sender("chosen")
     rig.settle()
-    for number in range(5):
-        client.send(link, f"{number}")
+    for number in range(6):
+        client.send(link, str(number), properties=Properties(subject="late" if number > 2 else "early"))
     rig.settle()
-    for selector, credit in (("TRUE", 2), ("JMSPriority >= 0", 0), ("FALSE", 5)):
-        client.receiver("picked", credit=credit, source={"filter": {SELECTOR: Described(SELECTOR, selector)}})
-        rig.settle()
-    return Standing(rig=rig, node=node, core=core_of(node), picked=node.queue("picked"))
+    client.receiver(
+        "chosen", credit=2, source={"filter": {Symbol("selector"): Described(SELECTOR, "JMSType = 'late'")}}
+    )
+    rig.settle()
+    assert client.bodies() == ["3", "4"]
+    return Standing(rig=rig, node=node, core=core_of(node), chosen=node.queue("chosen"))
 
 
 def committing() -> Standing:
