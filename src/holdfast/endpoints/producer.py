@@ -38,6 +38,10 @@ from holdfast.settings import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
+TRANSACTION_CREDIT: Final = 64
+"""Deliveries under way that a full queue lets a connection have that has a transaction open: what they bring may fit
+where the transaction takes as much."""
+
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
@@ -111,6 +115,8 @@ class ProducerLink(Intake):
             room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
                 self.parts.memory.wait(self)
+            if not room and self.peer in self.parts.transactions.counts:  # a transaction may take what it replaces
+                room = min(limit, TRANSACTION_CREDIT)
             self.top_up(room)
             return
         if self.parts.disk.takes_nothing:

@@ -39,9 +39,10 @@ from holdfast.endpoints.transactions.work import (
 )
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import ACCEPTED, rejection, unknown_transaction
+from holdfast.links.incoming import ACCEPTED, Intake, rejection, unknown_transaction
 from holdfast.links.large_receives import Stream
 from holdfast.peers.limits.memory import Memory
+from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits
 from holdfast.state.blobs import Blobs
@@ -66,6 +67,7 @@ class TransactionParts:
     memory: Memory
     catalog: Catalog
     blobs: Blobs
+    links: LinkTables
     duplicates: Duplicates
     rng: Random
 
@@ -115,6 +117,10 @@ class Transactions:
         made = Transaction(txn_id, peer, self._parts.clock.now + limits.transaction_s)
         self.open[txn_id] = self.timed[txn_id] = made
         self.counts[peer] = count + 1
+        if not count:  # its producers may have credit at full queues now
+            self._parts.links.refills.update(
+                (link, None) for link in links_of(peer) if isinstance(link, Intake) and not link.parked
+            )
         return made
 
     def find(self, peer: Peer, txn_id: bytes) -> Transaction | None:
