@@ -9,7 +9,6 @@ from amqp.joined import wire
 from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
-    Coordinator,
     Detach,
     Disposition,
     Flow,
@@ -131,47 +130,6 @@ def test_they_use_credit_that_is_given_again() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ transactions
-
-
-@pytest.mark.parametrize("address", ["work", None, "$management"])
-def test_a_delivery_of_no_bytes_is_dropped_if_settled_and_else_rejected(address: Any) -> None:
-    node, raw = world()
-    raw.say(sends(address))
-    assert rejected(raw.say(transfer(1, b"", settled=True))) == []
-    assert rejected(raw.say(transfer(2, b""))) == ["amqp:decode-error"]
-    several = transfer(3, b"", more=True) + wire((Transfer(0), b""))
-    assert rejected(raw.say(several)) == ["amqp:decode-error"]
-    assert raw.alive and all(queue.messages == 0 for queue in node.core.catalog.queues.values())  # type: ignore[union-attr]
-
-
-def test_deliveries_of_no_bytes_among_a_run_are_not_stored() -> None:
-    node, raw = world()
-    raw.say(sends())
-    frames = b"".join(transfer(number, b"" if number % 3 == 2 else DATA, settled=True) for number in range(30))
-    raw.say(frames)
-    assert node.queue("work").messages == 20
-
-
-def test_they_use_credit_that_is_given_again() -> None:
-    node, raw = world(credit=10)
-    raw.say(sends())
-    for number in range(50):
-        raw.say(transfer(number, b"", settled=True))
-    raw.say(transfer(50, settled=True))
-    assert raw.alive and node.queue("work").messages == 1
-
-
-# ------------------------------------------------------------------------------------------------ transactions
-
-
-def test_a_coordinator_is_refused() -> None:
-    _, raw = world()
-    attach = Attach("c", 0, False, source=Source(), target=Coordinator(), initial_delivery_count=0)
-    told = raw.say(attach)
-    assert ended(told) == ["amqp:not-implemented"]
-    assert raw.say(transfer(0, b"\x00\x53\x77\x00\x53\x31\x45")) == []
-    (answer,) = [value for value in told if isinstance(value, Attach)]
-    assert answer.target is None and raw.alive
 
 
 @pytest.mark.parametrize("address", ["work", None, "$management"])
