@@ -28,6 +28,7 @@ from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.transact import Transact
 
 KINDS: Final[dict[str, type[Any]]] = {
     kind.kind: kind
@@ -48,6 +49,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Presettled,
         Addressed,
         Dynamic,
+        Transact,
         Hostile,
     )
 }
@@ -90,6 +92,7 @@ __all__ = [
     "SlowConsumer",
     "SpooledProducer",
     "Subscription",
+    "Transact",
     "Workload",
     "attached",
     "full_address",
