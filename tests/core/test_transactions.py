@@ -13,10 +13,15 @@ from holdfast.amqp.wire.performatives import (
     Discharge,
     Error,
     Modified,
+    Properties,
     Rejected,
     Released,
+    TransactionalState,
 )
 from holdfast.amqp.wire.types import Symbol
+from holdfast.core.undo import take_back_gathered
+from holdfast.endpoints.transactions.discharge import Commits
+from holdfast.endpoints.transactions.work import Transaction
 from holdfast.settings import Limits, QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
@@ -318,8 +323,6 @@ def test_a_message_that_is_refused_leaves_only_the_rollback(address: Any) -> Non
 
 
 def _to(address: str) -> Any:
-    from holdfast.amqp.wire.performatives import Properties
-
     return Properties(to=address)
 
 
@@ -565,6 +568,25 @@ def test_a_refused_commit_takes_nothing_from_subscriptions() -> None:
     assert cursor.floor == 3
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_who_listens_to_a_topic_hears_of_what_is_stored_alone(refused: bool) -> None:
+    rig, node, client, controller = started()
+    other = rig.client(node, container_id="other")
+    other.receiver("topic/news")
+    other.receiver("topic/news", name="kept", source={"durable": 2, "expiry_policy": Symbol("never")})
+    link = client.sender("topic/news")
+    rig.settle()
+    mine = controller.begin()
+    assert controller.send(mine, link, "1") == Accepted()
+    rig.run(1)
+    assert other.bodies() == []
+    node.refuse = int(refused)
+    committed = controller.commit(mine)
+    rig.run(1)
+    assert (committed == Accepted()) is not refused
+    assert other.bodies() == ([] if refused else ["1", "1"]) and quiet(node)
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_crash_at_the_commit_is_all_or_nothing(stored: bool) -> None:
     rig, node, client, controller = started()
@@ -620,6 +642,58 @@ def test_links_that_end_while_the_disk_decides(what: str, refused: bool, settled
     rig.run(1)
     if what != "coordinator":
         assert sorted(other.bodies()) == node.bodies("work")
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_failure_rolls_back_what_it_concerned(settled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another's failure undoes the turn in which a commit is gathered: the transaction is rolled back, and says so."""
+    rig, node, client, controller = started()
+    fill(rig, client, 2)
+    link = client.sender("other")
+    client.receiver("work")
+    rig.settle()
+    mine = controller.begin()
+    controller.send(mine, link, "x")
+    controller.take(mine, settled=settled)
+    assert node.core is not None
+    original, core = Commits._store, node.core
+
+    def stores(commits: Commits, transaction: Transaction) -> None:
+        original(commits, transaction)
+        take_back_gathered(core, ())
+
+    monkeypatch.setattr(Commits, "_store", stores)
+    assert condition(controller.commit(mine)) == ROLLBACK
+    monkeypatch.undo()
+    rig.run(1)
+    assert node.bodies("work") == ["1", "2"] and node.bodies("other") == [] and quiet(node)
+    client.accept()
+    rig.run(1)
+    assert node.bodies("work") == []
+
+
+def test_a_defect_in_a_commit_ends_its_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client, controller = started()
+    fill(rig, client, 2)
+    link = client.sender("other")
+    client.receiver("work")
+    rig.settle()
+    mine = controller.begin()
+    controller.send(mine, link, "x")
+    controller.take(mine)
+
+    def breaks(*given: Any) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(Commits, "_retire", breaks)
+    controller.link.send(request(Discharge(mine, False)), context=None)
+    rig.run(1)
+    assert client.over and quiet(node)
+    assert node.bodies("work") == ["1", "2"] and node.bodies("other") == []
+    other = rig.client(node)
+    other.receiver("work")
+    rig.run(1)
+    assert other.bodies() == ["1", "2"]
 
 
 def test_a_word_while_the_disk_decides_changes_nothing() -> None:
@@ -855,6 +929,4 @@ def test_ten_thousand_operations_are_one_commit() -> None:
 
 
 def _in(txn_id: bytes) -> Any:
-    from holdfast.amqp.wire.performatives import TransactionalState
-
     return TransactionalState(txn_id)

@@ -5,17 +5,19 @@ once. Transmission queues are named `@NODE`, which no user's queue can be.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue
 from holdfast.broker.stored import records
 from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.engine.port import EntryReader, Rows, Space
 from holdfast.errors import ConfigError
@@ -33,6 +35,8 @@ OWN_QUEUES: Final = {DEAD_LETTERS: QueueKind.DEAD_LETTERS, WAITING: QueueKind.WA
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
 STEADY_KEY: Final = b"steady"
+TOPIC_FIELD: Final = "topic"
+"""Of a topic's record."""
 TIMED_FIELD: Final = "timed"
 """Of a queue's record: it was written by a version that stores where its entries with a time to live are; with
 TIMED_IN_CUSTODY, by one that does so for transmission queues and `$waiting` too."""
@@ -74,9 +78,16 @@ def _check_empty(name: str, messages: int) -> None:
         raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
 
 
-def _kind_of(name: str) -> QueueKind:
+def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
     """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
+    if is_topic:
+        return QueueKind.TOPIC
     return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
+
+
+def names_topic(name: str) -> bool:
+    """Whether a queue of that name that is made now is a topic."""
+    return split_topic(name) == (name, "")
 
 
 class Catalog:
@@ -131,7 +142,8 @@ class Catalog:
             fields = records.unpack_map(data)
             stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid)
+            is_topic = bool(fields.get(TOPIC_FIELD))
+            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid, is_topic=is_topic)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and stored.durable and not queue.config.durable:
                 _check_empty(name, COUNTERS.unpack(counters)[1])
@@ -171,6 +183,12 @@ class Catalog:
             queue_id, name = records.split_cursor_key(key)
             if queue_id in self.by_id:
                 self._load_cursor(self.by_id[queue_id], name, records.unpack_cursor(data))
+        for key, data in small.items():
+            if key[:1] == records.BINDING:
+                queue_id, name = records.split_cursor_key(key[1:])
+                topic = self.by_id.get(queue_id)
+                if isinstance(topic, Topic) and name in topic.named:
+                    topic.bindings[name] = records.unpack_binding(data)
         for queue in self.queues.values():
             if queue.named:
                 queue.reclaim()
@@ -200,11 +218,13 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------ queues
 
-    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID) -> Queue:
-        queue = Queue(
+    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
+        if is_topic and not config.durable:
+            raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
+        queue = (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
-            kind=_kind_of(config.name),
+            kind=_kind_of(config.name, is_topic=is_topic),
             uuid=uuid,
             config=config,
             reader=self.store,
@@ -223,7 +243,9 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        fields: dict[str, Any] = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        if queue.kind is QueueKind.TOPIC:
+            fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
         self.work.dirty_counters[queue] = None
@@ -251,7 +273,7 @@ class Catalog:
         return self.queues_counted >= self.config.limits.queues_max
 
     def _create(self, config: QueueConfig) -> Queue:
-        queue = self._make(config, self.next_queue_id, self.new_uuid())
+        queue = self._make(config, self.next_queue_id, self.new_uuid(), is_topic=names_topic(config.name))
         self._store(queue)
         return queue
 
@@ -264,6 +286,7 @@ class Catalog:
         keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
         cursors = ("", *queue.named, *queue.deleted_cursors)
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
+        keys += [("node", records.binding_key(queue_id, name)) for name in cursors if queue.kind is QueueKind.TOPIC]
         producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
         keys += [("producers", key) for key in producers]
         destination = queue.destination or None
@@ -329,9 +352,24 @@ class Catalog:
         queue = self.queues.get(name)
         if queue is None and name == DEAD_LETTERS:
             queue = self.own(name)
+        if queue is None and (found := split_topic(name)) is not None:
+            queue = self.queues.get(found[0])
+            if queue is None and self.config.create_queues:
+                queue = self.create(QueueConfig(name=check_name(found[0])))
+            if queue is not None and queue.kind is not QueueKind.TOPIC:  # named so before there were topics
+                queue = None
         if queue is None and self.config.create_queues:
             queue = self.create(QueueConfig(name=check_name(name)))
         return queue
+
+    def topics(self) -> list[Topic]:
+        """All of them."""
+        return [queue for queue in self.queues.values() if isinstance(queue, Topic)]
+
+    def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
+        """What that subscription wants is stored with the turn's batch."""
+        topic.bindings[name] = wants
+        self.work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
 
     def local_or_none(self, name: str) -> Queue | None:
         """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
@@ -394,13 +432,18 @@ class Catalog:
         watermarks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for name in queue.deleted_cursors:
-            key = ("subscriptions", records.cursor_key(queue.queue_id, name))
-            batch.puts.pop(key, None)
-            batch.deletes.append(key)
+            keys = [("subscriptions", records.cursor_key(queue.queue_id, name))]
+            if queue.kind is QueueKind.TOPIC:
+                keys.append(("node", records.binding_key(queue.queue_id, name)))
+            for key in keys:
+                batch.puts.pop(key, None)
+                batch.deletes.append(key)
         for name, cursor in queue.dirty_cursors.items():
             floor, finished = self._with_tied(cursor) if cursor in self.tied else (cursor.floor, cursor.finished)
             record = records.CursorRecord(cursor.mode == "take", floor, cursor.watermark, cursor.lease_epoch, finished)
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
+            if isinstance(queue, Topic) and name in queue.deleted_cursors and name in queue.bindings:  # made anew
+                self.bind(queue, name, queue.bindings[name])
             self.memory.count_ranges(cursor, cursor.finished)
             watermarks.append((cursor, cursor.watermark))
         return watermarks

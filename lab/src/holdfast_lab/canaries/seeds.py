@@ -27,6 +27,10 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "advanced-beyond": (10, 50),
     "resumed-in-part": (69, 150),
     "selector-forgotten": (29, 100),
+    "freed-and-forgotten": (126, 300),
+    "topic-lets-go-early": (32, 100),
+    "topic-matches-alike": (32, 100),
+    "offered-on-its-way-out": (19, 50),
     "order-taken-for-granted": (81, 100),
     "renewal-not-taken-back": (119, 150),
     "purged-without-its-end": (5, 50),
@@ -48,6 +52,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
     "one-reason-for-both": (16, 50),
+    "rights-remembered": (38, 50),
     "untied-beyond-few": (13, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

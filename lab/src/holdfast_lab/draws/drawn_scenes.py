@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings import QueueConfig
-from holdfast_lab.base.contents import SELECTORS
+from holdfast_lab.base.contents import PATTERNS, SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_wire import on_lmdb
 from holdfast_lab.plan.faults import PUT_BACK, Fault
@@ -148,12 +148,47 @@ def selected(random: Random, node: str) -> Scene:
     return Scene([sends, reads], faults)
 
 
+def competing(random: Random, node: str) -> Scene:
+    """Consumers with selectors that compete with one that takes all, and give back much of what they are handed, while
+    their connections and their node break."""
+    sends = _sends(node, "competing", random.choice((60, 150)), producers=4, rate=random.choice((0.0, 50.0)))
+    shares = {"release": 0.2, "modify": 0.2, "notes": random.choice((0.0, 0.5)), "elsewhere": random.choice((0.0, 0.3))}
+    picks = takes_from(
+        node, "competing", consumers=random.choice((2, 3, 5)), credit=random.choice((1, 4, 50)), **shares
+    )
+    picks |= {"selectors": random.sample([*SELECTORS], random.choice((1, 2, 3))), "name": "picks"}
+    picks |= {"stays": random.choice((0, 3, 20)), "resume_s": random.choice((0.0, 5.0)), "think_s": 0.01}
+    rest = takes_from(node, "competing", credit=random.choice((1, 20)), think_s=random.choice((0.0, 0.02, 0.2)))
+    faults = []
+    for _ in range(random.choice((0, 2, 4))):
+        at, kind = round(random.uniform(0.0, 3.0), 6), random.choice(("crash", "power", "cut-clients", "cut-clients"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1))
+    return Scene([sends, picks, rest], faults)
+
+
+def topic(random: Random, node: str) -> Scene:
+    """A topic with subscriptions that overlap, while its node and what they have with it break."""
+    sends = _sends(node, "topic/news", random.choice((60, 200)), producers=4, rate=random.choice((0.0, 50.0)))
+    reads: dict[str, Any] = {"kind": "topic", "node": node, "queue": "topic/news", "name": "news"}
+    reads |= {"subscriptions": random.choice((1, 2, 5)), "listeners": random.choice((0, 1, 3))}
+    reads |= {"patterns": random.sample([*PATTERNS], random.choice((1, 2, 4))), "credit": random.choice((1, 5, 50))}
+    reads |= {"think_s": random.choice((0.0, 0.02)), "selector": random.choice(("", *SELECTORS))}
+    faults = []
+    for _ in range(random.choice((0, 2, 5))):
+        at, kind = round(random.uniform(0.0, 3.0), 6), random.choice(("crash", "power", "cut-clients"))
+        when = random.choice(("", "a commit is under way"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))
+    return Scene([sends, reads], faults)
+
+
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "backlog": (0.08, backlog),
+    "competing": (0.1, competing),
     "crowd": (0.06, crowd),
     "resumed producer": (0.06, resumed),
     "selected": (0.08, selected),
     "spooled": (0.08, spooled),
+    "topic": (0.1, topic),
 }
 """By the name of its stream: the share of the seeds that have it."""
 

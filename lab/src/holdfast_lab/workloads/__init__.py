@@ -17,6 +17,7 @@ from holdfast_lab.workloads.consume import Consume
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
+from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
@@ -28,6 +29,7 @@ from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
 
 KINDS: Final[dict[str, type[Any]]] = {
@@ -49,6 +51,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Presettled,
         Addressed,
         Dynamic,
+        Guarded,
+        Topic,
         Transact,
         Hostile,
     )
@@ -92,6 +96,7 @@ __all__ = [
     "SlowConsumer",
     "SpooledProducer",
     "Subscription",
+    "Topic",
     "Transact",
     "Workload",
     "attached",

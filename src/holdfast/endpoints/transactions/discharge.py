@@ -19,6 +19,7 @@ from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.transactions.transactions import Transactions
@@ -198,6 +199,8 @@ class Commits:
             value = entry.repack(entry.unpack(value)._replace(identity=identity))
         if message.unknown is not None:
             sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
+        elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
+            sequence = message.queue.store(value, message.size)
         else:
             sequence = message.queue.append(value, message.size)
         if post.link.remembers_tags and not post.settled:
@@ -264,8 +267,13 @@ class Commits:
     def _follow(self, transaction: Transaction) -> None:
         """It is on disk: what needs none follows, and what it took is answered."""
         for post in transaction.posts:
-            if not post.message.queue.config.durable and self._parts.catalog.has(post.message.queue):
+            queue = post.message.queue
+            if not self._parts.catalog.has(queue):
+                continue
+            if not queue.config.durable:
                 self._append(post)
+            elif isinstance(queue, Topic):
+                queue.tell(post.message.value, post.message.size)
         takes, transaction.takes = transaction.takes, {}
         self._answer(takes)
         finished: dict[Cursor, list[int]] = {}

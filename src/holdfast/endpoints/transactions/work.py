@@ -13,6 +13,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
+from holdfast.broker.topic import Topic
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
 
@@ -170,6 +171,8 @@ def reserve(queue: Queue, share: Share) -> None:
 
 def fits(queue: Queue, share: Share, size: int) -> bool:
     """Whether a message more of `size` bytes stays within the bounds of the queue, beside what others have reserved."""
+    if isinstance(queue, Topic) and not queue.named:  # nothing of it is stored
+        return True
     config = queue.config
     messages = max(0, share.brought + 1 - share.taken) - share.reserved
     more = max(0, share.brought_bytes + size - share.taken_bytes) - share.reserved_bytes
