@@ -78,10 +78,19 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        self.tell(value, size)
+        return self.store(value, size)
+
+    def tell(self, value: bytes, size: int) -> None:
+        """Gives the message to the listeners that want it; `store` has the rest of `append`."""
         is_large = bool(value[1] & entry.BLOB)
         for queue, wants in list(self.listeners.items()):
             if is_large or wants is None or wants.matches(value):
                 self._tell(queue, value, size)
+
+    def store(self, value: bytes, size: int) -> int:
+        """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
+        is_large = bool(value[1] & entry.BLOB)
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
             without = [

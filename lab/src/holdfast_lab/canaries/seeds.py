@@ -53,5 +53,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "empty-and-there": (39, 100),
     "one-reason-for-both": (16, 50),
     "rights-remembered": (38, 50),
+    "untied-beyond-few": (13, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

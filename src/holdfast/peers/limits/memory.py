@@ -98,6 +98,8 @@ class Memory:
         """Rejected deliveries that the producers of such links may ask for."""
         self.settling = Account("settling", most // 16, total)
         """What consumers rejected or annotated and is on its way, with their words (endpoints/settlements.py)."""
+        self.transactions = Account("transactions", limits.transactions_bytes_max, total)
+        """What open transactions of clients hold (endpoints/transactions/)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
@@ -128,7 +130,8 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.rejected, self.settling, self.ranges, *self.withheld,
+            self.read_ahead.account, self.resumable, self.rejected, self.settling,
+            self.transactions, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ counted anew
