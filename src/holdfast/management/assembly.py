@@ -25,6 +25,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
+from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
@@ -50,6 +51,7 @@ from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
+from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
@@ -98,6 +100,7 @@ class Administration:
         routing: Routes | None,
         jobs: BackgroundJobs,
         resume: Resumption,
+        queue_links: QueueLinks,
         authoriser: Authoriser,
         delete_queue: Callable[[Queue], None],
         resident_bytes: Callable[[], int],
@@ -125,7 +128,7 @@ class Administration:
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
-            warnings=self.warnings, started_at=clock.now,
+            warnings=self.warnings, queue_links=queue_links, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
         self.management = Management(
@@ -133,8 +136,9 @@ class Administration:
             NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume),
             QueueOperations(
                 catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
-                forwarding=forwarding, destination=destination, delete=delete_queue,
+                forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
             ),
+            LinkOperations(queue_links),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)
         self.requests = Requests(parts, containment.run)

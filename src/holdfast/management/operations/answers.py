@@ -61,6 +61,7 @@ Table = dict[tuple[str, str], Operation]
 QUEUE: Final = "holdfast:queue"
 SUBSCRIPTION: Final = "holdfast:subscription"
 NODE: Final = "holdfast:node"
+LINK: Final = "holdfast:link"
 
 
 class Operations(Protocol):

@@ -1,7 +1,7 @@
 """`$management`: which operation a request asks for, who may ask for it, and what it costs (AMQP Management, request
 and response; docs/management.md lists the operations).
 
-Rules of this file: each group of operations (queues.py, subscriptions.py, nodes.py) adds
+Rules of this file: each group of operations (queues.py, subscriptions.py, links.py, nodes.py) adds
 its own to one table. An operation that is not known is 400, one that its sender may not ask for 403.
 """
 

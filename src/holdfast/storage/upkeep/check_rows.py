@@ -168,6 +168,15 @@ class Rows:
         if key in NODE_WORDS:
             NODE_WORDS[key](value)
             return
+        if key[:1] == records.QUEUE_LINK:
+            key.decode()
+            records.unpack_queue_link(value)
+            return
+        if key[:1] == records.BINDING:
+            queue_id, name = records.split_cursor_key(key[1:])
+            records.unpack_binding(value)
+            self._has_queue(queue_id, f"what subscription {name!r} wants")
+            return
         kind = key[:2] if key[:2] in NODE_ROWS else key[:1]
         row = NODE_ROWS.get(kind)
         if row is None:
