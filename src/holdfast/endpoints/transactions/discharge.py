@@ -184,7 +184,7 @@ class Commits:
             if isinstance(outcome, (Accepted, Rejected)) and queue.config.durable:
                 accepted.setdefault(cursor, []).append(sequence)
         for cursor, sequences in accepted.items():
-            tied.retire(parts.catalog, parts.turns.gathered, cursor, transaction, sequences)
+            self._retire(transaction, cursor, sequences)
 
     def _append(self, post: Post) -> None:
         parts, message = self._parts, post.message
@@ -216,6 +216,9 @@ class Commits:
             _, why = self._parts.dead_lettering.annotate_entry(peer, queue, taken.sequence, notes)
             if why:
                 peer.log("WARNING", f"its annotations of sequence {taken.sequence} are left out: {why}")
+
+    def _retire(self, transaction: Transaction, cursor: Cursor, sequences: list[int]) -> None:
+        tied.retire(self._parts.catalog, self._parts.turns.gathered, cursor, transaction, sequences)
 
     # ------------------------------------------------------------------------------------------------ decided
 
