@@ -1,8 +1,7 @@
 """`linked`: links between queues, made before the first message, and who reads where they end.
 
-Rules of this file: a link passes a message on under its own key, so a reader here knows what it may be shown twice: what
-it has not accepted. That nothing is lost, and that each queue is given a message as often as its links lead there, is
-judged on the disks (judge/checkers.py).
+Rules of this file: a link passes a message on under its own key. That nothing is lost, and that each queue is given a
+message as often as its links lead there, is judged on the disks (judge/checkers.py).
 """
 
 import asyncio
