@@ -159,9 +159,10 @@ def subscribed(rig: Rig) -> None:
     client = rig.client(node)
     for pattern in ("a", "b"):
         source = {"durable": 2, "expiry_policy": Symbol("never")}
-        client.receiver(f"topic/news/{pattern}", name="s", source=source)
-        rig.settle()
+        link = client.receiver(f"topic/news/{pattern}", name="s", source=source)
         rig.run(1)
+        link.detach(closed=False)
+        rig.settle()
 
 
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
