@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import BrokenInvariant
-from support import corruptions, queue_corruptions
+from support import corruptions, queue_corruptions, transaction_corruptions
 from support.corruption import CORRUPTIONS, Corruption
 from support.standing import (
     Standing,
@@ -75,7 +75,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
-    assert corruptions and queue_corruptions, "which add theirs"
+    assert corruptions and queue_corruptions and transaction_corruptions, "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 
