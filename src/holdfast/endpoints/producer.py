@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE
+from holdfast.amqp.message.expiry import expiry_of_whole
 from holdfast.amqp.message.framing import data_starts, fault
 from holdfast.amqp.message.message import BARE_STARTS, split
 from holdfast.amqp.wire import conditions
@@ -29,6 +30,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
 from holdfast.links.incoming import IncomingParts, Intake, rejection
+from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
 from holdfast.settings import NodeConfig
@@ -168,7 +170,9 @@ class ProducerLink(Intake):
                 if len(payload) != length:
                     length = len(payload)
                     whole = data_starts(self._plain_header, length) if starts else ()
-                if not payload.startswith(whole) and (not payload.startswith(starts) or fault(payload, at)):
+                if not payload.startswith(whole) and (
+                    not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
+                ):
                     break
                 # A slice of a large one would be one more copy of it.
                 values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
@@ -203,7 +207,7 @@ class ProducerLink(Intake):
         self._header_durable = header is not None and header.durable
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts
         payload = delivery.payload
         try:
@@ -229,7 +233,7 @@ class ProducerLink(Intake):
                 parts.duplicates.suppressed += 1
                 return True
         size = len(payload) - sections.bare + len(notes.items)
-        if large:
+        if large is not None:
             size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
         queue = self.queue
         if not queue.fits(size):
@@ -249,11 +253,13 @@ class ProducerLink(Intake):
         header = sections.header
         ttl = header.ttl if header is not None else None
         bare = memoryview(payload)[sections.bare :]
+        expires_at_ms = expiry_of_whole(payload, sections.bare) if large is None else large.expires_at_ms
         clock = parts.clock
         if (
             self.destination is None
             and not notes.item_count
-            and not large
+            and large is None
+            and not expires_at_ms
             and (header is None or (ttl is None and header.priority == 4))
         ):
             value = entry.pack_plain(
@@ -263,7 +269,7 @@ class ProducerLink(Intake):
             identity = None if self.destination is None else parts.identities.next(self.destination)
             flags = entry.DURABLE if header is not None and header.durable else 0
             value = entry.pack(
-                flags=flags | entry.BLOB if large else flags,
+                flags=flags | entry.BLOB if large is not None else flags,
                 enqueued_ms=clock.wall_ms,
                 bare=bare,
                 priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
@@ -273,6 +279,7 @@ class ProducerLink(Intake):
                 annotations=notes.items,
                 identity=identity,
                 to=self.to,
+                expires_at_ms=expires_at_ms,
             )
         sequence = self.keep(value, size)
         if producer is not None:
