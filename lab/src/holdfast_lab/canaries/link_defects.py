@@ -51,6 +51,16 @@ def _empty_and_there(original: Function) -> Function:
     return retire_all
 
 
+def _clock_an_hour_ahead(original: Function) -> Function:
+    """What expires at a wall time ends an hour too soon."""
+
+    def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
+        found: int = original(value, steady_ms, wall_ms + 3_600_000)
+        return found
+
+    return end_of
+
+
 LINK_CANARIES: Final = (
     Canary(
         name="settled-overtakes",
@@ -75,5 +85,13 @@ LINK_CANARIES: Final = (
         signature="(self, sequences: list[int], size: int) -> None",
         broken=_empty_and_there,
         expected="is empty and still there",
+    ),
+    Canary(
+        name="clock-an-hour-ahead",
+        sentence="A message that expires at a wall time ends an hour too soon.",
+        target="broker.entries.entry:end_of",
+        signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
+        broken=_clock_an_hour_ahead,
+        expected="lost",
     ),
 )
