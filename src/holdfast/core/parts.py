@@ -244,7 +244,8 @@ class Parts:
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         administration = Administration(
             config, store, clock, self.log, self.outbox, self.turns, self.room, self.links, memory, self.connections,
-            self.catalog, disk=self.disk, containment=self.containment, users=self.users, logins=self.logins,
+            self.catalog, disk=self.disk, containment=self.containment, users=self.users, refusals=self.refusals,
+            logins=self.logins,
             turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,

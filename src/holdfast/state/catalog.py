@@ -5,7 +5,7 @@ once. Transmission queues are named `@NODE`, which no user's queue can be.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
@@ -16,7 +16,7 @@ from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue
 from holdfast.broker.stored import records
 from holdfast.engine.clock import Clock
-from holdfast.engine.port import EntryReader, Rows, Space
+from holdfast.engine.port import EntryReader, Rows, Settings, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
@@ -128,7 +128,10 @@ class Catalog:
             fields = records.unpack_map(data)
             stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid)
+            told = settings.get(name, stored)
+            if told != stored and fields.get(TOLD_FIELD) == told_fields(told):
+                told = stored  # changed by hand since, and the file says what it said then
+            queue = self._make(told, int(fields["id"]), uuid)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and stored.durable and not queue.config.durable:
                 _check_empty(name, COUNTERS.unpack(counters)[1])
@@ -157,7 +160,7 @@ class Catalog:
                 queue.timed = records.PAIRS.unpack(timed)
             elif looked_after < (TIMED_IN_CUSTODY if queue.holds_custody else 1) and queue.config.durable:
                 queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
-            if settings.get(name, stored) != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
+            if told != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
                 self._store(queue)
         for key in small:
             if key[:1] == records.LEAVING:
@@ -220,7 +223,10 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        fields = told_fields(queue.config)
+        told = next((each for each in self.config.queues if each.name == queue.name), None)
+        if told is not None and told != queue.config:
+            fields[TOLD_FIELD] = told_fields(told)
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
         self.work.dirty_counters[queue] = None
@@ -231,6 +237,13 @@ class Catalog:
             found, most = self.queues_counted, self.config.limits.queues_max
             raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
         return self._create(config)
+
+    def change(self, queue: Queue, config: QueueConfig) -> None:
+        """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
+        the queue wins at a later start once it says something else than now."""
+        queue.config = config
+        self._store(queue)
+        queue.touch()
 
     @property
     def consumers(self) -> Iterator[object]:
@@ -420,3 +433,10 @@ class Catalog:
 
 
 CONFIG_FIELDS: Final = ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable")
+TOLD_FIELD: Final = "told"
+"""Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
+
+
+def told_fields(config: Settings) -> dict[str, Any]:
+    """The settings of a queue as its record has them."""
+    return {key: getattr(config, key) for key in CONFIG_FIELDS}
