@@ -65,6 +65,7 @@ QUEUE: Final = "holdfast:queue"
 CONNECTION: Final = "holdfast:connection"
 ATTACHMENT: Final = "holdfast:attachment"
 SUBSCRIPTION: Final = "holdfast:subscription"
+ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 
 

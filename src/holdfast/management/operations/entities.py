@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.management.operations.answers import (
+    ENTRY,
     MANAGEMENT,
     NODE,
     QUEUE,
@@ -35,6 +36,12 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (QUEUE, "UPDATE"): ("bytes_max", "messages_max", "when_full"),
     (QUEUE, "DELETE"): ("tombstones",),
     (QUEUE, "SKIP"): ("origin",),
+    (ENTRY, "QUERY"): ("after", "count"),
+    (ENTRY, "READ"): ("queue_uuid", "sequence"),
+    (ENTRY, "DELETE"): ("queue_uuid", "sequence", "delivery_count"),
+    (ENTRY, "REQUEUE"): ("queue_uuid", "sequence", "delivery_count"),
+    (ENTRY, "MOVE"): ("queue_uuid", "sequence", "delivery_count", "to"),
+    (ENTRY, "COPY"): ("queue_uuid", "sequence", "delivery_count", "to"),
     (SUBSCRIPTION, "OPEN"): ("queue", "mode", "start"),
     (SUBSCRIPTION, "READ"): ("queue",),
     (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max"),
@@ -103,11 +110,14 @@ class EntityOperations:
 
     def get_operations(self, name: str, arguments: dict[str, Any]) -> Answer:
         """By type: each operation, and what its request has in its body."""
-        found: dict[str, dict[str, list[str]]] = {each.name: {} for each in self._types(arguments)}
+        wanted = arguments.get("entityType") or ""
+        found: dict[str, dict[str, list[str]]] = {each.name: {} for each in self.types.values()}
         for kind, operation in self._table:
-            if kind in found:
-                found[kind][operation] = list(ARGUMENTS.get((kind, operation), ()))
-        return Answer(200, "OK", found)
+            if kind != MANAGEMENT:
+                found.setdefault(kind, {})[operation] = list(ARGUMENTS.get((kind, operation), ()))
+        if not isinstance(wanted, str) or wanted not in ("", *found):
+            raise Refused(404, f"invalid value {wanted!r:.80} for entityType; expected one of {', '.join(found)}")
+        return Answer(200, "OK", {wanted: found[wanted]} if wanted else found)
 
     def _types(self, arguments: dict[str, Any]) -> list[EntityType]:
         """Those that a request is about: that of its entityType, or all."""

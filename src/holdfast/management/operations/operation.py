@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.links.disk import Disk
 from holdfast.management.operations.answers import (
+    ENTRY,
     MANAGEMENT,
     QUEUE,
     SUBSCRIPTION,
@@ -20,12 +21,15 @@ from holdfast.management.operations.answers import (
     Table,
 )
 from holdfast.management.status.queues import QUEUES_A_PAGE
-from holdfast.peers.authorise import Authoriser
+from holdfast.peers.authorise import SEND, Authoriser
 from holdfast.state.catalog import WAITING, Catalog
 
 WAITING_LOOKED_AT: Final = 1_000
 """So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for; and so
 many that wait for earlier ones, where gaps are skipped."""
+
+ENTRIES_COST: Final = 100
+"""What messages that are listed, read or moved cost, in queues told."""
 
 CREATES: Final = frozenset(("CREATE", "OPEN"))
 """What is to last, and would not in a store whose file is gone."""
@@ -63,6 +67,9 @@ class Management:
             forbidden = self._authoriser.authorise(who, f"{entity.partition(':')[2]} {operation}", address)
             if forbidden is not None:
                 raise Refused(403, forbidden)
+            to = arguments.get("to")
+            if kind == ENTRY and isinstance(to, str) and (why := self._authoriser.authorise(who, SEND, to)) is not None:
+                raise Refused(403, why)
             if operation in CREATES and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
             return function(name, arguments)
@@ -72,6 +79,8 @@ class Management:
     def cost_of(self, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
         """What a request costs at most, in queues told."""
         catalog = self._catalog
+        if kind == ENTRY:
+            return ENTRIES_COST
         if kind == MANAGEMENT and operation != "QUERY":
             return 1 + len(self.operations) // 10
         if operation in ("STATUS", "QUERY"):
