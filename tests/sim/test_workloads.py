@@ -91,6 +91,11 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "relay", "node": "lhr", "queue": "flights", "address": "back@jfk"},
         {"kind": "consume", "node": "jfk", "queue": "back"},
     ),
+    "by hand": (
+        {**PUBLISH, "node": "lhr", "address": "flights"},
+        {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},
+        {**CONSUME, "queue": "moved", "name": "takes-moved"},
+    ),
     "manage": (PUBLISH, CONSUME, {"kind": "manage", "node": "lhr"}, {"kind": "manage", "node": "hub"}),
 }
 
@@ -156,6 +161,7 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("selected", ["copy-2.shown", "copy-2.taken"]),
         ("browse", ["browse-3.seen"]),
         ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
+        ("by hand", ["by-hand-2.moved"]),
         ("by the clock", ["expiring-1.with an end on the clock"]),
         ("relay", ["relay-2.passed on"]),
         ("manage", ["manage-3.purged", "manage-4.purged"]),

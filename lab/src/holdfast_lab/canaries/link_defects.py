@@ -61,6 +61,20 @@ def _clock_an_hour_ahead(original: Function) -> Function:
     return end_of
 
 
+def _moved_for_good(original: Function) -> Function:
+    """The original of a message that is moved leaves for good, also where the disk refuses the copy."""
+
+    def move(self: Any, queue: Any, sequence: int, value: bytes, found: Any) -> int:
+        batch = self._turns.gathered.batch
+        copied: int = original(self, queue, sequence, value, found)
+        self._turns.gathered.moves.pop()
+        queue.work.moved.pop()
+        batch.retires.append((queue.queue_id, sequence))
+        return copied
+
+    return move
+
+
 LINK_CANARIES: Final = (
     Canary(
         name="settled-overtakes",
@@ -92,6 +106,15 @@ LINK_CANARIES: Final = (
         target="broker.entries.entry:end_of",
         signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
         broken=_clock_an_hour_ahead,
-        expected="lost",
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="moved-for-good",
+        sentence="A message that is moved by hand leaves its queue for good, also where the disk refuses its copy.",
+        target="endpoints.entry_changes:EntryChanges.move",
+        signature="(self, queue: holdfast.broker.queue.Queue, sequence: int, value: bytes, "
+        "found: holdfast.endpoints.addresses.resolver.ResolvedAddress) -> int",
+        broken=_moved_for_good,
+        expected="last copy is gone",
     ),
 )

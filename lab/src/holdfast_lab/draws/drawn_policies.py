@@ -1,4 +1,5 @@
-"""What a message or a queue asks of the node that holds it, in a share of the seeds: an end at a wall time.
+"""What a message or an operator asks of the node that holds it, in a share of the seeds: an end at a wall time, another
+queue.
 
 Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
 (docs/adr/0053).
@@ -32,7 +33,26 @@ def by_the_clock(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, takes], faults)
 
 
-POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {"by the clock": (0.08, by_the_clock)}
+def by_hand(random: Random, node: str, plan: Plan) -> Scene:
+    """An operator who moves what comes to a queue to another one, on a poor disk, beside a consumer or none."""
+    if fails(plan, node):
+        return Scene()
+    messages = in_time(plan, 60)
+    rate = round(messages / plan.safety_s, 3)
+    sends = {"kind": "publish", "node": node, "address": f"by-hand@{node}", "messages": messages, "rate": rate}
+    sends |= {"producers": 2, "size": random.choice((12, 200, 3_000)), "name": "by-hand"}
+    moves = {"kind": "by-hand", "node": node, "queue": "by-hand", "to": "by-hand-moved", "name": "by-hand"}
+    moves |= {"together": random.choice((1, 4)), "pause_s": random.choice((0.05, 0.3))}
+    takes = [takes_from(node, "by-hand-moved", think_s=random.choice((0.0, 0.01)))]
+    if random.random() < 0.3:
+        takes.append(takes_from(node, "by-hand", think_s=0.1, credit=2))
+    return Scene([sends, moves, *takes], poor_disk(random, node, min(8.0, plan.safety_s)))
+
+
+POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "by the clock": (0.08, by_the_clock),
+    "by hand": (0.08, by_hand),
+}
 """As LATER of `drawn_scenes.py`."""
 
 

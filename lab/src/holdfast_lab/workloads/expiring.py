@@ -22,8 +22,8 @@ OVER: Final = "its time to live was over"
 
 @dataclass(kw_only=True)
 class Expiring(Publish):
-    """As `publish`; the share `share` has a time to live of `ttl_min_s` to `ttl_max_s`, of these the share `by_clock` an
-    absolute-expiry-time as far ahead of all its nodes' clocks."""
+    """As `publish`; the share `share` has a time to live of `ttl_min_s` to `ttl_max_s`, of these the share `by_clock`
+    an absolute-expiry-time as far ahead of all its nodes' clocks."""
 
     kind: ClassVar[str] = "expiring"
 
