@@ -48,5 +48,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
     "one-reason-for-both": (16, 50),
+    "clock-an-hour-ahead": (24, 50),
+    "moved-for-good": (17, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -13,8 +13,19 @@ PLACE: Final = 8
 """Of the field in the list: fields before it are passed over."""
 TIME_MAX: Final = 2**63 - 1
 _TIMESTAMP: Final = 0x83
-_WIDTHS: Final = (0, 1, 2, 4, 8, 16)
-"""Of values whose constructor begins with 4 to 9; those above have a size before them."""
+_ONE_BYTE, _FOUR_BYTES, _NONE = 0, -1, -2
+
+
+def _step(form: int) -> int:
+    """From a value's constructor to the next value (§1.6.26); else how wide the size is that follows, or that none can
+    be passed over."""
+    kind = form >> 4
+    if kind < 4:
+        return _NONE
+    return 1 + (0, 1, 2, 4, 8, 16)[kind - 4] if kind < 0xA else (_FOUR_BYTES if kind & 1 else _ONE_BYTE)
+
+
+_STEPS: Final = tuple(map(_step, range(256)))
 
 
 def expiry_of(data: bytes | memoryview, at: int) -> int:
@@ -42,18 +53,17 @@ def expiry_of(data: bytes | memoryview, at: int) -> int:
     if count <= PLACE:
         return 0
     for _ in range(PLACE):
-        form = data[at]
-        kind = form >> 4
-        if form == 0x40:
-            at += 1
-        elif kind >= 0xA:
-            at += 2 + data[at + 1] if kind & 1 == 0 else 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-        elif kind >= 4:
-            at += 1 + _WIDTHS[kind - 4]
+        step = _STEPS[data[at]]
+        if step > 0:
+            at += step
+        elif step == _ONE_BYTE:
+            at += 2 + data[at + 1]
+        elif step == _FOUR_BYTES:
+            at += 5 + int.from_bytes(data[at + 1 : at + 5], "big")
         else:
             return 0
-        if at >= end:
-            return 0
+    if at >= end:
+        return 0
     if data[at] != _TIMESTAMP or at + 9 > end:
         return 0
     data[at + 8]

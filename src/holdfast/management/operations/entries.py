@@ -12,7 +12,6 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.types import Timestamp, Ulong
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.kinds import QueueKind
-from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DEAD_FROM, REASON
 from holdfast.endpoints.addresses.link_refusal import Refusal
@@ -28,6 +27,8 @@ from holdfast.state.turns import Turns
 
 ROWS_MAX: Final = 200
 """Messages of one answer."""
+ROWS_BYTES: Final = 256 * 1024
+"""What is read for one answer, the first message whatever its size: annotations are decoded."""
 READ_MAX: Final = 256 * 1024
 """Bytes of a message that READ tells; of a longer one these, and that it is not whole."""
 MESSAGE_ID: Final = 0
@@ -90,7 +91,7 @@ class EntryOperations:
         count = min(ROWS_MAX, max(1, number_of(arguments, "count", ROWS_MAX)))
         first = number_of(arguments, "after", 0) + 1
         leaving = queue.leaving()
-        found = queue.read(first, count_max=count, bytes_max=READ_BYTES)
+        found = queue.read(first, count_max=count, bytes_max=ROWS_BYTES)
         rows = [self._row(queue, sequence, value) for sequence, value in found if sequence not in leaving]
         end = found[-1][0] + 1 if found else first
         more = bool(found) and bool(queue.read(end, count_max=1, bytes_max=1))
