@@ -39,9 +39,16 @@ def by_hand(random: Random, node: str, plan: Plan) -> Scene:
         return Scene()
     messages = in_time(plan, 60)
     rate = round(messages / plan.safety_s, 3)
-    sends = {"kind": "publish", "node": node, "address": f"by-hand@{node}", "messages": messages, "rate": rate}
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"by-hand@{node}", "messages": messages}
+    sends |= {"rate": rate}
     sends |= {"producers": 2, "size": random.choice((12, 200, 3_000)), "name": "by-hand"}
-    moves = {"kind": "by-hand", "node": node, "queue": "by-hand", "to": "by-hand-moved", "name": "by-hand"}
+    moves: dict[str, Any] = {
+        "kind": "by-hand",
+        "node": node,
+        "queue": "by-hand",
+        "to": "by-hand-moved",
+        "name": "by-hand",
+    }
     moves |= {"together": random.choice((1, 4)), "pause_s": random.choice((0.05, 0.3))}
     takes = [takes_from(node, "by-hand-moved", think_s=random.choice((0.0, 0.01)))]
     if random.random() < 0.3:
