@@ -77,7 +77,7 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
     [
         "nonsense", "send", "receive", "queue nonsense", "queue create", "pipeline ingest q",
         "pipeline swarm --out d --first-seed x", "pipeline swarm --out d --first-seed -1",
-        "receive q --selector x", "receive q --count 0", "receive q --count x", "receive q --from-sequence 0",
+        "receive q --count 0", "receive q --count x", "receive q --from-sequence 0",
         "receive q --idle-timeout 0", "receive q --cou 1", "receive q --subscription s --browse",
         "send q f --count 3", "send q --size 3", "send q --count 3 --format csv", "send q f --format xml",
         "send q f --subject a --subject-from b --format csv", "send q f --subject-from b", "send q --property novalue",

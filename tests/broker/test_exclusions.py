@@ -90,7 +90,7 @@ def test_any_order_of_steps(seed: int) -> None:
             outside.difference_update(gone)
             exclusions.done(done)
         agree(exclusions, consumers, counted, gone)
-    exclusions.recount(list(consumers), back := [])
+    exclusions.recount(list(consumers), list(consumers), back := [])
     outside.update(back)
     agree(exclusions, consumers, counted, gone)
     exclusions.done(list(exclusions.aside))

@@ -102,7 +102,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "caller", "called"),
     [
-        ("local", "Cursor.requeue", "Cursor.failures"),
+        ("local", "Holdings.requeue", "Holdings.failures"),
         ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
         ("rejected", "DeadLettering._move_to_dead_letters", "DeadLettering.dead_letter"),
@@ -122,7 +122,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("skipped", "QueueOperations.skip", "Destination.skip"),
         ("expired", "Expiry._look", "Queue.drop_expired_all"),
         ("expired", "Expiry._look", "Expiry._look.<locals>.<listcomp>"),
-        ("sized", "Cursor.pump", "Exclusions.set_aside"),
+        ("sized", "Cursor._pump_unfiltered", "Exclusions.set_aside"),
         ("sized", "Exclusions.set_aside", "Exclusions._count"),
         ("sized", "Exclusions.left", "Exclusions._offer_anew"),
         ("anonymous", "Cursor.release", "Exclusions.left"),

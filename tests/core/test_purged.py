@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.cursors import cursor
+from holdfast.broker.cursors import holdings
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT
@@ -23,14 +23,14 @@ def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(m
     rig.settle()
     assert len(shared.requeued) == 300
     passes = 0
-    heapify = cursor.heapify
+    heapify = holdings.heapify
 
     def counting(found: list[int]) -> None:
         nonlocal passes
         passes += 1
         heapify(found)
 
-    monkeypatch.setattr(cursor, "heapify", counting)
+    monkeypatch.setattr(holdings, "heapify", counting)
     status, body, _ = client.manage("PURGE", "queue", "work")
     assert (status, body["purged"]) == (200, 300)
     assert passes <= 2 and shared.requeued == [] and shared.counts == {}
@@ -52,7 +52,7 @@ def test_one_by_one_the_lowest_costs_no_pass(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError(f"a pass over {len(found)}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cursor, "heapify", never)
+        patch.setattr(holdings, "heapify", never)
         for sequence in range(1, 51):
             shared.forget(sequence)
     assert sorted(shared.requeued) == list(range(51, 101))

@@ -71,7 +71,7 @@ def test_it_is_offered() -> None:
         ("$temporary/0", "amqp:not-found"),
         ("", "amqp:invalid-field"),
         ("@hub", "amqp:invalid-field"),
-        ("$custody", "amqp:invalid-field"),
+        ("$custody", "amqp:not-found"),
         ("$waiting", "amqp:invalid-field"),
         ("x" * 201, "amqp:invalid-field"),
         ("a\nb", "amqp:invalid-field"),

@@ -185,14 +185,6 @@ def test_a_selector_that_is_none_refuses_the_attach_and_says_where(rig: Rig, fil
     assert not hub.queue("work").named
 
 
-def test_a_consumer_that_shares_its_queue_has_none(rig: Rig) -> None:
-    hub = rig.node("hub")
-    fill(rig, hub, 1)
-    condition, text = error(attach(rig, rig.client(hub), selector("a = 1")))
-    assert condition == "amqp:not-implemented" and "durable subscription" in text
-    assert hub.queue("work").messages == 1
-
-
 def test_what_it_took_back_it_is_given_again(rig: Rig) -> None:
     """A message that the selector selects comes again after a release, marked; the others never come."""
     from holdfast.amqp.wire.performatives import Released

@@ -6,7 +6,10 @@ import pytest
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Rejected
+from holdfast.broker.stored import records
+from holdfast.engine.port import Batch
 from holdfast.settings import Limits, QueueConfig
+from holdfast.state import blobs
 from holdfast.units import KIB, MIB
 from support import today
 from support.rig import Client, Rig
@@ -290,3 +293,41 @@ def test_whole_once_or_not_at_all_whatever_breaks(seed: int) -> None:
     rig.run(30)
     assert is_clean(*nodes[:2])
     assert nodes[2].core is not None and len(nodes[2].core.blobs.by_number) == sum(len(item) > KIB for item in sent)
+
+
+class Defect(Exception):
+    """Raised where nothing is wrong."""
+
+
+def test_pieces_that_go_in_a_turn_whose_end_failed_go_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn is handed over anew: what the try that failed had reckoned is reckoned again, and counts once."""
+    monkeypatch.setattr(blobs, "DROP_PIECES", 8)
+    node = start(rig)
+    client, link = sending(rig, node)
+    for name in "ab":
+        client.send(link, body(LARGE, name))  # five pieces each: the second goes in part
+    rig.settle()
+    taking = rig.client(node)
+    taking.receiver("work")
+    rig.settle()
+    left = [Defect("of a record")]
+    pack = records.pack_blob
+    drops: list[tuple[int, int, int]] = []
+
+    def fail(record: records.BlobRecord) -> bytes:
+        if record.first and left:
+            raise left.pop()
+        return pack(record)
+
+    def commit(batch: Batch) -> None:
+        drops.extend(batch.drops)
+        whole(batch)
+
+    whole = node.store.commit
+    monkeypatch.setattr(node.store, "commit", commit)
+    monkeypatch.setattr(records, "pack_blob", fail)
+    taking.accept()
+    rig.run(2)
+    assert node.core is not None and not left and node.core.commits_failed == 0
+    assert len(drops) == len(set(drops)) and sum(end - first for _, first, end in drops) == 10
+    assert is_clean(node)

@@ -155,6 +155,16 @@ def test_what_contradicts_itself_is_found_with_its_place(store: Path, do: Change
     assert lines and all(any(wanted in line for line in lines) for wanted in findings), lines
 
 
+def test_an_entry_of_a_message_of_no_bytes_is_one(store: Path) -> None:
+    """The layout allows it; a byte less than an entry's fixed part is none."""
+    empty = entry.pack_plain(True, 1, 0, b"")
+    assert entry.size_of(empty) == 0
+    change(store, record((1, 2_000, empty), (1, 2_001, empty[:-1])))
+    lines = found(store)
+    assert not [line for line in lines if "sequence 2000" in line or "bytes, but there are" in line]
+    assert len([line for line in lines if f"sequence 2001: {len(empty) - 1} bytes that are no entry" in line]) == 1
+
+
 def test_counters_are_held_against_what_is_there(store: Path) -> None:
     key = row("node", records.counters_key(1))
 

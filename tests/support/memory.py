@@ -55,6 +55,7 @@ def check_accounts(core: NodeCore) -> None:
     )
     cursors = [cursor for queue in queues for cursor in queue.cursors]
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
+    found["aside"] += sum(cursor.selections.counted for cursor in cursors if cursor.selections is not None)
     found["excluded"] = sum(
         EXCLUDED_BYTES * len(consumer.excluded) for cursor in cursors for consumer in cursor.consumers
     )

@@ -67,7 +67,7 @@ class Watch:
                 if performative.more:
                     self.parts[place] = number, before + payload
                 elif self.targets[place] not in self.node.unwatched and not self.targets[place].startswith(
-                    "$temporary/"
+                    ("$temporary/", "topic/")  # in memory; stored only for whom it is owed
                 ):
                     self.waiting[channel, number] = before + payload
 

@@ -69,6 +69,13 @@ def test_each_kind_is_planted_where_it_applies_and_nowhere_else() -> None:
 FIELDS = [("first", "full"), ("full", "left"), ("left", "one"), ("one", "other"), ("other", "first")]
 
 
+def test_every_package_of_a_nodes_logic_is_measured() -> None:
+    """All that there is but the protocol, which fuzzers and other implementations try, and what a process adds."""
+    packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
+    assert packages - {*PACKAGES} == {"amqp", "cli", "client", "node", "telemetry"}
+    assert {*PACKAGES} <= packages
+
+
 def test_a_mistake_changes_its_place_alone() -> None:
     for mutant in mutants_of("part.py", SOURCE):
         planted = mutant.applied(SOURCE)

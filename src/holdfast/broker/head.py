@@ -39,9 +39,10 @@ def head_of(queue: EntryLog, shared: Cursor) -> int:
                 return sequence
         front = queue.read(position, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
     finished = shared.finished
+    leaving = queue.leaving() if position < shared.ahead_end else set()
     while front:
         for sequence, _ in front:
-            if sequence not in finished:
+            if sequence not in finished and sequence not in leaving:
                 return sequence
         last = front[-1][0]
         front = queue.read(max(last, finished.end_of_run(last)) + 1, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)

@@ -25,7 +25,7 @@ def begin_purge(queue: Queue) -> None:
     if queue.in_transit:
         queue.stopped = True
     else:
-        shared.position = max(shared.position, queue.visible)
+        shared.move_to(max(shared.position, queue.visible))
 
 
 def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:

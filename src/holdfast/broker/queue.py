@@ -258,11 +258,10 @@ class Queue(EntryLog):
         if self.config.durable:
             shared = self.shared
             if shared.consumers:
-                limit = min(self.next_sequence, shared.position + shared.wanted())
-                shared.watermark = max(shared.watermark, limit)
+                shared.watermark = max(shared.watermark, min(self.next_sequence, shared.shown_next()))
             for cursor in self.named.values():
                 if cursor.consumers:
-                    limit = min(self.next_sequence, cursor.position + cursor.wanted())
+                    limit = min(self.next_sequence, cursor.shown_next())
                     if limit > cursor.watermark:
                         cursor.watermark = limit
                         self.dirty_cursors[cursor.name] = cursor

@@ -22,7 +22,7 @@ def begin(cursor: Cursor, head: int) -> None:
     if cursor.position > first:
         ranges.append((first, cursor.position - 1))
     cursor.finished = RangeSet([*ranges, *left])
-    cursor.position = max(cursor.position, head)
+    cursor.move_to(max(cursor.position, head))
     cursor.raise_floor()
     cursor.owner.dirty(cursor)
 

@@ -182,8 +182,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--selector",
         type=some_text,
         metavar="EXPRESSION",
-        help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"; with --browse, '
-        "--from-sequence or --subscription",
+        help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"',
     )
     parser.add_argument(
         "--to",
@@ -200,8 +199,6 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 def _check_receive(args: argparse.Namespace) -> str | None:
     if args.subscription is not None and (args.browse or args.from_sequence is not None):
         return "--subscription excludes --browse and --from-sequence; remove them"
-    if args.selector is not None and not (args.browse or args.subscription or args.from_sequence is not None):
-        return "--selector needs --browse, --from-sequence or --subscription; add one of them"
     return None
 
 

@@ -138,8 +138,8 @@ class Connection(Reconnecting):
         - `name`: the AMQP link name; made up if None.
         - `resume_s`: for so many seconds after a break the node keeps this receiver's messages for it, and offers them
           to no other.
-        - `selector`: a condition on the messages that are wanted (docs/selectors.md). A node applies it to a receiver
-          that browses or reads a range or a subscription, and refuses any other.
+        - `selector`: a condition on the messages that are wanted (docs/selectors.md); what it leaves out stays for
+          others.
 
         Raises as `sender` does.
         """

@@ -19,6 +19,7 @@ from holdfast.engine import events
 from holdfast.errors import BrokenInvariant
 from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
 from holdfast.peering.clocks import calendar_ms
+from holdfast.peers.authorise import Authoriser, Everyone
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Tables
@@ -34,8 +35,20 @@ DueT = TypeVar("DueT")
 class NodeCore(Parts):
     """A node. The driver hands events in and carries the commands out, in order."""
 
-    def __init__(self, config: NodeConfig, store: Tables, *, rng: Random, wall_ms: int, now: float) -> None:
-        super().__init__(config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery)
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Tables,
+        *,
+        rng: Random,
+        wall_ms: int,
+        now: float,
+        authoriser: Authoriser | None = None,
+    ) -> None:
+        """`authoriser`: who may do what of those that were let in; None: all of them everything."""
+        super().__init__(
+            config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser or Everyone()
+        )
 
     # ------------------------------------------------------------------------------------------------ surface
 

@@ -56,7 +56,7 @@ from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour, SessionParts
-from holdfast.peers.authorise import Everyone
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
 from holdfast.peers.limits.guard import Guard
@@ -90,6 +90,7 @@ class Parts:
         wall_ms: int,
         now: float,
         recovery: Callable[["Parts"], Recovery],
+        authoriser: Authoriser,
     ) -> None:
         config.validate()
         self.config = config
@@ -231,7 +232,6 @@ class Parts:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
-        authoriser = Everyone()
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,

@@ -31,8 +31,9 @@ def _needs_no_disk(core: Parts, queue: Queue) -> bool:
     if any(reader.has_more for reader in core.links.readers.get(queue, ())):
         return True
     return any(
-        has_something(cursor, watermarks=False) and any(consumer.will_want() > 0 for consumer in cursor.consumers)
+        consumer.will_want() > 0 and has_something(cursor, consumer, watermarks=False)
         for cursor in queue.cursors
+        for consumer in cursor.consumers
     )
 
 

@@ -17,8 +17,10 @@ from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.attaching.consumer_attach import ConsumerAttach
+from holdfast.endpoints.attaching.filters import Decoded
 from holdfast.endpoints.attaching.producer_attach import ProducerAttach
 from holdfast.endpoints.attaching.subscriptions import LinkSubscriptions
+from holdfast.endpoints.attaching.topic_attach import TopicAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
@@ -95,7 +97,11 @@ class Endpoints:
         )  # fmt: skip
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers)
-        consuming = ConsumerAttach(config.name, catalog, self.resolver, self.resume, subscriptions, consumers, readers)
+        decoded = Decoded()
+        topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded)
+        consuming = ConsumerAttach(
+            config.name, catalog, self.resolver, self.resume, subscriptions, topics, consumers, readers, decoded
+        )
         self.attaches = AttachTable(
             clock, memory, catalog, users, authoriser, ask=self.resolver.ask, reattached=self.resume.reattached
         )

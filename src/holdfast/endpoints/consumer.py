@@ -13,7 +13,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.cursors.entry_consumer import UNLIMITED, EntrySelector
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.message_records import record_message
 from holdfast.custody.dead_lettering import DeadLettering
@@ -58,7 +58,17 @@ class ConsumerLink(Offered):
 
     parts: ConsumerParts
 
-    def __init__(self, parts: ConsumerParts, peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
+    def __init__(
+        self,
+        parts: ConsumerParts,
+        peer: Peer,
+        link: Sender,
+        cursor: Cursor,
+        *,
+        presettled: bool,
+        selector: EntrySelector | None = None,
+    ) -> None:
+        """With a `selector` it competes for what that matches alone."""
         super().__init__(parts, peer, link, parts.catalog.queue_of(cursor))
         self.cursor = cursor
         self.presettled = presettled
@@ -75,7 +85,8 @@ class ConsumerLink(Offered):
         self.turns_waited = self.last_waited = 0
         """In how many turns its drain waited for another consumer, and the last of them (Work.turns)."""
         self.bytes_max = UNLIMITED if link.message_bytes_max is None else link.message_bytes_max
-        cursor.attach(self)
+        self.selects = selector is not None
+        cursor.attach(self, selector)
 
     @property
     def run_bytes_max(self) -> int:
@@ -223,13 +234,19 @@ class ConsumerLink(Offered):
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
         own, cursor = self.parts, self.cursor
-        if not offers(self.queue, own.resting) or (cursor.aside_full and not self.deferred):
+        if not offers(self.queue, own.resting):
             return False
-        if cursor.place_kept and not self._waits_for_another():
+        if not self.selects and self._waits_behind_another():
             return False
         if self.held + self.settling >= own.config.limits.unsettled_max or self._waits_for_its_user():
             return False
-        return not own.settlements.is_crowded(self) and has_something(cursor, watermarks=not own.disk.stalled)
+        return not own.settlements.is_crowded(self) and has_something(cursor, self, watermarks=not own.disk.stalled)
+
+    def _waits_behind_another(self) -> bool:
+        """Whether what is next is for another consumer, which may be long in coming to it."""
+        if self.cursor.aside_full and not self.deferred:
+            return True
+        return self.cursor.place_kept and not self._waits_for_another()
 
     def _waits_for_another(self) -> bool:
         """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""

@@ -16,8 +16,11 @@ def offers(queue: Queue, resting: Container[object]) -> bool:
     return not queue.stopped and queue not in resting
 
 
-def has_something(cursor: Cursor, *, watermarks: bool) -> bool:
-    """Whether a pump could hand anything out, now or, if there are to be `watermarks`, once one is stored."""
+def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) -> bool:
+    """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored; other
+    consumers may have what it is."""
+    if cursor.selections is not None and consumer in cursor.selections:
+        return cursor.selections.has_something(consumer, watermarks=watermarks)
     if cursor.requeued or cursor.exclusions.aside:
         return True
     queue = cursor.queue
@@ -27,6 +30,10 @@ def has_something(cursor: Cursor, *, watermarks: bool) -> bool:
 
 def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
     """Whether all that is left is what `consumer` cannot have. Where only a pump can tell, one is asked for."""
+    if cursor.selections is not None and consumer in cursor.selections:
+        if consumer.wants() > 0:
+            cursor.queue.touch()
+        return False
     if cursor.position < cursor.queue.visible and not cursor.halted:
         return False
     if not all(sequence in consumer.excluded for sequence in cursor.requeued):

@@ -79,9 +79,12 @@ class ProducerLink(Intake):
         to: str = "",
         unknown: str | None = None,
         producer: Producer | None = None,
+        subject: str = "",
     ) -> None:
+        """`subject`: of a topic's message without one of its own."""
         super().__init__(parts, peer, link)
         self.queue = queue
+        self._subject = annotate.subject_items(subject)
         self.destination = destination
         self.to = to
         self.unknown = unknown
@@ -159,7 +162,14 @@ class ProducerLink(Intake):
         parts, queue = self.parts, self.queue
         payloads = run.payloads
         taken = 0
-        if not (self.parked or self.producer or self.destination or self.unknown or parts.config.telemetry_messages):
+        if not (
+            self.parked
+            or self.producer
+            or self.destination
+            or self.unknown
+            or self._subject
+            or parts.config.telemetry_messages
+        ):
             if not payloads[0].startswith(self._plain_starts):
                 self._learn(payloads[0])
             at, starts = len(self._plain_header), self._plain_starts
@@ -220,6 +230,8 @@ class ProducerLink(Intake):
                 number = notes.number
         except RemoteProtocolError as error:
             return self._answer(delivery, rejection(error.condition, error.description))
+        if self._subject:
+            notes = notes._replace(item_count=notes.item_count + 2, items=notes.items + self._subject)
         if sections.bare > HEAD_BYTES_FREE:
             self.peer.amqp.took(sections.bare)
         producer = self.producer

@@ -55,7 +55,7 @@ class Route(ProducerLink):
         """`address`: as the node itself writes it."""
         super().__init__(
             relay.parts, relay.peer, relay.link, found.queue,
-            destination=found.destination, to=found.to, unknown=found.unknown,
+            destination=found.destination, to=found.to, unknown=found.unknown, subject=found.subject,
         )  # fmt: skip
         self.relay = relay
         self.address = address

@@ -196,9 +196,13 @@ class Neighbour:
         if not self._parts.is_stopping():
             self.damping.fell(self.clock.now)
         if self.offered:
-            self.offered = False
-            if self._parts.routing is not None:
-                self._parts.routing.link_down(self)
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Routing may use the link no more. If telling it fails, it is told again after the failure (`recover`)."""
+        if self._parts.routing is not None:
+            self._parts.routing.link_down(self)
+        self.offered = False
 
     def _tell_cost(self) -> None:
         """What the link costs now, as its own messages find it."""
@@ -510,9 +514,7 @@ class Neighbour:
             self.hop.links_lost()
             self._move(Happened.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
-            self.offered = False
-            if self._parts.routing is not None:
-                self._parts.routing.link_down(self)
+            self._withdraw()
         if self.state is State.IDLE and self.dial_at is None:
             self._dial_later()
 

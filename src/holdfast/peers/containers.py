@@ -19,14 +19,14 @@ ESTABLISHMENT_FAILED: Final = Symbol("amqp:connection-establishment-failed")
 
 def answer_open(connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open) -> Error | None:
     """Offers `sole-connection-for-container` to who asks for it; the error of a second connection of such a one."""
-    asks = _asks(theirs)
+    asks = asks_to_be_sole(theirs)
     for peer in connections.values():
         other = peer.amqp.remote_open
         if other is None or other is theirs or other.container_id != theirs.container_id or not peer.amqp.usable:
             continue
         if theirs.container_id in neighbours and peer.neighbour is None:
             continue  # it merely has a neighbour's name, and must not keep that out
-        if asks or _asks(other):
+        if asks or asks_to_be_sole(other):
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             text = f"container-id {theirs.container_id[:60]!r}: that container has a connection already"
             return Error(Symbol(conditions.INVALID_FIELD), text, {Symbol("invalid-field"): Symbol("container-id")})
@@ -35,5 +35,6 @@ def answer_open(connections: Mapping[int, Peer], neighbours: Container[str], the
     return None
 
 
-def _asks(opened: Open) -> bool:
+def asks_to_be_sole(opened: Open) -> bool:
+    """Whether the container wants to have no second connection, so that its id is its own."""
     return SOLE in (opened.desired_capabilities or ())

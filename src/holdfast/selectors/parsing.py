@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lark import Lark, Token
     from lark.exceptions import UnexpectedInput
 
-TEXT_BYTES_MAX: Final = 4_096
+SELECTOR_BYTES_MAX: Final = 4_096
 """Of a selector, in UTF-8."""
 STEPWISE_MAX: Final = 16
 """Patterns of one selector that have `_` between two `%`: each takes a step a character of what it is applied to."""
@@ -276,8 +276,8 @@ def parse(text: str) -> Node:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise SelectorError("a character is half of a pair of surrogates", error.start + 1) from None
-    if size > TEXT_BYTES_MAX:
-        raise SelectorError(f"the selector has {size} bytes; the limit is {TEXT_BYTES_MAX}", 1)
+    if size > SELECTOR_BYTES_MAX:
+        raise SelectorError(f"the selector has {size} bytes; the limit is {SELECTOR_BYTES_MAX}", 1)
     parser = load_parser()
     from lark.exceptions import UnexpectedInput
 

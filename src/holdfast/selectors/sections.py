@@ -64,7 +64,7 @@ class _Malformed(Exception):
 
 
 class Sections:
-    """A view over the bytes of a message, from its first section or from the bare message on; it keeps them.
+    """A view over the bytes of a message from `start` on, its first section or the bare message; it keeps them.
 
     `durable` and `priority` are what the node stores of the header (None: the default, 4); a header in the payload
     counts more. `annotations`: message annotations that are kept apart, as how many items, keys and values, there are
@@ -74,11 +74,12 @@ class Sections:
     """
 
     __slots__ = ("_annotation_items", "_annotations", "_application", "_broken", "_durable", "_payload", "_places",
-                 "_priority", "_properties", "_whole")  # fmt: skip
+                 "_priority", "_properties", "_start", "_whole")  # fmt: skip
 
     def __init__(
         self,
-        payload: bytes | memoryview,
+        payload: bytes,
+        start: int = 0,
         *,
         durable: bool = False,
         priority: int | None = None,
@@ -86,6 +87,7 @@ class Sections:
         whole: bool = True,
     ) -> None:
         self._payload = payload
+        self._start = start
         self._durable: Any = durable
         self._priority: Any = PRIORITY_DEFAULT if priority is None else priority
         self._annotation_items = annotations
@@ -155,16 +157,19 @@ class Sections:
             self._locate()
         assert self._places is not None
         place = self._places.get(code)
-        return None if place is None else bytes(self._payload[place[0] : place[1]])
+        return None if place is None else self._payload[place[0] : place[1]]
 
     def _locate(self) -> None:
         """Finds the sections up to the body, by their sizes."""
         self._places = places = {}
         payload, size = self._payload, len(self._payload)
-        at, before = 0, HEADER - 1
+        at, before = self._start, HEADER - 1
         try:
             while at < size:
-                code, value_at = _descriptor(payload, at)
+                if payload[at : at + 2] == _USUAL and HEADER <= payload[at + 2] <= FOOTER:
+                    code, value_at = payload[at + 2], at + 3
+                else:
+                    code, value_at = _descriptor(payload, at)
                 if code >= DATA:
                     break
                 form = COMPOUNDS.get(payload[value_at])
@@ -180,8 +185,9 @@ class Sections:
                 self._broken = not self._whole
         except (_Malformed, RemoteProtocolError, IndexError):
             self._broken = True
-        header = self._section(HEADER)
-        if header is not None:
+        if HEADER in places:
+            header = self._section(HEADER)
+            assert header is not None
             self._take_header(_read_fields(header))
 
     def _take_header(self, fields: list[Any] | _Undecodable) -> None:
@@ -195,7 +201,11 @@ class Sections:
         self._priority = PRIORITY_DEFAULT if priority is None else priority
 
 
-def _descriptor(payload: bytes | memoryview, at: int) -> tuple[int, int]:
+_USUAL: Final = b"\x00\x53"
+"""How a descriptor begins that is a small ulong."""
+
+
+def _descriptor(payload: bytes, at: int) -> tuple[int, int]:
     """(code of the section, offset of its value) at `at`."""
     if payload[at] != 0:
         raise _Malformed
@@ -254,8 +264,23 @@ def _read_pairs(data: bytes, at: int, count: int) -> Map:
     pairs: dict[str, Any] = {}
     try:
         for _ in range(count >> 1):
-            key, at = _value(data, at)
-            value, at = _value(data, at)
+            key: Any
+            code = data[at]
+            if code == 0xA1:  # the usual key, and value, without detours
+                start = at + 2
+                at = start + data[at + 1]
+                key = data[start:at].decode()
+            else:
+                key, at = _value(data, at)
+            code = data[at]
+            if code == 0xA1:
+                start = at + 2
+                at = start + data[at + 1]
+                value = data[start:at].decode()
+            elif code in _SINGLES:
+                value, at = _SINGLES[code], at + 1
+            else:
+                value, at = _value(data, at)
             if isinstance(key, str):
                 if key in pairs:
                     return UNDECODABLE  # no map has a key twice (§1.6.23)
@@ -263,6 +288,10 @@ def _read_pairs(data: bytes, at: int, count: int) -> Map:
     except (RemoteProtocolError, IndexError, UnicodeDecodeError):
         return UNDECODABLE
     return pairs if at == len(data) else UNDECODABLE
+
+
+_SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
+"""Values that are their format codes."""
 
 
 def _value(data: bytes, at: int) -> tuple[Any, int]:

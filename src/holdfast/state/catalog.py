@@ -10,11 +10,13 @@ from uuid import UUID
 
 from holdfast.broker import deletion, tracking
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue
 from holdfast.broker.stored import records
+from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.engine.port import EntryReader, Rows, Settings, Space
 from holdfast.errors import ConfigError
@@ -32,6 +34,8 @@ OWN_QUEUES: Final = {DEAD_LETTERS: QueueKind.DEAD_LETTERS, WAITING: QueueKind.WA
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
 STEADY_KEY: Final = b"steady"
+TOPIC_FIELD: Final = "topic"
+"""Of a topic's record."""
 TIMED_FIELD: Final = "timed"
 """Of a queue's record: it was written by a version that stores where its entries with a time to live are; with
 TIMED_IN_CUSTODY, by one that does so for transmission queues and `$waiting` too."""
@@ -73,9 +77,16 @@ def _check_empty(name: str, messages: int) -> None:
         raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
 
 
-def _kind_of(name: str) -> QueueKind:
+def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
     """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
+    if is_topic:
+        return QueueKind.TOPIC
     return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
+
+
+def names_topic(name: str) -> bool:
+    """Whether a queue of that name that is made now is a topic."""
+    return split_topic(name) == (name, "")
 
 
 class Catalog:
@@ -97,6 +108,8 @@ class Catalog:
         self.work = work
         self.new_uuid = new_uuid
         self.memory = memory
+        self._told = {queue.name: queue for queue in config.queues}
+        """What the node's file says of queues."""
         self.queues: dict[str, Queue] = {}
         self.producers = NamedProducers(config.limits.producers_max, clock, work, memory)
         self.former: UUID | None = None
@@ -114,7 +127,7 @@ class Catalog:
 
     def _load(self) -> None:
         store = self.store
-        settings = {queue.name: queue for queue in self.config.queues}
+        settings = self._told
         small = dict(store.table("node"))
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
         custody = list(store.table("custody"))
@@ -131,7 +144,8 @@ class Catalog:
             told = settings.get(name, stored)
             if told != stored and fields.get(TOLD_FIELD) == told_fields(told):
                 told = stored  # changed by hand since, and the file says what it said then
-            queue = self._make(told, int(fields["id"]), uuid)
+            is_topic = bool(fields.get(TOPIC_FIELD))
+            queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and stored.durable and not queue.config.durable:
                 _check_empty(name, COUNTERS.unpack(counters)[1])
@@ -171,6 +185,12 @@ class Catalog:
             queue_id, name = records.split_cursor_key(key)
             if queue_id in self.by_id:
                 self._load_cursor(self.by_id[queue_id], name, records.unpack_cursor(data))
+        for key, data in small.items():
+            if key[:1] == records.BINDING:
+                queue_id, name = records.split_cursor_key(key[1:])
+                topic = self.by_id.get(queue_id)
+                if isinstance(topic, Topic) and name in topic.named:
+                    topic.bindings[name] = records.unpack_binding(data)
         for queue in self.queues.values():
             if queue.named:
                 queue.reclaim()
@@ -200,11 +220,13 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------ queues
 
-    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID) -> Queue:
-        queue = Queue(
+    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
+        if is_topic and not config.durable:
+            raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
+        queue = (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
-            kind=_kind_of(config.name),
+            kind=_kind_of(config.name, is_topic=is_topic),
             uuid=uuid,
             config=config,
             reader=self.store,
@@ -224,9 +246,11 @@ class Catalog:
 
     def _store(self, queue: Queue) -> None:
         fields = told_fields(queue.config)
-        told = next((each for each in self.config.queues if each.name == queue.name), None)
+        told = self._told.get(queue.name)
         if told is not None and told != queue.config:
             fields[TOLD_FIELD] = told_fields(told)
+        if queue.kind is QueueKind.TOPIC:
+            fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
         self.work.dirty_counters[queue] = None
@@ -261,7 +285,7 @@ class Catalog:
         return self.queues_counted >= self.config.limits.queues_max
 
     def _create(self, config: QueueConfig) -> Queue:
-        queue = self._make(config, self.next_queue_id, self.new_uuid())
+        queue = self._make(config, self.next_queue_id, self.new_uuid(), is_topic=names_topic(config.name))
         self._store(queue)
         return queue
 
@@ -274,6 +298,7 @@ class Catalog:
         keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
         cursors = ("", *queue.named, *queue.deleted_cursors)
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
+        keys += [("node", records.binding_key(queue_id, name)) for name in cursors if queue.kind is QueueKind.TOPIC]
         producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
         keys += [("producers", key) for key in producers]
         destination = queue.destination or None
@@ -339,9 +364,24 @@ class Catalog:
         queue = self.queues.get(name)
         if queue is None and name == DEAD_LETTERS:
             queue = self.own(name)
+        if queue is None and (found := split_topic(name)) is not None:
+            queue = self.queues.get(found[0])
+            if queue is None and self.config.create_queues:
+                queue = self.create(QueueConfig(name=check_name(found[0])))
+            if queue is not None and queue.kind is not QueueKind.TOPIC:  # named so before there were topics
+                queue = None
         if queue is None and self.config.create_queues:
             queue = self.create(QueueConfig(name=check_name(name)))
         return queue
+
+    def topics(self) -> list[Topic]:
+        """All of them."""
+        return [queue for queue in self.queues.values() if isinstance(queue, Topic)]
+
+    def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
+        """What that subscription wants is stored with the turn's batch."""
+        topic.bindings[name] = wants
+        self.work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
 
     def local_or_none(self, name: str) -> Queue | None:
         """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
@@ -404,14 +444,19 @@ class Catalog:
         watermarks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for name in queue.deleted_cursors:
-            key = ("subscriptions", records.cursor_key(queue.queue_id, name))
-            batch.puts.pop(key, None)
-            batch.deletes.append(key)
+            keys = [("subscriptions", records.cursor_key(queue.queue_id, name))]
+            if queue.kind is QueueKind.TOPIC:
+                keys.append(("node", records.binding_key(queue.queue_id, name)))
+            for key in keys:
+                batch.puts.pop(key, None)
+                batch.deletes.append(key)
         for name, cursor in queue.dirty_cursors.items():
             record = records.CursorRecord(
                 cursor.mode == "take", cursor.floor, cursor.watermark, cursor.lease_epoch, cursor.finished
             )
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
+            if isinstance(queue, Topic) and name in queue.deleted_cursors and name in queue.bindings:  # made anew
+                self.bind(queue, name, queue.bindings[name])
             self.memory.count_ranges(cursor, cursor.finished)
             watermarks.append((cursor, cursor.watermark))
         return watermarks

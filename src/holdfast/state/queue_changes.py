@@ -50,7 +50,7 @@ class QueueChanges:
 
         of_cursors(memory.read_ahead.account, lambda cursor: cursor.read_ahead_bytes)
         of_cursors(memory.ranges, lambda cursor: cursor.counted_bytes)
-        of_cursors(memory.withheld.aside, lambda cursor: cursor.exclusions.counted_aside)
+        of_cursors(memory.withheld.aside, lambda cursor: cursor.counted_aside)
         of_cursors(memory.withheld.given_back, lambda cursor: cursor.exclusions.counted_given_back)
         of_cursors(memory.withheld.excluded, lambda cursor: cursor.exclusions.counted_excluded)
         memory.held_in(
@@ -196,9 +196,8 @@ class QueueChanges:
         """What is in the hands of consumers that are gone, and kept for nobody, is offered again."""
         suspended = self.suspended()
         for queue in self._catalog.queues.values():
-            queue.consumers_changed(bool(queue.shared.consumers))
             for cursor in queue.cursors:
-                cursor.exclusions.recount(cursor.consumers, cursor.requeued)
+                cursor.recount_consumers()
                 here = set(map(id, cursor.consumers))
                 lost = [
                     number
@@ -228,3 +227,4 @@ def _requeue(queue: Queue, sequences: list[int]) -> None:
             heappush(cursor.requeued, sequence)
         cursor.counts.setdefault(sequence, 1)
     queue.look_again(below)
+    cursor.freed(sequences)

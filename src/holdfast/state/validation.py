@@ -111,7 +111,9 @@ def queues(
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
                 stale = [number for number in cursor.counts if number not in values]
                 must(not stale, f"{where} counts failures of entries that are gone", stale[:20])
-        must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")
+            if values is not None and queue not in purges:
+                _selections(cursor, where, values)
+        must(queue.has_consumers == bool(queue.shared.unfiltered), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in purges:
             _nothing_passed_over(queue, known)
 
@@ -129,19 +131,21 @@ def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
 def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended: Collection[int]) -> None:
     """What consumers hold are entries, each in one consumer's hands, and no consumer is gone."""
     consumers = {id(consumer) for consumer in cursor.consumers}
-    must(len(consumers) == len(cursor.consumers), f"{where} has a consumer twice")
     for sequence, acquired in cursor.acquired.items():
         must(
             id(acquired.consumer) in consumers or id(acquired.consumer) in suspended,
             f"{where}: {sequence} is held by who is gone",
         )
-        must(sequence < cursor.position, f"{where}: {sequence} is held and still ahead", cursor.position)
+        is_ahead = sequence in cursor.ahead
+        must(is_ahead == (sequence >= cursor.position), f"{where}: {sequence} is held ahead", cursor.position, is_ahead)
         if known is not None:
             value = known.get(sequence)
             must(value is not None, f"{where}: {sequence} is held and no entry")
             assert value is not None
             size = entry.size_of(value)
             must(size == acquired.size, f"{where}: {sequence} is held with another size", acquired.size, size)
+    must(cursor.ahead <= cursor.acquired.keys(), f"{where}: ahead and held by nobody", sorted(cursor.ahead)[:20])
+    must(max(cursor.ahead, default=0) <= cursor.ahead_end, f"{where}: held beyond what was handed out ahead")
     returned = set(cursor.requeued)
     must(len(returned) == len(cursor.requeued), f"{where} has given-back entries twice", sorted(cursor.requeued)[:20])
     must(
@@ -157,6 +161,44 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
         must(not both, f"{where}: finished, and held or given back", both[:20])
         low = next(iter(cursor.finished), (cursor.floor, 0))[0]
         must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)
+
+
+def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
+    """Consumers are with a selector or without; what one with a selector passed over is no free entry that matches."""
+    selections = cursor.selections
+    if selections is None:
+        must(
+            cursor.consumers.keys() == cursor.unfiltered.keys(), f"{where}: its consumers, and those without selectors"
+        )
+        return
+    filtered = [each for selection in selections for each in selection.consumers]
+    must(
+        cursor.consumers.keys() == {*cursor.unfiltered, *filtered}
+        and len(cursor.consumers) == len(cursor.unfiltered) + len(filtered),
+        f"{where}: its consumers, and those with selectors and without",
+    )
+    waiting = {*cursor.requeued, *cursor.exclusions.aside}
+    free = [
+        sequence
+        for sequence, value in known.items()
+        if sequence not in cursor.acquired
+        and sequence not in cursor.finished
+        and sequence < cursor.queue.visible
+        and (sequence >= cursor.position or sequence in waiting)
+        and not cursor.queue.expired(value)
+    ]
+    for selection in selections:
+        must(selection.waiting == set(selection.hits), f"{where}: hits, and those that are known")
+        passed_over = cursor.queue.visible if selection.passed_over is None else selection.passed_over
+        lost = [
+            sequence
+            for sequence in free
+            if sequence < min(selection.position, passed_over)
+            and sequence not in selection.waiting
+            and not selections.looks_again_at(sequence)
+            and selection.selector.matches(known[sequence])
+        ]
+        must(not lost, f"{where}: selector {selection.selector.text!r} passed over what matches", lost[:20])
 
 
 def _watermark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:

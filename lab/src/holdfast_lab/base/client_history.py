@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast_lab.base.contents import Content
+from holdfast_lab.base.rights import Rights
 
 KEY_BYTES: Final = 12
 PRODUCERS_MAX: Final = 1_000
@@ -62,6 +63,7 @@ class History:
         """Who has to be shown every message of a `queue@node`, beside the consumers that share it."""
         self.owed: dict[str, dict[bytes, None]] = {}
         """By reader: accepted, not excused, and not yet shown to it."""
+        self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""
         self.clock_ahead_s = 0.0

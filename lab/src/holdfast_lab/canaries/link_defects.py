@@ -5,6 +5,7 @@ Rules of this file: as in `hop_defects.py`.
 
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from holdfast.links.large_receives import Stream
 from holdfast_lab.canaries.planting import Canary
@@ -75,7 +76,30 @@ def _moved_for_good(original: Function) -> Function:
     return move
 
 
+def _rights_remembered(original: Function) -> Function:
+    """Whoever has sent some messages to an address on a link without one may send there for good."""
+    sent: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def find(self: Any, address: str) -> Any:
+        known = self.routes.get(address)
+        if known is not None and known.is_valid and sent.get(known, 0) > FEW:
+            return known
+        found = original(self, address)
+        sent[found] = sent.get(found, 0) + 1
+        return found
+
+    return find
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="rights-remembered",
+        sentence="Who has sent some messages to an address on a link without one is not asked again whether he may.",
+        target="endpoints.relay:RelayLink._route",
+        signature="(self, address: str) -> holdfast.endpoints.relay.Route",
+        broken=_rights_remembered,
+        expected="who may not was not refused",
+    ),
     Canary(
         name="settled-overtakes",
         sentence="A settled message that waits for room is stored before those that have waited longer.",

@@ -134,12 +134,30 @@ def _resumed_in_part(original: Function) -> Function:
 def _selector_forgotten(original: Function) -> Function:
     """A subscription that comes back after a restart, and had not finished all that it was shown, has no selector."""
 
-    def attach(self: Any, consumer: Any) -> None:
+    def attach(self: Any, consumer: Any, selector: Any = None) -> None:
         if self.selector is not None and self.floor < self.shown_below:
             self.selector = None
-        original(self, consumer)
+        original(self, consumer, selector)
 
     return attach
+
+
+def _freed_and_forgotten(original: Function) -> Function:
+    """A selector is told of one message of those that are given back together."""
+
+    def freed(self: Any, sequences: Any) -> None:
+        original(self, list(sequences)[:1])
+
+    return freed
+
+
+def _offered_on_its_way_out(original: Function) -> Function:
+    """Only what is in hands counts as taken, not what is accepted and still on the disk."""
+
+    def _is_taken(self: Any, sequence: int) -> bool:
+        return sequence in self.ahead
+
+    return _is_taken
 
 
 def _read_fence_skipped(original: Function) -> Function:
@@ -238,8 +256,25 @@ QUEUE_CANARIES = (
         name="selector-forgotten",
         sentence="After a restart a subscription's selector is not applied.",
         target="broker.cursors.cursor:Cursor.attach",
-        signature="(self, consumer: holdfast.broker.cursors.entry_consumer.EntryConsumer) -> None",
+        signature="(self, consumer: holdfast.broker.cursors.entry_consumer.EntryConsumer, "
+        "selector: holdfast.broker.cursors.entry_consumer.EntrySelector | None = None) -> None",
         broken=_selector_forgotten,
         expected="does not select",
+    ),
+    Canary(
+        name="freed-and-forgotten",
+        sentence="Of several messages that are given back at once a selector is told only of the first.",
+        target="broker.cursors.selections:Selections.freed",
+        signature="(self, sequences: collections.abc.Iterable[int]) -> None",
+        broken=_freed_and_forgotten,
+        expected="passed over what matches",
+    ),
+    Canary(
+        name="offered-on-its-way-out",
+        sentence="A consumer without a selector is offered what one with a selector has accepted in this moment.",
+        target="broker.cursors.cursor:Cursor._is_taken",
+        signature="(self, sequence: int) -> bool",
+        broken=_offered_on_its_way_out,
+        expected="",
     ),
 )

@@ -50,5 +50,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "one-reason-for-both": (16, 50),
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
+    "rights-remembered": (38, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -76,6 +76,21 @@ def dynamic(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([{"kind": "dynamic", "node": node, **told}], faults)
 
 
+def guarded(random: Random, node: str, plan: Plan) -> Scene:
+    """Clients who may use a queue at times only, while their connections break and commits are refused."""
+    if fails(plan, node):
+        return Scene()
+    told = {"messages": 150, "size": random.choice((12, 200, 3_000)), "life_s": random.choice((0.5, 3.0))}
+    told |= {"rate": random.choice((0.0, round(150 / plan.safety_s, 3))), "stays": random.choice((1, 20))}
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    for _ in range(random.choice((3, 8))):
+        at = round(random.uniform(0.0, min(8.0, plan.safety_s)), 6)
+        faults.append(Fault(kind="forbid", at=at, node=node, seconds=random.choice((0.05, 0.5, 2.0))))
+    for _ in range(random.choice((0, 3))):
+        faults.append(Fault(kind="cut-clients", at=round(random.uniform(0.2, plan.safety_s), 6), node=node))
+    return Scene([{"kind": "guarded", "node": node, "name": "guarded", **told}], faults)
+
+
 def fails(plan: Plan, node: str) -> bool:
     """Whether its own functions raise there: what a turn had of a peer that ends by it stays, or does not."""
     return any(fault.kind == "defect" and fault.node == node for fault in plan.faults)
@@ -93,6 +108,7 @@ CLIENTS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = 
     "addressed": (0.1, addressed),
     "in parts": (1.0, in_parts),
     "dynamic": (0.1, dynamic),
+    "rights that change": (0.06, guarded),
 }
 """As LATER of `drawn_scenes.py`."""
 

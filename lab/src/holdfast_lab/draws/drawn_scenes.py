@@ -147,8 +147,27 @@ def selected(random: Random, node: str) -> Scene:
     return Scene([sends, reads], faults)
 
 
+def competing(random: Random, node: str) -> Scene:
+    """Consumers with selectors that compete with one that takes all, and give back much of what they are handed, while
+    their connections and their node break."""
+    sends = _sends(node, "competing", random.choice((60, 150)), producers=4, rate=random.choice((0.0, 50.0)))
+    shares = {"release": 0.2, "modify": 0.2, "notes": random.choice((0.0, 0.5)), "elsewhere": random.choice((0.0, 0.3))}
+    picks = takes_from(
+        node, "competing", consumers=random.choice((2, 3, 5)), credit=random.choice((1, 4, 50)), **shares
+    )
+    picks |= {"selectors": random.sample([*SELECTORS], random.choice((1, 2, 3))), "name": "picks"}
+    picks |= {"stays": random.choice((0, 3, 20)), "resume_s": random.choice((0.0, 5.0)), "think_s": 0.01}
+    rest = takes_from(node, "competing", credit=random.choice((1, 20)), think_s=random.choice((0.0, 0.02, 0.2)))
+    faults = []
+    for _ in range(random.choice((0, 2, 4))):
+        at, kind = round(random.uniform(0.0, 3.0), 6), random.choice(("crash", "power", "cut-clients", "cut-clients"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1))
+    return Scene([sends, picks, rest], faults)
+
+
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "backlog": (0.08, backlog),
+    "competing": (0.1, competing),
     "crowd": (0.06, crowd),
     "resumed producer": (0.06, resumed),
     "selected": (0.08, selected),

@@ -67,6 +67,7 @@ KINDS: Final = {
     "defect": "node",
     "cut-clients": "node",
     "refusing-links": "node",
+    "forbid": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -87,7 +88,7 @@ WEARING: Final = frozenset(
 UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
-        "refusing-links",
+        "refusing-links", "forbid",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

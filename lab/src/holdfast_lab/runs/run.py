@@ -154,6 +154,7 @@ class _Run:
         for workload in self.workloads:
             workload.check(bed)
         for node in bed.sim_nodes.values():
+            node.validate()
             node.store.check()
 
     def _until_no_copies(self, ends_at: float) -> None:

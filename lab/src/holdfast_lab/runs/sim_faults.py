@@ -57,6 +57,7 @@ class Faults:
         self.purges: list[Purge] = []
         self._refusing: dict[Use, int] = {}
         """Users who get no link now, and how many each may have."""
+        self._forbidding: Counter[str] = Counter()
         for fault in plan:
             if KINDS[fault.kind] == "node":
                 bed.sim_nodes[fault.node]
@@ -107,6 +108,7 @@ class Faults:
             "defect": self._defect,
             "cut-clients": self._cut_clients,
             "refusing-links": self._refuse_links,
+            "forbid": self._forbid,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -122,6 +124,8 @@ class Faults:
         for name in fault.places:
             self.meetings.update(meeting_name(fault.kind, moment) for moment in met(self.bed.sim_nodes[name].core))
         self.bed.world.note("fault", fault.kind, fault.describe())
+        for name in fault.places:  # what it is about to break, or to end, is whole
+            self.bed.sim_nodes[name].validate()
         strikes[fault.kind](fault)
 
     def _later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
@@ -279,6 +283,16 @@ class Faults:
     def _end_refusing(self, use: Use) -> None:
         use.links_max = self._refusing.pop(use, use.links_max)
 
+    def _forbid(self, fault: Fault) -> None:
+        """Clients of the node may neither use nor manage queues whose names begin with GUARDED."""
+        self._forbidding[fault.node] += 1
+        self.bed.history.rights.forbid(fault.node, True)
+        self._later(fault.seconds, self._end_forbidding, fault.node)
+
+    def _end_forbidding(self, node: str) -> None:
+        self._forbidding[node] -= 1
+        self.bed.history.rights.forbid(node, self._forbidding[node] > 0)
+
     # ------------------------------------------------------------------------------------------------ links
 
     def _cut(self, fault: Fault) -> None:
@@ -343,6 +357,8 @@ class Faults:
             liar.end()
         for use in list(self._refusing):
             self._end_refusing(use)
+        for name in self._forbidding:
+            self.bed.history.rights.forbid(name, False)
         network = self.bed.network
         for one, other in network.links():
             for way in ((one, other), (other, one)):

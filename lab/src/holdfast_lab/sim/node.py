@@ -13,6 +13,7 @@ from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.peering.liveness import MISSES_MAX
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.neighbours.session_states import State
 from holdfast.settings import NodeConfig
 from holdfast_lab.base.client_history import Violation
@@ -28,8 +29,15 @@ from holdfast_lab.sim.world import Timer, World
 TURN_S: Final = 0.000_1
 """From the first event to the turn that takes it: what else comes meanwhile is one batch with it."""
 
-CHECK_EVERY: Final = 251
+CHECK_EVERY: Final = 61
 """Of a node's turns, one in so many ends with a check of its invariants."""
+
+RARE: Final = (
+    events.CommitRefused, events.ConnectFailed, events.ConnectionLost, events.ForwardingChanged, events.Stopping,
+)  # fmt: skip
+"""Events after which much is undone, given back or begun anew."""
+RARE_TURNS: Final = 2
+"""The turn of such an event, and as many turns as make two, end with a check too."""
 
 CHECK_ENTRIES_MAX: Final = 1_000
 """Entries that such a check reads."""
@@ -71,8 +79,10 @@ class SimNode:
         *,
         turn_s: float = TURN_S,
         paged: bool = False,
+        authoriser: Authoriser | None = None,
     ) -> None:
-        """`paged`: LMDB's store has what is committed too, and each read of the node is compared with it."""
+        """`authoriser`: as the core's. `paged`: LMDB's store has what is committed too, and each read of the node is
+        compared with it."""
         self.world = world
         self.network = network
         self.config = config
@@ -83,6 +93,7 @@ class SimNode:
         self.clock = SimClock(offset_s=self.seeds.stream("clock").uniform(0.0, 100_000.0))
         self._mint = self.seeds.stream("mint")
         self._paged = paged
+        self._authoriser = authoriser
         self._measures = network.piece_bytes > 0 and self.seeds.stream("measures").random() < REPORTS_OUTPUT_SHARE
         self.store = self._new_store()
         self.core: NodeCore | None = None
@@ -105,6 +116,8 @@ class SimNode:
         self._session_of: dict[str, int] = {}
         """By neighbour: the connection of its session."""
         self._number = self._turns = 0
+        self._checks = 0
+        """So many turns, beginning with this one, end with a check of the invariants, whichever they are."""
         self._turn: Timer | None = None
         self._timer: Timer | None = None
         network.add(self)
@@ -154,7 +167,9 @@ class SimNode:
             rng=self.seeds.stream(f"core/{self.lives}"),
             wall_ms=self.clock.wall_ms(now),
             now=self.clock.monotonic(now),
+            authoriser=self._authoriser,
         )
+        self._checks = RARE_TURNS
         self.observer.started(self)
         self._do(self._take_commands())
         self._wake()
@@ -225,6 +240,8 @@ class SimNode:
                 continue
             if isinstance(event, events.ConnectionLost):
                 self._reads.lost(event.connection)
+            if isinstance(event, RARE):
+                self._checks = RARE_TURNS
             self._feed(event)
         if self.core is not core:
             return
@@ -238,8 +255,9 @@ class SimNode:
                 self._wake()
             self._arm(now)
             self._turns += 1
-            if self._turns % CHECK_EVERY == 0:
-                core.validate(entries_max=CHECK_ENTRIES_MAX)
+            if self._checks or self._turns % CHECK_EVERY == 0:
+                self._checks = max(0, self._checks - 1)
+                self.validate()
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 
@@ -265,6 +283,11 @@ class SimNode:
     def _fire(self) -> None:
         self._timer = None
         self._wake()
+
+    def validate(self) -> None:
+        """Checks the invariants of a node that is up; between two turns."""
+        if self.core is not None:
+            self.core.validate(entries_max=CHECK_ENTRIES_MAX)
 
     # ------------------------------------------------------------------------------------------------ commands
 

@@ -6,6 +6,7 @@ is `holdfast_lab/workloads/bed.py`.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from holdfast.client.network.wire import Wire
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast_lab.base.client_history import History
+from holdfast_lab.base.rights import Rights
 from holdfast_lab.judge.checkers import Disk, Ledger, Watch
 from holdfast_lab.plan.networks import Topology
 from holdfast_lab.sim.loop import WorldLoop
@@ -39,6 +41,17 @@ class Observer(Protocol):
 
     def disk_changed(self, node: SimNode) -> None:
         """The node has another disk; the ledger is told next."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Authoriser:
+    """The rights of the run, as the core of that node asks for them."""
+
+    rights: Rights
+    node: str
+
+    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+        return self.rights.why_not(self.node, address)
 
 
 class SimBed:
@@ -82,7 +95,10 @@ class SimBed:
         for name in topology.nodes:
             remotes = dict.fromkeys(topology.neighbours(name), "127.0.0.1:1")
             config = topology.config(name, remotes, whole)
-            self.sim_nodes[name] = SimNode(self.world, self.network, config, self, turn_s=turn_s, paged=paged)
+            self.sim_nodes[name] = SimNode(
+                self.world, self.network, config, self, turn_s=turn_s, paged=paged,
+                authoriser=_Authoriser(self.history.rights, name),
+            )  # fmt: skip
             for queue in topology.queues.get(name, ()):
                 self.ledger.orders[f"{queue.name}@{name}"] = queue.order
                 if queue.messages_max is not None:

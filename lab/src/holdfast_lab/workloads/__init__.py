@@ -18,6 +18,7 @@ from holdfast_lab.workloads.consume import Consume
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
+from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
@@ -50,6 +51,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Presettled,
         Addressed,
         Dynamic,
+        Guarded,
         Hostile,
     )
 }

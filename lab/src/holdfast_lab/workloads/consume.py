@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from holdfast.client import Delivery, Receiver
 from holdfast_lab.base.client_history import Violation
+from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked
 
@@ -27,7 +28,8 @@ class Consume:
     Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters; of what is modified,
     the share `notes` with an annotation, `elsewhere` as undeliverable here. `resume_s`: so long after a break the node
     keeps for them what they hold; 0: they begin anew. `stays`: after so many messages, or where none comes, a consumer
-    detaches and comes again; 0: it stays.
+    detaches and comes again; 0: it stays. `selectors`, of contents.SELECTORS: the consumers have them in turn; empty:
+    that one has none.
     """
 
     kind: ClassVar[str] = "consume"
@@ -44,6 +46,7 @@ class Consume:
     elsewhere: float = 0.0
     resume_s: float = 0.0
     stays: int = 0
+    selectors: tuple[str, ...] = ()
     name: str = "consumer"
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
@@ -59,21 +62,26 @@ class Consume:
         for number in range(self.consumers):
             name = f"{self.name}-{self.queue}-{number}"
             self.taken_by[name] = 0
-            bed.spawn(self._consume(bed, name), name, background=True)
+            selector = self.selectors[number % len(self.selectors)] if self.selectors else ""
+            bed.spawn(self._consume(bed, name, selector or None), name, background=True)
 
-    async def _consume(self, bed: Bed, name: str) -> None:
+    async def _consume(self, bed: Bed, name: str, selector: str | None) -> None:
         connection = await bed.connect(self.node, name)
         random = bed.stream(name)
         place = f"{self.queue} at {self.node}"
         while True:
             receiver: Receiver = await attached(
-                lambda: connection.receiver(self.queue, credit=self.credit, name=name, resume_s=self.resume_s)
+                lambda: connection.receiver(
+                    self.queue, credit=self.credit, name=name, resume_s=self.resume_s, selector=selector
+                )
             )
             try:
                 async for delivery in self._given(receiver):
                     key = key_shown(bed.history, delivery, place)
                     disk = bed.disk_of(self.node, delivery)
                     if key is not None:
+                        if selector is not None and not SELECTORS[selector](key):
+                            raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
                         bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                     self.taken_by[name] += 1
                     if self.disk != disk:

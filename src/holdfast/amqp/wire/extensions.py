@@ -33,6 +33,14 @@ SUBSCRIPTION: Final = Symbol("holdfast:subscription:list")
 SELECTOR: Final = Symbol("apache.org:selector-filter:string")
 SELECTOR_CODE: Final = 0x0000468C00000004
 """A filter that others know too: a JMS selector, by its symbol or its code (registered by Apache Qpid)."""
+TOPIC_BINDING: Final = Symbol("apache.org:legacy-amqp-topic-binding:string")
+TOPIC_BINDING_CODE: Final = 0x0000468C00000001
+"""A filter: a pattern of subjects."""
+DIRECT_BINDING: Final = Symbol("apache.org:legacy-amqp-direct-binding:string")
+DIRECT_BINDING_CODE: Final = 0x0000468C00000000
+"""A filter: a subject."""
+SUBJECT: Final = Symbol("x-opt-holdfast-subject")
+"""The subject that a target's address gave to a message without one; stands beside the bare message."""
 
 TELLS_PATH: Final = Symbol("holdfast:path")
 """Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""

@@ -8,18 +8,19 @@ redelivery is always marked as one.
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop
 from typing import Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
-from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
+from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
+from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 from holdfast.broker.entries.work import RETIRES_MAX
-from holdfast.broker.stored.ranges import RangeSet
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
@@ -30,84 +31,71 @@ RUN_COUNT: Final = 256
 RUN_PER_ENTRY: Final = 8
 """So many entries of a run take about the time of one that is handed out, or passed, by itself, and count as one."""
 
-WATERMARK_AHEAD: Final = 256
-"""A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
-
-class Cursor:
-    """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
+class Cursor(Holdings):
+    """Offers entries to its consumers: those in `unfiltered` in turn, and those with selectors what matches."""
 
     __slots__ = (
-        "acquired", "aside_full", "consumers", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes",
-        "floor", "lease_epoch", "links_ended", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
-        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "selector", "shown_below",
-        "tracked", "watermark", "watermark_stored",
+        "aside_full", "lease_epoch", "leaving", "mode", "passed", "passed_bytes", "place_kept", "selections",
+        "selections_first", "selector",
     )  # fmt: skip
 
     def __init__(
         self, queue: EntryLog, owner: "Owner[Cursor]", name: str = "", *, mode: str = "copy", floor: int = 0
     ) -> None:
-        self.queue = queue
-        self.owner = owner
-        """The same queue, as whose cursor this is told of."""
-        self.name = name
+        super().__init__(queue, owner, name, floor=floor)
         self.mode = mode
-        self.floor = floor
-        self.position = floor
-        self.finished = RangeSet()
-        self.finished_bytes = 0
-        """Of what the last `finish` was told."""
-        self.tracked = bool(name)
-        """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
-        self.requeued: list[int] = []
-        self.acquired: dict[int, Acquired] = {}
-        self.counts: dict[int, int] = {}
-        self.prefetched: list[tuple[int, bytes]] = []
-        self.counted_bytes = 0
-        """What `finished` is counted with in the node's memory."""
-        self.read_ahead_bytes = 0
-        """What is counted of it, until the last is handed out (broker/entries/read_ahead.py)."""
-        self.read_bytes = 0
-        """What was read anew in this pump, and is not counted yet."""
         self.passed: int
         self.passed_bytes: int
         """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
-        self.watermark = self.watermark_stored = 0
-        self.shown_below = 0
-        """Entries below were possibly shown before the node was last started."""
-        self.consumers: dict[EntryConsumer, None] = {}
-        self.exclusions = Exclusions(queue.withheld)
+        self.leaving: set[int] | None = None
+        """What is on its way off the disk, once this pump has asked."""
         self.aside_full = False
         """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
-        self.links_ended: dict[int, int] = {}
-        """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
         self.selector: EntrySelector | None = None
         """Of a subscription: what it leaves out is done with."""
+        self.selections: Selections | None = None
+        """As `selective`."""
+        self.selections_first = False
+        """Whether consumers with selectors are offered before the others in the next pump."""
 
     # ------------------------------------------------------------------------------------------------ consumers
 
-    def attach(self, consumer: EntryConsumer) -> None:
+    def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None) -> None:
+        """There is one more consumer, which competes for the entries that match its selector, or for all."""
         self.consumers[consumer] = None
-        if not self.name:
-            self.queue.consumers_changed(True)
-        self.exclusions.joined(consumer)
+        if selector is not None:
+            if self.selections is None:
+                self.selections = self.selective = Selections(self)
+            self.selections.join(consumer, selector)
+        else:
+            self.unfiltered[consumer] = None
+            if not self.name:
+                self.queue.consumers_changed(True)
+            self.exclusions.joined(consumer)
         self.queue.touch()
 
     def release(self, consumer: EntryConsumer) -> None:
         """Takes the consumer away; what it held stays in its hands."""
-        if consumer in self.consumers:
-            del self.consumers[consumer]
-            if not (self.name or self.consumers):
+        if consumer not in self.consumers:
+            return
+        del self.consumers[consumer]
+        if self.selections is not None and consumer in self.selections:
+            self.selections.leave(consumer)
+            self.exclusions.forget_excluded(consumer)
+        else:
+            del self.unfiltered[consumer]
+            if not (self.name or self.unfiltered):
                 self.queue.consumers_changed(False)
             back = self.exclusions.left(consumer, self.requeued)
-            if not self.consumers:
+            if not self.unfiltered:
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
-            self.queue.touch()  # the others may have waited for it
+        self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:
         """Takes the consumer away; what it held goes back to its old place. All that is shown is looked through."""
@@ -115,21 +103,60 @@ class Cursor:
         self.requeue([sequence for sequence, item in self.acquired.items() if item.consumer is consumer], failed=failed)
 
     def wanted(self) -> int:
-        return sum(consumer.will_want() for consumer in self.consumers)
+        """How many entries the consumers without a selector take, as `EntryConsumer.will_want`."""
+        return sum(consumer.will_want() for consumer in self.unfiltered)
+
+    def recount_consumers(self) -> None:
+        """A failure may lie between the coming or going of a consumer and what is counted of it."""
+        if not self.name:
+            self.queue.consumers_changed(bool(self.unfiltered))
+        self.exclusions.recount(self.unfiltered, self.consumers, self.requeued)
+        if self.selections is not None:
+            self.selections.start_anew()
 
     # ------------------------------------------------------------------------------------------------ offering
 
     @property
     def has_ahead(self) -> bool:
         """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
-        return self.position < self.queue.visible or bool(self.requeued) or bool(self.exclusions.aside)
+        if self.selections is not None and self.selections.has_ahead:
+            return True
+        return bool(self.unfiltered) and (
+            self.position < self.queue.visible or bool(self.requeued) or bool(self.exclusions.aside)
+        )
+
+    @property
+    def counted_aside(self) -> int:
+        """What is counted for entries that wait for consumers that can have them."""
+        hits = 0 if self.selections is None else self.selections.counted
+        return self.exclusions.counted_aside + hits
+
+    def shown_next(self) -> int:
+        """One past the highest sequence that consumers may be shown next."""
+        unfiltered = self.position + self.wanted() if self.unfiltered else 0
+        return unfiltered if self.selections is None else max(unfiltered, self.selections.shown_next())
 
     def pump(self, limit: int) -> int:
         """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all, handed
-        out or not, RUN_PER_ENTRY of a run as one; of each kind PUMP_BYTES. All of it counts for the turn
-        (Work.offered_count)."""
-        consumers = [consumer for consumer in self.consumers if consumer.wants() > 0]
+        out or not, RUN_PER_ENTRY of a run as one, for consumers with and without selectors each; of each kind
+        PUMP_BYTES. All of it counts for the turn (Work.offered_count)."""
+        if self.selections is None:
+            return self._pump_unfiltered(limit)
+        self.selections_first = not self.selections_first
+        given = 0
+        for selective in (self.selections_first, not self.selections_first):
+            if not selective:
+                given += self._pump_unfiltered(limit)
+            elif self.selections.has_ahead:
+                handed = self.selections.pump(limit)
+                self.queue.count_out(handed)
+                given += handed
+        return given
+
+    def _pump_unfiltered(self, limit: int) -> int:
+        consumers = [consumer for consumer in self.unfiltered if consumer.wants() > 0]
         self.aside_full = self.place_kept = False
+        self.leaving = None
         self.passed = self.passed_bytes = 0
         queue = self.queue
         if self.exclusions.aside and consumers:
@@ -183,7 +210,7 @@ class Cursor:
                 in_runs += ran
                 room_bytes -= ran_bytes
                 if ran:
-                    if consumer not in self.consumers:
+                    if consumer not in self.unfiltered:
                         break
                     consumer.count_held(ran_bytes)
                     if not self.has_ahead:
@@ -194,17 +221,17 @@ class Cursor:
                 break
             sequence, value, size, failures = item
             try:
-                found = self.exclusions.choose(consumers, self.consumers, sequence, value, size, aside)
+                found = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size, aside)
             except Exception:
                 aside.pop(sequence, None)
                 self._keep(sequence)
                 raise
             if found is not consumer:
-                looks += len(self.consumers)
+                looks += len(self.unfiltered)
                 left_to_another = True
             if found is None:
                 look_bytes -= len(value)
-                self.place_kept = self.exclusions.for_later(self.consumers, sequence, value, size, aside[sequence])
+                self.place_kept = self.exclusions.for_later(self.unfiltered, sequence, value, size, aside[sequence])
                 self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
                 if self.place_kept or self.aside_full:
                     self._keep(sequence)
@@ -217,29 +244,18 @@ class Cursor:
             room_bytes -= len(value)
             consumer.take(sequence, value, failures)
             given += 1
-            if consumer not in self.consumers:  # it could not have this one, and was sent away
+            if consumer not in self.unfiltered:  # it could not have this one, and was sent away
                 consumers.remove(consumer)
-            elif len(self.consumers) > 1:  # the next one's turn, now and in the next pump
-                del self.consumers[consumer]
-                self.consumers[consumer] = None
+            elif len(self.unfiltered) > 1:  # the next one's turn, now and in the next pump
+                del self.unfiltered[consumer]
+                self.unfiltered[consumer] = None
                 consumers.remove(consumer)
                 consumers.append(consumer)
         if not consumers and left_to_another:
-            self.place_kept = any(consumer.deferred for consumer in self.consumers)
+            self.place_kept = any(consumer.deferred for consumer in self.unfiltered)
         self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
         return given, in_runs
-
-    def another_takes(self, sequence: int, size: int) -> bool:
-        """Whether a consumer that takes deliveries of `size` bytes, with or without credit, can have the entry."""
-        return self.exclusions.another_takes(self.consumers, sequence, size)
-
-    def set_aside(self, sequence: int, size: int) -> None:
-        """An entry in a consumer's hands, as a delivery of `size` bytes, waits for a consumer that takes so much."""
-        if sequence in self.acquired:
-            self.queue.look_again([sequence])
-            self.exclusions.set_aside({sequence: size})
-            del self.acquired[sequence]
 
     def _is_plain(self, consumer: EntryConsumer) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `consumer`."""
@@ -250,6 +266,7 @@ class Cursor:
             or self.counts
             or (consumer.excluded and self.exclusions.live)
             or self.position < self.shown_below
+            or self.position < self.ahead_end
             or self.finished
             or not self.queue.config.durable
         )
@@ -298,16 +315,6 @@ class Cursor:
             queue.uncache_run(sequences, values)
         return taken, sum(sizes)
 
-    def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
-        self.requeued += sequences
-        heapify(self.requeued)
-
-    def failures(self, sequence: int) -> int | None:
-        """Failed deliveries so far of an entry that was shown before; None for one that never was."""
-        if sequence < self.shown_below:
-            return max(1, self.counts.get(sequence, 0))
-        return self.counts.get(sequence)
-
     def _next(self, limit: int) -> tuple[int, bytes, int, int | None] | None:
         """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
@@ -331,8 +338,11 @@ class Cursor:
                     self._drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
                     return sequence, value, entry.size_of(value), self.failures(sequence)
-                else:
+                elif self.tracked:
                     self._leave_out(sequence)
+                else:
+                    self.forget_counts(sequence)
+                    queue.retire(sequence, entry.size_of(value))
             except Exception:
                 self._keep(sequence)
                 raise
@@ -386,7 +396,10 @@ class Cursor:
                 sequence, value = self.prefetched[-1]
             self._skip_to(sequence)
             if sequence in self.finished or (self.tracked and sequence < self.floor):
-                self.position = max(sequence + 1, self.floor, self.finished.end_of_run(sequence) + 1)
+                self.move_to(max(sequence + 1, self.floor, self.finished.end_of_run(sequence) + 1))
+                continue
+            if sequence < self.ahead_end and self._is_taken(sequence):
+                self.move_to(sequence + 1)
                 continue
             self.position = sequence + 1
             if self.prefetched:
@@ -396,14 +409,29 @@ class Cursor:
             self.want_watermark()
         return None
 
+    def _is_taken(self, sequence: int) -> bool:
+        """Whether a consumer with a selector has the entry, or it is on its way out."""
+        if sequence in self.ahead:
+            return True
+        if self.leaving is None:
+            self.leaving = self.queue.leaving()
+        return sequence in self.leaving
+
     def _read(self) -> None:
         """Fetches what comes next: more than is wanted now, where there is memory for it or so much was passed."""
         queue = self.queue
         if self.read_ahead_bytes:
             queue.read_ahead.forget(self)
         count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, max(self.wanted(), self.passed)))
-        self.prefetched = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
-        self.prefetched.reverse()
+        found = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
+        while found and self.position < self.ahead_end:  # what is on its way out would be handed out once it has left
+            stays = [item for item in found if item[0] in self.ahead or not self._is_taken(item[0])]
+            if stays:
+                found = stays
+                break
+            self._skip_to(found[-1][0] + 1)
+            found = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
+        self.prefetched = found[::-1]
         self.read_bytes = sum([len(value) for _, value in self.prefetched])
 
     @property
@@ -416,185 +444,9 @@ class Cursor:
         if self.tracked and sequence > self.position:
             self.finished.add(self.position, sequence - 1)
             self.raise_floor()
-        self.position = max(self.position, sequence)
+        if self.position < sequence:
+            self.move_to(sequence)
 
     def want_watermark(self) -> None:
-        """Asks for a stored watermark as far as the consumers want now; the queue writes it with its counters."""
-        ahead = self.position + max(WATERMARK_AHEAD, self.wanted())
-        if ahead > self.watermark and self.consumers:
-            if self.name:
-                self.owner.dirty(self)
-            else:
-                self.queue.touch_counters()
-            self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
-            self.queue.work.urgent = True
-
-    # ------------------------------------------------------------------------------------------------ outcomes
-
-    def finish(self, sequences: list[int]) -> list[int]:
-        """Those of `sequences` that were in a consumer's hands are done with; returns them."""
-        done: list[int] = []
-        try:
-            self._finish(sequences, done)
-        except Exception:
-            self._unfinish(done)
-            raise
-        return done
-
-    def _finish(self, sequences: list[int], done: list[int]) -> None:
-        queue = self.queue
-        acquired = self.acquired
-        counts = self.counts
-        tracked = self.tracked
-        size = 0
-        for sequence in sequences:
-            held = acquired.pop(sequence, None)
-            if held is None:
-                continue
-            done.append(sequence)
-            size += held.size
-            if counts:
-                counts.pop(sequence, None)
-            if tracked:
-                self.finished.add(sequence)
-        self.finished_bytes = size
-        if self.exclusions.live:
-            self.exclusions.done(done)
-        if self.links_ended:
-            for sequence in done:
-                self.links_ended.pop(sequence, None)
-        if done and tracked:
-            self.raise_floor()
-            self.owner.dirty(self)
-            self.owner.reclaim()
-        elif done:
-            queue.retire_all(done, size)
-
-    def _unfinish(self, sequences: list[int]) -> None:
-        """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
-        self.offer_anew(sequences)
-        for sequence in set(sequences).intersection(self.requeued):
-            self.counts.setdefault(sequence, 1)
-
-    def offer_anew(self, sequences: list[int]) -> None:
-        """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
-        known = {*self.below_position()}
-        below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
-        self._keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
-
-    def finish_wherever(self, sequences: list[int]) -> None:
-        """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
-        left = self.finish(sequences)
-        if (self.requeued or self.exclusions.aside) and len(left) < len(sequences):
-            gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
-            values = [(sequence, self.queue.value(sequence)) for sequence in gone]
-            sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
-            self.acquired.update((sequence, Acquired(next(iter(self.consumers)), size)) for sequence, size in sizes)
-            if gone:
-                self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
-                heapify(self.requeued)
-                self.finish(list(gone))
-
-    def moved(self, sequence: int) -> None:
-        """An entry that was in a consumer's hands goes elsewhere with this turn's batch."""
-        self.acquired.pop(sequence)
-        self.forget_counts(sequence)
-
-    def forget_counts(self, sequence: int) -> None:
-        """Nothing more is to be known of the entry."""
-        self.counts.pop(sequence, None)
-        self.links_ended.pop(sequence, None)
-        self.exclusions.done((sequence,))
-
-    def requeue(self, sequences: list[int], *, failed: bool) -> None:
-        """What a consumer could not finish; `failed` raises its delivery count. Old places are kept."""
-        if sequences:
-            self.queue.look_again(sequences)
-            self.queue.touch()
-        for sequence in sequences:
-            if sequence in self.acquired:
-                self.counts[sequence] = (self.failures(sequence) or 0) + failed
-                del self.acquired[sequence]  # from here on nothing is called that could fail
-                heappush(self.requeued, sequence)
-
-    def advance(self, sequence: int) -> None:
-        """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
-        if sequence <= self.floor:
-            return
-        self.finished.add(self.floor, sequence - 1)
-        self.raise_floor()
-        self.position = max(self.position, self.floor)
-        if self.requeued:
-            self.requeued = [item for item in self.requeued if item >= self.floor]
-            heapify(self.requeued)
-        self.exclusions.done_below(self.floor)
-        for below in [item for item in self.counts if item < self.floor]:
-            self.forget_counts(below)
-        self.owner.dirty(self)
-        self.owner.reclaim()
-
-    def raise_floor(self) -> None:
-        """What is finished from the floor on lies below it."""
-        floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
-        self.finished.drop_below(floor)
-        self.floor = floor
-
-    # ------------------------------------------------------------------------------------------------ leaving
-
-    def forget_read_ahead(self) -> None:
-        """What was read ahead is let go; it is read again when it is wanted."""
-        self.queue.read_ahead.forget(self)
-
-    def forget_memory(self) -> None:
-        """The cursor is gone: nothing is counted for it any more."""
-        self.forget_read_ahead()
-        self.queue.ranges.refund(self.counted_bytes)
-        self.counted_bytes = 0
-        self.counts.clear()
-        self.exclusions.forget()
-
-    def pass_over(self, sequences: list[int]) -> None:
-        """The oldest entries that are not in a consumer's hands, ascending, leave the queue: they are not offered."""
-        self.forget_all(sequences)
-        if not self.tracked:  # what lies between them is in hands, or leaves too
-            self.position = max(self.position, sequences[-1] + 1)
-            return
-        for sequence in sequences:
-            if sequence >= self.floor:
-                self.finished.add(sequence)
-        self.raise_floor()
-        self.owner.dirty(self)
-
-    def drop(self, sequences: list[int]) -> None:
-        """Entries that are in no consumer's hands leave the queue, from whatever place."""
-        waiting = frozenset(sequences).intersection(self.below_position())
-        self.forget_all(sequences)
-        if self.prefetched:
-            self.forget_read_ahead()
-        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
-            for sequence in waiting:
-                self.finished.add(sequence)
-            self.raise_floor()
-            self.owner.dirty(self)
-
-    def forget_all(self, sequences: list[int]) -> None:
-        """Entries left the queue by another way (purge, expiry) while no consumer held them."""
-        for sequence in sequences:
-            self.forget_counts(sequence)
-        if self.requeued:
-            gone = frozenset(sequences)
-            self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
-            heapify(self.requeued)
-
-    def below_position(self) -> list[int]:
-        """Entries that were looked at and are not done with."""
-        return [*self.acquired, *self.requeued, *self.exclusions.aside]
-
-    def forget(self, sequence: int) -> None:
-        """As `forget_all` for one, the lowest of what was given back: it costs little."""
-        self.forget_counts(sequence)
-        if self.requeued and self.requeued[0] == sequence:
-            heappop(self.requeued)
-        elif sequence < self.position and sequence in self.requeued:
-            self.requeued.remove(sequence)
-            heapify(self.requeued)
+        """Asks for a stored watermark as far as the consumers want now."""
+        self.ask_watermark(self.position + max(WATERMARK_AHEAD, self.wanted()))

@@ -59,6 +59,9 @@ class EntryConsumer(Protocol):
 class EntrySelector(Protocol):
     """Says which entries a reader is given."""
 
+    text: str
+    """The same for those that say the same."""
+
     def matches(self, value: bytes) -> bool:
         """Whether it is given this one; the same for the same bytes."""
 

@@ -97,16 +97,7 @@ class Exclusions:
     def left(self, consumer: EntryConsumer, requeued: list[int]) -> list[int]:
         """`consumer` is gone: moves into the heap `requeued`, and returns, what is to be offered anew, because it was
         the one that could take it."""
-        self._refused = max(0, self._refused - len(consumer.excluded))
-        live = self.live
-        if live:
-            for sequence in consumer.excluded:
-                consumers = live.get(sequence, 0)
-                if consumers > 1:
-                    live[sequence] = consumers - 1
-                elif consumers:
-                    del live[sequence]
-        consumer.excluded.clear()
+        self.forget_excluded(consumer)
         self._looked.discard(consumer)
         limit = consumer.bytes_max
         self._limits[limit] -= 1
@@ -118,6 +109,20 @@ class Exclusions:
         back = self._offer_anew(requeued)
         self._count()
         return back
+
+    def forget_excluded(self, consumer: EntryConsumer) -> None:
+        """`consumer` is gone, and so is what it called undeliverable."""
+        self._refused = max(0, self._refused - len(consumer.excluded))
+        live = self.live
+        if live:
+            for sequence in consumer.excluded:
+                consumers = live.get(sequence, 0)
+                if consumers > 1:
+                    live[sequence] = consumers - 1
+                elif consumers:
+                    del live[sequence]
+        consumer.excluded.clear()
+        self._count()
 
     def _offer_anew(self, requeued: list[int]) -> list[int]:
         """Moves into the heap `requeued`, and returns, what no consumer takes for its size, or maybe none."""
@@ -135,14 +140,16 @@ class Exclusions:
         self._mixed.clear()
         return back
 
-    def recount(self, consumers: Collection[EntryConsumer], requeued: list[int]) -> None:
-        """These are all consumers: a failure may lie between the coming or going of one and its count. As `left` where
-        one went."""
+    def recount(
+        self, consumers: Collection[EntryConsumer], every: Collection[EntryConsumer], requeued: list[int]
+    ) -> None:
+        """These are all consumers, and `every` those with selectors too: a failure may lie between the coming or going
+        of one and its count. As `left` where one went."""
         self._limits.clear()
         self._limits_heap.clear()
         self.largest = 0
-        self._refused = sum(len(consumer.excluded) for consumer in consumers)
-        excluded = Counter(sequence for consumer in consumers for sequence in consumer.excluded)
+        self._refused = sum(len(consumer.excluded) for consumer in every)
+        excluded = Counter(sequence for consumer in every for sequence in consumer.excluded)
         self.live = {sequence: excluded[sequence] for sequence in self.live if sequence in excluded}
         self._looked.intersection_update(consumers)
         for consumer in consumers:
@@ -269,6 +276,11 @@ class Exclusions:
                 heappush(self._by_size, (-size, sequence))
                 if sequence in self.live:
                     self._mixed.add(sequence)
+
+    def taken(self, sequence: int) -> None:
+        """The entry is in a consumer's hands: it is set aside no more."""
+        if self.aside.pop(sequence, None) is not None:
+            self._count()
 
     def offer_to(self, consumers: list[EntryConsumer], requeued: list[int], limit: int) -> int:
         """Moves into the heap `requeued` what one of `consumers` can have, for each at most what it wants, and `limit`

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 
+TOPIC_PREFIX: Final = "topic/"
 QUEUES_PREFIX: Final = "/queues/"
 URL_SCHEMES: Final = ("amqp://", "amqps://")
 
@@ -42,6 +43,15 @@ def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Ad
     if node in ("", "localhost", own_name) or node in own_addresses:
         return Address(queue, None)
     return Address(queue, check_name(node))
+
+
+def split_topic(name: str) -> tuple[str, str] | None:
+    """The topic that `topic/NAME/REST` names, as `topic/NAME`, and REST, which may be missing; None where a name is no
+    topic's."""
+    if not name.startswith(TOPIC_PREFIX):
+        return None
+    topic, _, rest = name[len(TOPIC_PREFIX) :].partition("/")
+    return (TOPIC_PREFIX + topic, rest) if topic else None
 
 
 def without_alias(text: str) -> str:

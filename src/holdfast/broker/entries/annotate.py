@@ -15,7 +15,7 @@ from holdfast.amqp.message.message import Sections
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import LATE, NUMBER, OWN_PREFIX, PATH
+from holdfast.amqp.wire.extensions import LATE, NUMBER, OWN_PREFIX, PATH, SUBJECT
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
@@ -55,6 +55,11 @@ class Annotations(NamedTuple):
 
 
 NO_ANNOTATIONS: Final = Annotations(0, b"", None)
+
+
+def subject_items(subject: str) -> bytes:
+    """The annotation of a message whose address gave it that subject, encoded; nothing for ""."""
+    return encode(SUBJECT) + encode(subject) if subject else b""
 
 
 def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:

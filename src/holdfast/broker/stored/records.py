@@ -116,6 +116,31 @@ def leaving_key(queue_id: int) -> bytes:
     return LEAVING + _QUEUE_ID.pack(queue_id)
 
 
+BINDING: Final = b"s"
+"""Of a row of table `node`: what a topic's subscription wants."""
+
+
+def binding_key(queue_id: int, name: str) -> bytes:
+    return BINDING + cursor_key(queue_id, name)
+
+
+class BindingRecord(NamedTuple):
+    """A pattern of subjects and a selector, "" for none, and whether several links share the subscription."""
+
+    pattern: str
+    selector: str
+    is_shared: bool
+
+
+def pack_binding(record: BindingRecord) -> bytes:
+    return pack_map(record._asdict())
+
+
+def unpack_binding(data: bytes) -> BindingRecord:
+    fields = unpack_map(data)
+    return BindingRecord(str(fields["pattern"]), str(fields["selector"]), bool(fields["is_shared"]))
+
+
 TIMED: Final = b"t"
 """Of a row of table `node`: the sequences of a queue within which entries with a time to live are, [first, end)."""
 

@@ -17,6 +17,7 @@ from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker import deletion
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
@@ -58,6 +59,8 @@ class TemporaryQueue(Queue):
     policy: Ulong = ON_CLOSE
     peer: Peer | None = None
     creator: object = None
+    topic: Topic | None = None
+    """Of which it is the queue of a subscription that is not durable."""
 
     # `super()` does not work in a dataclass with slots.
 
@@ -186,6 +189,8 @@ class DynamicNodes:
             self._uncount(queue)
         self._jobs.forget(queue)
         self._forget_queue(queue)
+        if queue.topic is not None:
+            queue.topic.listeners.pop(queue, None)
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
         del self._catalog.queues[queue.name]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.entries.address import Address, parse
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes
@@ -28,13 +29,15 @@ MANAGEMENT: Final = "$management"
 class ResolvedAddress(NamedTuple):
     """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant.
 
-    `unknown`: that other node, where nothing is known of it and `queue` is the dead letters.
+    `unknown`: that other node, where nothing is known of it and `queue` is the dead letters. `subject`: what follows
+    the name of a topic, of which `queue` is the log.
     """
 
     queue: Queue
     destination: str | None
     to: str
     unknown: str | None = None
+    subject: str = ""
 
 
 class Resolver:
@@ -92,7 +95,9 @@ class Resolver:
     def resolve(self, address: Address) -> ResolvedAddress:
         """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
         if address.node is None:
-            return ResolvedAddress(self._local(address.queue), None, "")
+            queue = self._local(address.queue)
+            subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
+            return ResolvedAddress(queue, None, "", subject=subject)
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
             return ResolvedAddress(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
         return ResolvedAddress(self.transmission(address.node), address.node, address.queue)

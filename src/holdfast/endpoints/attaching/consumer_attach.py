@@ -11,17 +11,28 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TELLS_PATH
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
-from holdfast.endpoints.attaching.filters import check_taking, entry_selector, filters_of
+from holdfast.endpoints.attaching.filters import (
+    Compiler,
+    Decoded,
+    check_taking,
+    entry_selector,
+    filters_of,
+)
 from holdfast.endpoints.attaching.subscriptions import LinkSubscriptions
+from holdfast.endpoints.attaching.topic_attach import TopicAttach
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer
+from holdfast.selectors.predicate import Predicate
 from holdfast.state.catalog import Catalog
 
 COPY: Final = Symbol("copy")
@@ -38,16 +49,22 @@ class ConsumerAttach:
         resolver: Resolver,
         resume: Resumption,
         subscriptions: LinkSubscriptions,
+        topics: TopicAttach,
         consumer_parts: ConsumerParts,
         reader_parts: ReaderParts,
+        decoded: Decoded,
     ) -> None:
+        """`decoded`: what all selectors of the node share."""
         self._name = name
         self._catalog = catalog
         self._resolver = resolver
         self._resume = resume
         self._subscriptions = subscriptions
+        self._topics = topics
         self._consumer_parts = consumer_parts
         self._reader_parts = reader_parts
+        self._compiler = Compiler()
+        self._decoded = decoded
 
     def send(self, peer: Peer, link: Sender, address: Any) -> None:
         """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
@@ -67,19 +84,28 @@ class ConsumerAttach:
         if source.distribution_mode not in (None, MOVE, COPY):
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
-        filters = filters_of(source)
+        filters = filters_of(source, lambda text: self._compile(peer, text))
         subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
         # Qpid JMS's durable subscribers say `copy` too: they are none that browses.
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
-            check_taking(source, selects=subscribes)
-        source, (queue, *_) = self._resolver.terminus(peer, source, address)
+            check_taking(source)
+        source, found = self._resolver.terminus(peer, source, address)
+        queue = found.queue
         if subscribes and not source.durable:  # a dynamic node has no subscriptions
             subscribes = False
-            check_taking(source, selects=False)
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
-        selector = entry_selector(filters, queue.reader)
+        selector = entry_selector(filters, queue.reader, self._decoded)
+        if isinstance(queue, Topic):
+            if copies:
+                text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
+                raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            queue, cursor = self._topics.subscription(
+                peer, link, source, queue, found.subject, filters, durable=subscribes
+            )
+            self._consume(peer, link, queue, cursor, source, echoed, None, presettled=presettled)
+            return
         if copies:
             if filters.lease is not None:
                 _check_lease(queue, filters.lease)
@@ -94,37 +120,58 @@ class ConsumerAttach:
         cursor = queue.shared
         if subscribes:
             name = check_name(link.name)
-            found = queue.named.get(name)
-            full = self._catalog.subscriptions_full(queue) if found is None else None
+            named = queue.named.get(name)
+            full = self._catalog.subscriptions_full(queue) if named is None else None
             if full is not None:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
-            if found is None:
-                found = queue.add_cursor(name, "copy", queue.next_sequence)
-            if found.mode != "copy":
+            if named is None:
+                named = queue.add_cursor(name, "copy", queue.next_sequence)
+            if named.mode != "copy":
                 raise Refusal(
                     conditions.NOT_ALLOWED,
                     f"subscription {name!r} on queue {queue.name!r} is read by sequence, not by links",
                 )
-            for older in list(found.consumers):
+            for older in list(named.consumers):
                 if isinstance(older, ConsumerLink):
                     older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
-            cursor = found
-            cursor.selector = selector
+            cursor = named
+            cursor.selector, selector = selector, None
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
             raise Refusal(conditions.RESOURCE_LOCKED, text)
+        self._consume(peer, link, queue, cursor, source, echoed, selector, presettled=presettled)
+
+    def _consume(
+        self,
+        peer: Peer,
+        link: Sender,
+        queue: Queue,
+        cursor: Cursor,
+        source: Source,
+        echoed: Source,
+        selector: EntrySelector | None,
+        *,
+        presettled: bool,
+    ) -> None:
+        """Answers with a consumer on `cursor`."""
         if (
             presettled
             or isinstance(queue, TemporaryQueue)
-            or not self._resume.consumer(peer, link, cursor, source, echoed)
+            or not self._resume.consumer(peer, link, cursor, source, echoed, selector)
         ):
-            consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled)
+            consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
+
+    def _compile(self, peer: Peer, text: object) -> Predicate:
+        def charge(units: int) -> None:
+            peer.amqp.charge_late(units, self._consumer_parts.clock.now)
+
+        return self._compiler.compile(text, charge)
 
 
 def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source) -> None:
     link.context = context
-    if isinstance(queue, TemporaryQueue) and source.dynamic:
+    if isinstance(queue, TemporaryQueue) and (source.dynamic or (queue.topic is not None and queue.creator is None)):
         queue.creator = context
     tells_path = isinstance(context, ReaderLink) and context.tells_path
     link.accept(source=source, offered_capabilities=(TELLS_PATH,) if tells_path else None)

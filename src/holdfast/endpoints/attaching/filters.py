@@ -4,37 +4,93 @@ Rules of this file: a filter is known by its descriptor, whatever its key. Only 
 link that takes messages is refused for any other, because it would be given what it did not ask for (ADR 0022).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import END_SEQUENCE, SELECTOR, SELECTOR_CODE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.extensions import (
+    DIRECT_BINDING,
+    DIRECT_BINDING_CODE,
+    END_SEQUENCE,
+    SELECTOR,
+    SELECTOR_CODE,
+    START_SEQUENCE,
+    SUBJECT,
+    SUBSCRIPTION,
+    TOPIC_BINDING,
+    TOPIC_BINDING_CODE,
+)
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
+from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.engine.port import EntryReader
+from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.parsing import SELECTOR_BYTES_MAX
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 
 SELECTORS: Final = (str(SELECTOR), str(SELECTOR_CODE))
-"""Descriptors of a selector."""
+PATTERNS: Final = (str(TOPIC_BINDING), str(TOPIC_BINDING_CODE))
+SUBJECTS: Final = (str(DIRECT_BINDING), str(DIRECT_BINDING_CODE))
+"""Descriptors of a selector, of a pattern of subjects, and of one subject."""
+
+SUBJECT_FIELD: Final = 3
+"""Of the properties (§3.2.4)."""
+
+
+Compile = Callable[[object], Predicate]
+"""Compiles what a peer sent as a selector. Refusal of what is none."""
+
+EFFORT_A_BYTE: Final = 10
+"""What a selector that is compiled costs its connection, by its bytes: some take as many microseconds each."""
+
+KEPT_MAX: Final = 256
+KEPT_BYTES_MAX: Final = 256
+"""Selectors that are kept compiled, and the longest of them."""
+
+
+class Compiler:
+    """Compiles selectors, and keeps the short ones that were compiled last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Predicate] = {}
+
+    def compile(self, text: object, charge: Callable[[int], None]) -> Predicate:
+        """Refusal of what is no selector. `charge` is told what it cost, also then."""
+        if not isinstance(text, str):
+            raise Refusal(conditions.INVALID_FIELD, "invalid selector; expected a string")
+        kept = self._kept.pop(text, None)
+        if kept is None:
+            charge(min(len(text), SELECTOR_BYTES_MAX) * EFFORT_A_BYTE)
+            try:
+                kept = compile_selector(text)
+            except SelectorError as error:
+                raise Refusal(conditions.INVALID_FIELD, f"invalid selector: {error}") from error
+        if len(text) <= KEPT_BYTES_MAX:
+            self._kept[text] = kept
+            if len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+        return kept
 
 
 @dataclass(slots=True)
 class Filters:
     """What a source asks for: a range of sequences `[start, end)`, the `lease` under which it is read (name, queue's
-    UUID, epoch), and a selector. `applied`: those filters, as they came, to be echoed."""
+    UUID, epoch), a selector, and a pattern of subjects. `applied`: those filters, as they came, to be echoed."""
 
     start: int | None = None
     end: int | None = None
     lease: list[Any] | None = None
     selector: Predicate | None = None
+    pattern: Pattern | None = None
     applied: dict[Any, Any] = field(default_factory=dict)
 
 
-def filters_of(source: Source) -> Filters:
+def filters_of(source: Source, compile_: Compile) -> Filters:
     """The filters that a node knows; Refusal of one that is malformed."""
     found = Filters()
     for key, value in (source.filter or {}).items():
@@ -58,72 +114,111 @@ def filters_of(source: Source) -> Filters:
             if found.selector is not None:
                 text = f"filter {str(key)!r} is a second selector of the source; remove one"
                 raise Refusal(conditions.INVALID_FIELD, text)
-            found.selector = _compiled(value.value)
+            found.selector = compile_(value.value)
+        elif name in PATTERNS or name in SUBJECTS:
+            if found.pattern is not None:
+                text = f"filter {str(key)!r} is a second one for subjects; remove one"
+                raise Refusal(conditions.INVALID_FIELD, text)
+            found.pattern = pattern_of(value.value, is_exact=name in SUBJECTS)
         else:
             continue
         found.applied[key] = value
     return found
 
 
-def _compiled(text: object) -> Predicate:
-    if not isinstance(text, str):
-        raise Refusal(conditions.INVALID_FIELD, "invalid selector; expected a string")
-    try:
-        return compile_selector(text)
-    except SelectorError as error:
-        raise Refusal(conditions.INVALID_FIELD, f"invalid selector: {error}") from error
-
-
-def check_taking(source: Source, *, selects: bool) -> None:
-    """Refuses whatever filter a link that takes messages could not have applied: what it leaves out others would miss.
-    `selects`: it is a subscription, which a selector may choose for."""
+def check_taking(source: Source) -> None:
+    """Refuses whatever filter a link that takes messages could not have applied: what it leaves out others would
+    miss."""
     for key, value in (source.filter or {}).items():
         if value is None:  # §3.5.8: a filter that is not set
             continue
         if not isinstance(value, Described):
             raise Refusal(conditions.INVALID_FIELD, f"invalid filter {str(key)!r}; expected a described value")
         name = str(value.descriptor)
-        if name in SELECTORS:
-            if not selects:
-                text = "a selector is applied to a link that copies, and to a durable subscription"
-                raise Refusal(conditions.NOT_IMPLEMENTED, text)
-        elif name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
+        if name in SELECTORS or name in PATTERNS or name in SUBJECTS:
+            continue
+        if name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
             text = f"filter {name} is not supported on a link that takes messages; add {START_SEQUENCE}, or copy"
             raise Refusal(conditions.INVALID_FIELD, text)
-        else:
-            text = f"filter {name} is not supported on a link that takes messages; remove it, or copy unfiltered"
-            raise Refusal(conditions.NOT_IMPLEMENTED, text)
+        text = f"filter {name} is not supported on a link that takes messages; remove it, or copy unfiltered"
+        raise Refusal(conditions.NOT_IMPLEMENTED, text)
+
+
+class Decoded:
+    """The entry that a selector was asked about last: many are asked about the same one, which is decoded once."""
+
+    __slots__ = ("sections", "value")
+
+    def __init__(self) -> None:
+        self.value = b""
+        self.sections = Sections(b"")
+
+
+def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
+    """The pattern of subjects that a peer named. Refusal of what is none; `is_exact`: wildcards are not allowed."""
+    if not isinstance(text, str):
+        raise Refusal(conditions.INVALID_FIELD, "invalid filter for subjects; expected a string")
+    try:
+        pattern = Pattern(text)
+    except ConfigError as error:
+        raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+    if is_exact and not pattern.is_exact:
+        raise Refusal(conditions.INVALID_FIELD, f"invalid subject {text[:60]!r}; expected words without wildcards")
+    return pattern
 
 
 class EntrySelector:
-    """A selector asked about entries. Of a large message the first piece is looked at: what does not begin there is
-    UNKNOWN."""
+    """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
+    first piece is looked at: what does not begin there is UNKNOWN."""
 
-    __slots__ = ("_predicate", "_store")
+    __slots__ = ("_decoded", "_pattern", "_predicate", "_store", "text")
 
-    def __init__(self, predicate: Predicate, store: EntryReader) -> None:
+    def __init__(
+        self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
+    ) -> None:
+        self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
         self._predicate = predicate
+        self._pattern = pattern
         self._store = store
+        self._decoded = decoded
 
     def matches(self, value: bytes) -> bool:
-        item = entry.unpack(value)
-        bare: bytes | memoryview = item.bare
-        whole = True
-        if item.flags & entry.BLOB:
-            blob, length = entry.blob_of(bare)
-            bare = self._store.piece(blob, 0) or b""
-            whole = len(bare) >= length
-        return self._predicate.matches(
-            Sections(
-                bare,
-                durable=bool(item.flags & entry.DURABLE),
-                priority=item.priority,
-                annotations=(item.annotation_count, item.annotations),
-                whole=whole,
-            )
+        decoded = self._decoded
+        if decoded.value is not value:
+            decoded.sections = self._sections(value)
+            decoded.value = value
+        sections = decoded.sections
+        if self._pattern is not None and not self._pattern.matches(_subject(sections)):
+            return False
+        return self._predicate is None or self._predicate.matches(sections)
+
+    def _sections(self, value: bytes) -> Sections:
+        payload, at, whole = value, entry.bare_at(value), True
+        if value[1] & entry.BLOB:
+            blob, length = entry.blob_of(value)
+            payload, at = self._store.piece(blob, 0) or b"", 0
+            whole = len(payload) >= length
+        return Sections(
+            payload,
+            at,
+            durable=bool(value[1] & entry.DURABLE),
+            priority=value[2],
+            annotations=entry.annotations_of(value),
+            whole=whole,
         )
 
 
-def entry_selector(filters: Filters, store: EntryReader) -> EntrySelector | None:
-    """What the filters' selector says of entries; None where they have none."""
-    return None if filters.selector is None else EntrySelector(filters.selector, store)
+def _subject(sections: Sections) -> str:
+    """The subject of a message, or the one that its address gave it; "" where neither can be told."""
+    subject = sections.property_field(SUBJECT_FIELD)
+    if subject is None:
+        subject = sections.annotation(SUBJECT)
+    return subject if isinstance(subject, str) else ""
+
+
+def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:
+    """What the filters select; None where that is everything."""
+    pattern = None if filters.pattern is None or filters.pattern.is_all else filters.pattern
+    if filters.selector is None and pattern is None:
+        return None
+    return EntrySelector(filters.selector, pattern, store, decoded)

@@ -76,14 +76,16 @@ class ProducerAttach:
     def _produce(
         self, peer: Peer, link: Receiver, target: Target, found: ResolvedAddress, properties: dict[Any, Any]
     ) -> None:
-        queue, destination, to, unknown = found
+        queue, destination, to, unknown, subject = found
         name = properties.get(PRODUCER)
         if name is None:
-            kept = not isinstance(queue, TemporaryQueue) and unknown is None
+            kept = not (isinstance(queue, TemporaryQueue) or subject) and unknown is None
             if kept and self._resume.producer(peer, link, queue, target=target, destination=destination, to=to):
                 return
             if unknown is None:
-                producer_link = ProducerLink(self._parts, peer, link, queue, destination=destination, to=to)
+                producer_link = ProducerLink(
+                    self._parts, peer, link, queue, destination=destination, to=to, subject=subject
+                )
             else:
                 producer_link = UnroutableLink(self._parts, peer, link, found)
             link.context = producer_link
@@ -108,7 +110,10 @@ class ProducerAttach:
             older.detach_with(f"producer {name!r} has a newer link", conditions.STOLEN)
         producer.epoch += 1
         if unknown is None:
-            named = ProducerLink(self._parts, peer, link, queue, destination=destination, to=to, producer=producer)
+            named = ProducerLink(
+                self._parts, peer, link, queue,
+                destination=destination, to=to, producer=producer, subject=subject,
+            )  # fmt: skip
         else:
             named = UnroutableLink(self._parts, peer, link, found, producer=producer)
         link.context = named

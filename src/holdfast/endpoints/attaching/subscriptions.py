@@ -12,6 +12,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.links.outgoing import Egress
@@ -57,10 +58,14 @@ class LinkSubscriptions:
     def look_up(self, peer: Peer, link: Sender) -> None:
         """Answers an attach with a null source (AMQP JMS mapping, "unsubscribe")."""
         name = check_name(link.name)
+        opened = peer.amqp.remote_open
+        plain = name.partition("|")[0]
+        own = f"{'' if opened is None else opened.container_id}|{plain}"  # as topic_attach.py calls it
         found = [
             cursor
             for queue in self._catalog.queues.values()
-            if (cursor := queue.named.get(name)) is not None and cursor.mode == "copy"
+            for known in (dict.fromkeys((own, plain, name)) if queue.kind is QueueKind.TOPIC else (name,))
+            if (cursor := queue.named.get(known)) is not None and cursor.mode == "copy"
         ]
         found.sort(key=lambda cursor: cursor.queue.name)
         if not found:

@@ -14,6 +14,7 @@ from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.links.resuming import Act, Step, content
 from holdfast.amqp.wire.performatives import Modified, Rejected
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
@@ -90,7 +91,14 @@ class ResumableConsumer(ConsumerLink):
     """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
 
     def __init__(
-        self, parts: ConsumerParts, peer: Peer, link: Sender, cursor: Cursor, record: Outgoing, keeper: Keeper
+        self,
+        parts: ConsumerParts,
+        peer: Peer,
+        link: Sender,
+        cursor: Cursor,
+        record: Outgoing,
+        keeper: Keeper,
+        selector: EntrySelector | None,
     ) -> None:
         self.record = record
         self.keeper = keeper
@@ -106,7 +114,9 @@ class ResumableConsumer(ConsumerLink):
         self.answer_attach: Callable[[], None] | None = None
         """Answers the peer's attach; None once it was called."""
         self.taking_over = False
-        super().__init__(parts, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
+        super().__init__(
+            parts, peer, link, cursor, presettled=False, selector=selector
+        )  # last: from here on it may be gone at any time
 
     def take_over(self, steps: list[Step]) -> None:
         """Goes on with what the record held, as `steps` say."""

@@ -19,6 +19,7 @@ from holdfast.amqp.wire.composites import UINT_MAX
 from holdfast.amqp.wire.extensions import TAG_OFFSET
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.records import pack_link, unpack_link
@@ -168,10 +169,18 @@ class Resumption:
         self._turns.gathered.then.append(effect)
         return True
 
-    def consumer(self, peer: Peer, link: Sender, cursor: Cursor, asked: Source, echoed: Source) -> bool:
+    def consumer(
+        self,
+        peer: Peer,
+        link: Sender,
+        cursor: Cursor,
+        asked: Source,
+        echoed: Source,
+        selector: EntrySelector | None = None,
+    ) -> bool:
         """Answers a consumer's attach, resuming where it can; False where nothing of it is to be held.
 
-        `echoed` is the source as it is applied.
+        `echoed` is the source as it is applied; `selector`: of a consumer that competes for what that matches.
         """
         attach = link.remote_attach
         assert attach is not None
@@ -199,7 +208,7 @@ class Resumption:
             mine = dict.fromkeys(record.held)
             steps = compare(role=False, mine=mine, theirs=theirs, incomplete=attach.incomplete_unsettled)
         link.use_tags(link.session.tag_offset(record.next_tag))
-        link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self)
+        link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self, selector)
         consumer.take_over(steps)
         self.count(record)
         unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None

@@ -108,7 +108,7 @@ class EntryOperations:
             blob, length = entry.blob_of(bare)
             bare = self._store.piece(blob, 0) or b""
             whole = len(bare) >= length
-        message_id = Sections(bare, whole=whole).property_field(MESSAGE_ID)
+        message_id = Sections(bytes(bare), whole=whole).property_field(MESSAGE_ID)
         end_ms = None
         if value[12:20] != entry.NEVER:
             end_ms = max(0, entry.end_of(value, self._clock.steady_ms, self._clock.wall_ms) - self._clock.steady_ms)

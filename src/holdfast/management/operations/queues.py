@@ -162,7 +162,7 @@ class QueueOperations:
         of it, and takes nothing until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
         queue = queue_of(self._catalog.queues, name)
-        if queue.kind is not QueueKind.ORDINARY:
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
             raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
         config = QueueConfig(name=name, **told_fields(queue.config) | arguments)
         try:

@@ -1,0 +1,341 @@
+"""What a cursor has handed out and what became of it: entries in consumers' hands, given back, and finished
+(amqp-illustrations, "Consumption from Message Queues"; CUSTODY, "Readers").
+
+Rules of this file: never writes a batch but through the queue; never reads a clock; decides nothing about who is handed
+what. All below `position` was looked at for the consumers without a selector; what others were handed beyond it is
+`ahead`.
+"""
+
+from collections.abc import Collection, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, Protocol
+
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.exclusions import Exclusions
+from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.entry_log import EntryLog
+from holdfast.broker.stored.ranges import RangeSet
+
+WATERMARK_AHEAD: Final = 256
+"""A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
+
+
+class Selective(Protocol):
+    """Those of a cursor's consumers that have selectors: told what may be theirs."""
+
+    def freed(self, sequences: Iterable[int]) -> None:
+        """These entries are in nobody's hands any more, or not on their way out."""
+
+    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
+        """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
+
+    def forget(self) -> None:
+        """The cursor is gone: nothing is counted for them any more."""
+
+
+class Holdings:
+    """The state of a cursor. `name` is empty for the queue's shared cursor. `floor`: all below is finished;
+    `finished`: what is above."""
+
+    __slots__ = (
+        "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "finished",
+        "finished_bytes", "floor", "links_ended", "name", "owner", "position", "prefetched", "queue",
+        "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
+        "watermark", "watermark_stored",
+    )  # fmt: skip
+
+    def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
+        self.queue = queue
+        self.owner = owner
+        """The same queue, as whose cursor this is told of."""
+        self.name = name
+        self.floor = floor
+        self.position = floor
+        self.finished = RangeSet()
+        self.finished_bytes = 0
+        """Of what the last `finish` was told."""
+        self.tracked = bool(name)
+        """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
+        self.requeued: list[int] = []
+        self.acquired: dict[int, Acquired] = {}
+        self.ahead: set[int] = set()
+        """Those of `acquired` that are not below the position."""
+        self.ahead_end = 0
+        """What lies between the position and this may have been handed out, and be on its way off the disk."""
+        self.counts: dict[int, int] = {}
+        self.prefetched: list[tuple[int, bytes]] = []
+        self.counted_bytes = 0
+        """What `finished` is counted with in the node's memory."""
+        self.read_ahead_bytes = 0
+        """What is counted of it, until the last is handed out (broker/entries/read_ahead.py)."""
+        self.read_bytes = 0
+        """What was read anew in this pump, and is not counted yet."""
+        self.watermark = self.watermark_stored = 0
+        self.shown_below = 0
+        """Entries below were possibly shown before the node was last started."""
+        self.consumers: dict[EntryConsumer, None] = {}
+        """All of them, in the order in which they came."""
+        self.unfiltered: dict[EntryConsumer, None] = {}
+        """Those without a selector, the one whose turn is next first."""
+        self.exclusions = Exclusions(queue.withheld)
+        self.selective: Selective | None = None
+        """There from the first consumer with a selector on."""
+        self.links_ended: dict[int, int] = {}
+        """How many links each entry has ended that was larger than they take."""
+
+    @property
+    def offered_end(self) -> int:
+        """One past the highest sequence that was looked at or handed out."""
+        return max(self.position, self.ahead_end)
+
+    def failures(self, sequence: int) -> int | None:
+        """Failed deliveries so far of an entry that was shown before; None for one that never was."""
+        if sequence < self.shown_below:
+            return max(1, self.counts.get(sequence, 0))
+        return self.counts.get(sequence)
+
+    def ask_watermark(self, ahead: int) -> None:
+        """Asks for a stored watermark up to `ahead`; the queue writes it with its counters."""
+        if ahead > self.watermark and self.consumers:
+            if self.name:
+                self.owner.dirty(self)
+            else:
+                self.queue.touch_counters()
+            self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
+            self.queue.work.urgent = True
+
+    def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
+        self.requeued += sequences
+        heapify(self.requeued)
+
+    def freed(self, sequences: Iterable[int]) -> None:
+        """These entries are in nobody's hands any more, or stay though they were to leave."""
+        if self.selective is not None:
+            self.selective.freed(sequences)
+
+    def move_to(self, position: int) -> None:
+        """All below `position` was looked at: what was handed out ahead of the old one may lie below it now."""
+        self.position = position
+        if self.ahead:
+            self.ahead = {sequence for sequence in self.ahead if sequence >= position}
+
+    def another_takes(self, sequence: int, size: int) -> bool:
+        """Whether a consumer that takes deliveries of `size` bytes, with or without credit, can have the entry."""
+        if self.exclusions.another_takes(self.unfiltered, sequence, size):
+            return True
+        value = None if self.selective is None else self.queue.value(sequence)
+        return value is not None and self.selective is not None and self.selective.another_takes(sequence, value, size)
+
+    def set_aside(self, sequence: int, size: int) -> None:
+        """An entry in a consumer's hands, as a delivery of `size` bytes, waits for a consumer that takes so much."""
+        if sequence in self.acquired:
+            self.queue.look_again([sequence])
+            if sequence not in self.ahead:
+                self.exclusions.set_aside({sequence: size})
+            self.ahead.discard(sequence)
+            del self.acquired[sequence]
+            self.freed([sequence])
+
+    # ------------------------------------------------------------------------------------------------ outcomes
+
+    def finish(self, sequences: list[int]) -> list[int]:
+        """Those of `sequences` that were in a consumer's hands are done with; returns them."""
+        done: list[int] = []
+        try:
+            self._finish(sequences, done)
+        except Exception:
+            self._unfinish(done)
+            raise
+        return done
+
+    def _finish(self, sequences: list[int], done: list[int]) -> None:
+        queue = self.queue
+        acquired = self.acquired
+        counts = self.counts
+        tracked = self.tracked
+        size = 0
+        for sequence in sequences:
+            held = acquired.pop(sequence, None)
+            if held is None:
+                continue
+            done.append(sequence)
+            size += held.size
+            if counts:
+                counts.pop(sequence, None)
+            if tracked:
+                self.finished.add(sequence)
+        self.finished_bytes = size
+        if self.ahead:
+            self._gone_ahead(done)
+        if self.exclusions.live:
+            self.exclusions.done(done)
+        if self.links_ended:
+            for sequence in done:
+                self.links_ended.pop(sequence, None)
+        if done and tracked:
+            self.raise_floor()
+            self.owner.dirty(self)
+            self.owner.reclaim()
+        elif done:
+            queue.retire_all(done, size)
+
+    def _gone_ahead(self, sequences: Collection[int]) -> None:
+        """Those that were handed out ahead of the position leave: what was read ahead may hold them still."""
+        gone = self.ahead.intersection(sequences)
+        if gone:
+            self.ahead -= gone
+            self.prefetched = [item for item in self.prefetched if item[0] not in gone]
+            if not self.prefetched:
+                self.forget_read_ahead()
+
+    def _unfinish(self, sequences: list[int]) -> None:
+        """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
+        self.offer_anew(sequences)
+        waiting = set(self.requeued)
+        for sequence in sequences:
+            if sequence in waiting or sequence >= self.position:
+                self.counts.setdefault(sequence, 1)
+
+    def offer_anew(self, sequences: list[int]) -> None:
+        """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
+        known = {*self.below_position()}
+        below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
+        self._keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
+        if self.prefetched and len(below) < len(sequences):  # read ahead without them
+            self.forget_read_ahead()
+        self.freed(sequences)
+
+    def finish_wherever(self, sequences: list[int]) -> None:
+        """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
+        left = self.finish(sequences)
+        if (self.requeued or self.exclusions.aside) and len(left) < len(sequences):
+            gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
+            values = [(sequence, self.queue.value(sequence)) for sequence in gone]
+            sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
+            self.acquired.update((sequence, Acquired(next(iter(self.consumers)), size)) for sequence, size in sizes)
+            if gone:
+                self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
+                heapify(self.requeued)
+                self.finish(list(gone))
+
+    def moved(self, sequence: int) -> None:
+        """An entry that was in a consumer's hands goes elsewhere with this turn's batch."""
+        self.acquired.pop(sequence)
+        self._gone_ahead((sequence,))
+        self.forget_counts(sequence)
+
+    def forget_counts(self, sequence: int) -> None:
+        """Nothing more is to be known of the entry."""
+        self.counts.pop(sequence, None)
+        self.links_ended.pop(sequence, None)
+        self.exclusions.done((sequence,))
+
+    def requeue(self, sequences: list[int], *, failed: bool) -> None:
+        """What a consumer could not finish; `failed` raises its delivery count. Old places are kept."""
+        if sequences:
+            self.queue.look_again(sequences)
+            self.queue.touch()
+        for sequence in sequences:
+            if sequence in self.acquired:
+                self.counts[sequence] = (self.failures(sequence) or 0) + failed
+                del self.acquired[sequence]  # from here on nothing is called that could fail
+                if sequence in self.ahead:
+                    self.ahead.discard(sequence)
+                else:
+                    heappush(self.requeued, sequence)
+        self.freed(sequences)
+
+    def advance(self, sequence: int) -> None:
+        """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
+        if sequence <= self.floor:
+            return
+        self.finished.add(self.floor, sequence - 1)
+        self.raise_floor()
+        if self.requeued:
+            self.requeued = [item for item in self.requeued if item >= self.floor]
+            heapify(self.requeued)
+        self.exclusions.done_below(self.floor)
+        for below in [item for item in self.counts if item < self.floor]:
+            self.forget_counts(below)
+        self.owner.dirty(self)
+        self.owner.reclaim()
+
+    def pass_by(self, sequence: int) -> None:
+        """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
+        is found out again."""
+        self.finished.add(sequence)
+        if sequence == self.floor:
+            self.raise_floor()
+
+    def raise_floor(self) -> None:
+        """What is finished from the floor on lies below it."""
+        floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
+        self.finished.drop_below(floor)
+        self.floor = floor
+        if self.position < floor:
+            self.move_to(floor)
+
+    # ------------------------------------------------------------------------------------------------ leaving
+
+    def forget_read_ahead(self) -> None:
+        """What was read ahead is let go; it is read again when it is wanted."""
+        self.queue.read_ahead.forget(self)
+
+    def forget_memory(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self.forget_read_ahead()
+        self.queue.ranges.refund(self.counted_bytes)
+        self.counted_bytes = 0
+        self.counts.clear()
+        self.exclusions.forget()
+        if self.selective is not None:
+            self.selective.forget()
+
+    def pass_over(self, sequences: list[int]) -> None:
+        """The oldest entries that are not in a consumer's hands, ascending, leave the queue: they are not offered."""
+        self.forget_all(sequences)
+        if not self.tracked:  # what lies between them is in hands, or leaves too
+            if sequences[-1] >= self.position:
+                self.move_to(sequences[-1] + 1)
+            return
+        for sequence in sequences:
+            if sequence >= self.floor:
+                self.finished.add(sequence)
+        self.raise_floor()
+        self.owner.dirty(self)
+
+    def drop(self, sequences: list[int]) -> None:
+        """Entries that are in no consumer's hands leave the queue, from whatever place."""
+        waiting = frozenset(sequences).intersection(self.below_position())
+        self.forget_all(sequences)
+        if self.prefetched:
+            self.forget_read_ahead()
+        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
+            for sequence in waiting:
+                self.finished.add(sequence)
+            self.raise_floor()
+            self.owner.dirty(self)
+
+    def forget_all(self, sequences: list[int]) -> None:
+        """Entries left the queue by another way (purge, expiry) while no consumer held them."""
+        for sequence in sequences:
+            self.forget_counts(sequence)
+        if self.requeued:
+            gone = frozenset(sequences)
+            self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
+            heapify(self.requeued)
+
+    def below_position(self) -> list[int]:
+        """Entries below the position that are not done with."""
+        held = [sequence for sequence in self.acquired if sequence not in self.ahead] if self.ahead else self.acquired
+        return [*held, *self.requeued, *self.exclusions.aside]
+
+    def forget(self, sequence: int) -> None:
+        """As `forget_all` for one, the lowest of what was given back: it costs little."""
+        self.forget_counts(sequence)
+        if self.requeued and self.requeued[0] == sequence:
+            heappop(self.requeued)
+        elif sequence < self.position and sequence in self.requeued:
+            self.requeued.remove(sequence)
+            heapify(self.requeued)

@@ -1,0 +1,122 @@
+"""What one selector has looked at, and which entries it may be given (docs/adr/0063).
+
+Rules of this file: entries are known by their sequences; nothing is read but to tell whether an entry is free.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
+from holdfast.broker.cursors.holdings import Holdings
+
+
+class Selection:
+    """Consumers with equal selectors. All visible entries below `position` were looked at: those that match and are
+    free are in the heap `hits`, but for those from `passed_over` on that none of the consumers can have."""
+
+    __slots__ = ("consumers", "hits", "passed_over", "position", "selector", "waiting")
+
+    def __init__(self, selector: EntrySelector, position: int) -> None:
+        self.selector = selector
+        self.position = position
+        self.consumers: dict[EntryConsumer, None] = {}
+        self.hits: list[int] = []
+        self.waiting: set[int] = set()
+        """What is in `hits`."""
+        self.passed_over: int | None = None
+
+    def add(self, sequence: int) -> None:
+        """The entry, which lies below the position, matches and is free."""
+        if sequence not in self.waiting:
+            heappush(self.hits, sequence)
+            self.waiting.add(sequence)
+
+    def pop(self) -> None:
+        """The lowest hit is one no more."""
+        self.waiting.discard(heappop(self.hits))
+
+    def rewind(self, position: int) -> None:
+        """What lies at `position` and behind it is looked at again."""
+        if position < self.position:
+            self.position = position
+            self.hits = [sequence for sequence in self.hits if sequence < position]
+            heapify(self.hits)
+            self.waiting = set(self.hits)
+        if self.passed_over is not None and self.passed_over >= position:
+            self.passed_over = None
+
+    def pass_over(self, sequence: int) -> None:
+        """The entry matches, and none of the consumers can have it."""
+        self.passed_over = sequence if self.passed_over is None else min(self.passed_over, sequence)
+
+    def wanting(self) -> list[EntryConsumer]:
+        """The consumers that take entries now."""
+        return [consumer for consumer in self.consumers if consumer.wants() > 0]
+
+    def wanted(self) -> int:
+        """How many entries the consumers take, as `EntryConsumer.will_want`."""
+        return sum(consumer.will_want() for consumer in self.consumers)
+
+
+class FreeEntries:
+    """Which entries are free while one pump runs: `waiting`, of those below the cursor's position."""
+
+    __slots__ = ("_cursor", "_leaving", "_waiting", "taken")
+
+    def __init__(self, cursor: Holdings) -> None:
+        self._cursor = cursor
+        self._leaving: set[int] | None = None
+        self._waiting: set[int] | None = None
+        self.taken: set[int] = set()
+        """Handed out from below the position, and still in the heap of what was given back."""
+
+    @property
+    def waiting(self) -> set[int]:
+        if self._waiting is None:
+            self._waiting = {*self._cursor.requeued, *self._cursor.exclusions.aside}
+        return self._waiting
+
+    def has(self, sequence: int, value: bytes) -> bool:
+        cursor = self._cursor
+        if sequence in cursor.acquired or sequence in cursor.finished:
+            return False
+        if sequence < cursor.position:
+            if sequence not in self.waiting:
+                return False
+        elif sequence < cursor.ahead_end and sequence in self._are_leaving():
+            return False
+        return not cursor.queue.expired(value)
+
+    def value(self, sequence: int) -> bytes | None:
+        """The entry where it is there and free."""
+        value = self._cursor.queue.value(sequence)
+        return value if value is not None and self.has(sequence, value) else None
+
+    def take(self, sequence: int) -> None:
+        """It is free no more."""
+        cursor = self._cursor
+        if sequence < cursor.position:
+            if cursor.exclusions.aside:
+                cursor.exclusions.taken(sequence)
+            self.waiting.discard(sequence)
+            self.taken.add(sequence)
+        else:
+            cursor.ahead.add(sequence)
+            cursor.ahead_end = max(cursor.ahead_end, sequence + 1)
+
+    def give_back(self, sequence: int) -> None:
+        """It is free again."""
+        self.taken.discard(sequence)
+        if self._waiting is not None and sequence < self._cursor.position:
+            self._waiting.add(sequence)
+
+    def end(self) -> None:
+        """What was taken leaves the heap of what was given back."""
+        if self.taken:
+            cursor = self._cursor
+            cursor.requeued = [sequence for sequence in set(cursor.requeued) if sequence not in self.taken]
+            heapify(cursor.requeued)
+
+    def _are_leaving(self) -> set[int]:
+        if self._leaving is None:
+            self._leaving = self._cursor.queue.leaving()
+        return self._leaving

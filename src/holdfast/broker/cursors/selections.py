@@ -1,0 +1,462 @@
+"""Consumers of a queue that have selectors: each is handed what matches, in order, wherever in the queue it lies (JMS
+2.0 §3.8; amqp-illustrations, "Links"; docs/adr/0063).
+
+Rules of this file: consumers with equal selectors are one `Selection`, which looks at each entry once; what a
+selection passed over costs it nothing any more. It never moves the cursor's position: what it hands out beyond that is
+`ahead`. An entry is free if no consumer holds it and it is not on its way out; a selection is told again of one that
+becomes free.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
+from holdfast.broker.cursors.selection import FreeEntries, Selection
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
+
+HITS_MAX: Final = 4_096
+"""Entries that match and wait for credit, of one selection; at the bound it looks no further."""
+
+HITS_MIN: Final = 64
+"""The same where the node's memory for them is used up."""
+
+BEYOND_MAX: Final = 256
+"""Hits beyond the stored watermark after which a selection waits for a new one."""
+
+HIT_BYTES: Final = 160
+"""What such an entry takes of memory, about."""
+
+RUN_COUNT: Final = 64
+"""Entries that one consumer is handed at once, before the next of the same selector."""
+
+RUN_PER_ENTRY: Final = 8
+"""So many of them take about the time of one that is looked at by itself, and count as one."""
+
+SCAN_BYTES: Final = 4 * 1024 * 1024
+"""What one pump reads, about."""
+
+MATCHES_PER_ENTRY: Final = 8
+"""So many selectors asked about one entry count as one entry more that was looked at."""
+
+
+class Selections:
+    """All consumers of a cursor that have selectors."""
+
+    __slots__ = ("_back", "_by_text", "_bytes_left", "_cursor", "_free", "_left", "_looked", "_of", "counted")
+
+    def __init__(self, cursor: Holdings) -> None:
+        self._cursor = cursor
+        self._by_text: dict[str, Selection] = {}
+        self._of: dict[EntryConsumer, Selection] = {}
+        self._back: set[int] = set()
+        """What became free below a selection's position, and was not looked at since."""
+        self._looked: set[EntryConsumer] = set()
+        """Consumers that can have nothing of what their selection has looked at."""
+        self.counted = 0
+        """What `hits` are counted with in the node's memory."""
+        self._free: FreeEntries | None = None
+        """While a pump runs."""
+        self._left = self._bytes_left = 0
+
+    # ------------------------------------------------------------------------------------------------ consumers
+
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._of
+
+    def __iter__(self) -> Iterator[Selection]:
+        return iter(self._by_text.values())
+
+    @property
+    def hits_max(self) -> int:
+        """Hits that each selection may have now."""
+        return HITS_MAX if self._cursor.queue.withheld.aside.room else HITS_MIN
+
+    def looks_again_at(self, sequence: int) -> bool:
+        """Whether the entry, which became free, is looked at in the next pump."""
+        return sequence in self._back
+
+    def join(self, consumer: EntryConsumer, selector: EntrySelector) -> None:
+        """There is one more consumer, which is given what `selector` matches."""
+        selection = self._by_text.get(selector.text)
+        if selection is None:
+            selection = self._by_text[selector.text] = Selection(selector, self._first())
+        selection.consumers[consumer] = None
+        self._of[consumer] = selection
+        if selection.passed_over is not None:
+            self._rewind(selection, selection.passed_over)
+
+    def leave(self, consumer: EntryConsumer) -> None:
+        """The consumer is gone; what it held is given back by itself."""
+        selection = self._of.pop(consumer)
+        self._looked.discard(consumer)
+        selection.consumers.pop(consumer, None)
+        if not selection.consumers:
+            self._by_text.pop(selection.selector.text, None)
+        if not self._by_text:
+            self._back.clear()
+        self._count()
+
+    def _first(self) -> int:
+        """The lowest sequence that may be free."""
+        cursor = self._cursor
+        return min((*cursor.requeued, *cursor.exclusions.aside), default=cursor.position)
+
+    def _rewind(self, selection: Selection, position: int) -> None:
+        selection.rewind(position)
+        self._looked.difference_update(selection.consumers)
+
+    def start_anew(self) -> None:
+        """A failure may lie between what was looked at and what is known of it: all is looked at again."""
+        self._back.clear()
+        self._looked.clear()
+        for selection in self._by_text.values():
+            selection.passed_over = None
+            selection.rewind(min(self._first(), self._cursor.position))
+        self._count()
+
+    def freed(self, sequences: Iterable[int]) -> None:
+        """Entries are in nobody's hands any more, or not on their way out: those that were looked at are again."""
+        end = max([selection.position for selection in self._by_text.values()], default=0)
+        for sequence in sequences:
+            if sequence not in self._cursor.acquired:
+                if self._free is not None:
+                    self._free.give_back(sequence)
+                if sequence < end:
+                    self._back.add(sequence)
+        if self._back:
+            self._looked.clear()
+            self._count()
+
+    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
+        """Whether one of all consumers, with or without credit, can have the entry, a delivery of `size` bytes."""
+        return any(
+            size <= consumer.bytes_max and sequence not in consumer.excluded and self._of[consumer] in matching
+            for matching in [{selection for selection in self._by_text.values() if selection.selector.matches(value)}]
+            for consumer in self._of
+        )
+
+    # ------------------------------------------------------------------------------------------------ asked
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether there is anything that `pump` could look at, or tell a consumer that there is nothing."""
+        visible = self._cursor.queue.visible
+        return bool(self._back) or any(
+            selection.position < visible or selection.hits or not self._looked.issuperset(selection.consumers)
+            for selection in self._by_text.values()
+        )
+
+    def has_something(self, consumer: EntryConsumer, *, watermarks: bool) -> bool:
+        """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored;
+        surely not where it says no."""
+        if self._back:
+            return True
+        cursor, selection = self._cursor, self._of[consumer]
+        is_behind = selection.position < cursor.queue.visible and len(selection.hits) < self.hits_max
+        if is_behind and not halting.is_halted(cursor):
+            return True
+        if consumer in self._looked:
+            return False
+        return not selection.hits or watermarks or self._may_be_shown(selection.hits[0])
+
+    def shown_next(self) -> int:
+        """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
+        return max(
+            [
+                selection.position + wanted
+                for selection in self._by_text.values()
+                if (wanted := selection.wanted())
+            ],
+            default=0,
+        )  # fmt: skip
+
+    def _may_be_shown(self, sequence: int) -> bool:
+        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+
+    # ------------------------------------------------------------------------------------------------ offered
+
+    def pump(self, limit: int) -> int:
+        """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all. All of it
+        counts for the turn (Work.offered_count)."""
+        work = self._cursor.queue.work
+        self._left, self._bytes_left = limit, SCAN_BYTES
+        self._free = FreeEntries(self._cursor)
+        given = 0
+        try:
+            self._look_at_freed()
+            for selection in list(self._by_text.values()):
+                given += self._offer_hits(selection)
+            given += self._scan()
+        finally:
+            self._free.end()
+            self._free = None
+            self._count()
+            work.offered_count += limit - self._left
+            work.offered_bytes += SCAN_BYTES - self._bytes_left
+        self._after()
+        return given
+
+    def _after(self) -> None:
+        """Where the pump ended for its own bounds it goes on in the next turn; else who got nothing waits for more."""
+        queue = self._cursor.queue
+        if self._left <= 0 or self._bytes_left <= 0:
+            queue.touch()
+            return
+        for selection in self._by_text.values():
+            if selection.hits and not self._may_be_shown(selection.hits[0]):
+                wanted = selection.wanted()
+                if wanted:
+                    self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
+            elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
+                self._looked.update(selection.wanting())
+
+    def _look_at_freed(self) -> None:
+        """Those of what became free that match are hits again."""
+        assert self._free is not None
+        for sequence in sorted(self._back) if self._back else ():
+            if self._left <= 0 or self._bytes_left <= 0:
+                return
+            value = self._free.value(sequence)
+            self._pay(1, 0 if value is None else len(value))
+            if value is not None:
+                for selection in self._by_text.values():
+                    if sequence < selection.position and selection.selector.matches(value):
+                        self._add(selection, sequence)
+            self._back.discard(sequence)
+
+    def _add(self, selection: Selection, sequence: int) -> None:
+        """The entry is a hit. Where there are too many, half of them are looked for again."""
+        if len(selection.hits) >= self.hits_max:
+            self._rewind(selection, sorted(selection.hits)[len(selection.hits) // 2])
+        if sequence < selection.position:
+            selection.add(sequence)
+            self._looked.difference_update(selection.consumers)
+
+    def _offer_hits(self, selection: Selection) -> int:
+        """What the selection knows to match, to those of its consumers that want something."""
+        assert self._free is not None
+        given = 0
+        not_yet: list[int] = []
+        try:
+            while selection.hits and self._left > 0 and self._bytes_left > 0:
+                wanting = selection.wanting()
+                if not wanting or not self._may_be_shown(selection.hits[0]):
+                    break
+                sequence = selection.hits[0]
+                value = self._free.value(sequence)
+                self._pay(1, 0 if value is None else len(value))
+                if value is None:
+                    selection.pop()
+                    continue
+                consumer = self._choose(wanting, sequence, value)
+                selection.pop()
+                if consumer is not None:
+                    self._hand(selection, consumer, sequence, value)
+                    given += 1
+                elif self._choose(list(selection.consumers), sequence, value) is None:
+                    selection.pass_over(sequence)
+                else:
+                    not_yet.append(sequence)
+        finally:
+            for sequence in not_yet:
+                if sequence < selection.position:
+                    selection.add(sequence)
+        return given
+
+    def _scan(self) -> int:
+        """Looks at what no selection that is hungry has looked at yet; each entry for all that have come so far."""
+        cursor = self._cursor
+        queue = cursor.queue
+        given = 0
+        while self._left > 0 and self._bytes_left > 0:
+            hungry = [selection for selection in self._by_text.values() if self._is_hungry(selection)]
+            if not hungry:
+                break
+            if halting.is_halted(cursor):
+                for account in halting.short_of(cursor):
+                    queue.work.halted.setdefault(account, {})[queue] = None
+                break
+            first = min(selection.position for selection in hungry)
+            first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
+            here = [item for item in self._by_text.values() if item.position >= first or item in hungry]
+            for selection in here:
+                selection.position = max(selection.position, first)
+            if first >= queue.visible:
+                break
+            found = queue.read(first, count_max=min(READ_COUNT, self._left), bytes_max=READ_BYTES)
+            if not found:
+                for selection in here:
+                    selection.position = max(selection.position, queue.visible)
+                break
+            if len(here) == 1:
+                before = here[0].position
+                given += self._run(here[0], found)
+                if here[0].position > before:
+                    continue
+            for sequence, value in found:
+                handed = self._look_at(sequence, value, here)
+                if handed is None:
+                    if self._left <= 0 or self._bytes_left <= 0:
+                        break
+                    continue
+                given += handed
+                if not any(self._is_hungry(selection) for selection in here):
+                    break
+                if self._left <= 0 or self._bytes_left <= 0:
+                    break
+        return given
+
+    def _run(self, selection: Selection, found: list[tuple[int, bytes]]) -> int:
+        """The hot path of `_scan`, for one selection: hands what matches of entries that were never shown, and that
+        nobody has, to its next consumer at once; returns how many. It ends before the first that is not as plain."""
+        cursor = self._cursor
+        first, end = found[0][0], cursor.watermark_stored
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+            return 0
+        consumer = next(iter(selection.wanting()))
+        if consumer.excluded or selection.hits:
+            return 0
+        matches = selection.selector.matches
+        bytes_max = min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES)
+        wanted = min(consumer.wants(), RUN_COUNT)
+        room = consumer.room_bytes
+        sequences: list[int] = []
+        values: list[bytes] = []
+        position, size = first, 0
+        for sequence, value in found:
+            if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
+                break
+            if matches(value):
+                if len(values) >= wanted or size >= room:
+                    break
+                sequences.append(sequence)
+                values.append(value)
+                size += len(value)
+            position = sequence + 1
+        taken = consumer.take_all(sequences, values) if values else 0
+        if taken < len(values):
+            position = sequences[taken]
+            del sequences[taken:], values[taken:]
+        selection.position = position
+        if taken:
+            sizes = entry.lasting_sizes(values)
+            cursor.acquired.update(zip(sequences, [Acquired(consumer, each) for each in sizes], strict=True))
+            cursor.ahead.update(sequences)
+            cursor.ahead_end = sequences[-1] + 1
+            consumer.count_held(sum(sizes))
+        looked = [len(value) for sequence, value in found if sequence < position]
+        self._pay(len(looked) - taken + -(-taken // RUN_PER_ENTRY), sum(looked))
+        if taken:
+            self._next_turn(selection, consumer)
+        return taken
+
+    def _next_waiting(self, first: int) -> int:
+        """The lowest entry from `first` on that was given back or set aside."""
+        assert self._free is not None
+        return min((sequence for sequence in self._free.waiting if sequence >= first), default=self._cursor.position)
+
+    def _is_hungry(self, selection: Selection) -> bool:
+        """Whether it is to look for more: somebody wants something, and what waits for a watermark is not enough."""
+        if len(selection.hits) >= self.hits_max or not selection.wanting():
+            return False
+        if not selection.hits or self._may_be_shown(selection.hits[0]):
+            return True
+        return min(selection.wanted(), BEYOND_MAX) > len(selection.hits)
+
+    def _look_at(self, sequence: int, value: bytes, here: list[Selection]) -> int | None:
+        """Looks at one entry for the selections `here` that have come so far; how many were handed out. None where it
+        concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
+        assert self._free is not None
+        matching: list[Selection] = []
+        asked = 0
+        is_free = self._free.has(sequence, value)
+        for selection in here:
+            if selection.position <= sequence:
+                if is_free:
+                    asked += 1
+                    if selection.selector.matches(value):
+                        matching.append(selection)
+                        continue  # its position moves once it is known what becomes of this one
+                selection.position = sequence + 1
+        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value))
+        if not matching:
+            return None
+        if self._may_be_shown(sequence):
+            for selection in matching:
+                consumer = self._choose(selection.wanting(), sequence, value)
+                if consumer is not None:
+                    for other in matching:
+                        other.position = sequence + 1
+                    self._hand(selection, consumer, sequence, value)
+                    here.remove(selection)
+                    here.append(selection)  # it is the last that is asked about the next one
+                    return 1
+        for selection in matching:
+            if self._choose(list(selection.consumers), sequence, value) is None:
+                selection.pass_over(sequence)
+                selection.position = sequence + 1
+            elif len(selection.hits) < self.hits_max:
+                selection.position = sequence + 1
+                selection.add(sequence)
+            else:
+                here.remove(selection)
+        return 0
+
+    def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
+        """The first of `consumers` that can have the entry. One that is too large for all consumers of the cursor is
+        its next one's, who ends what cannot be delivered."""
+        bytes_most = entry.size_of(value) + BESIDE_BYTES
+        left_to_another: bool | None = None
+        for consumer in consumers:
+            if sequence in consumer.excluded:
+                continue
+            if bytes_most > consumer.bytes_max:
+                size = consumer.delivery_bytes(sequence, value)
+                if size > consumer.bytes_max:
+                    if left_to_another is None:
+                        left_to_another = self._cursor.another_takes(sequence, size)
+                    if left_to_another:
+                        continue
+            return consumer
+        return None
+
+    def _hand(self, selection: Selection, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
+        assert self._free is not None
+        cursor = self._cursor
+        size = entry.size_of(value)
+        if cursor.prefetched:
+            cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
+        failures = cursor.failures(sequence)
+        self._free.take(sequence)
+        cursor.acquired[sequence] = Acquired(consumer, size)
+        consumer.count_held(size)
+        consumer.take(sequence, value, failures)
+        self._next_turn(selection, consumer)
+
+    def _next_turn(self, selection: Selection, consumer: EntryConsumer) -> None:
+        """These were handed something, and are the last to be next."""
+        if len(selection.consumers) > 1 and consumer in selection.consumers:
+            del selection.consumers[consumer]
+            selection.consumers[consumer] = None
+        if len(self._by_text) > 1 and selection.selector.text in self._by_text:
+            self._by_text[selection.selector.text] = self._by_text.pop(selection.selector.text)
+
+    def _pay(self, entries: int, size: int) -> None:
+        self._left -= entries
+        self._bytes_left -= size
+
+    # ------------------------------------------------------------------------------------------------ counted
+
+    def _count(self) -> None:
+        """Brings the account of memory up to date."""
+        held = HIT_BYTES * (len(self._back) + sum(len(selection.hits) for selection in self._by_text.values()))
+        self._cursor.queue.withheld.aside.recount(self.counted, held)
+        self.counted = held
+
+    def forget(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self._cursor.queue.withheld.aside.refund(self.counted)
+        self.counted = 0

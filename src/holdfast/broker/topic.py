@@ -1,0 +1,209 @@
+"""A topic: messages that are owed to subscriptions alone, each stored once (amqp-illustrations, "Topics";
+docs/adr/0064).
+
+Rules of this file: what each subscription wants is known when a message is published: a durable one that does not want
+it has finished it at once, and a message that none of them wants is not stored. Subscriptions that are not durable have
+queues of their own in memory, with references to the same bytes. Large messages are matched when they are offered.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.halting import FINISHED_MAX
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.entry_log import EntryLog
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.records import BindingRecord
+
+LISTENER_MESSAGES_MAX: Final = 1_000
+LISTENER_BYTES_MAX: Final = 1024 * 1024
+"""What waits for a subscription that is not durable; then the oldest that nobody holds are dropped."""
+
+MARKED_MAX: Final = FINISHED_MAX // 2
+"""Ranges of what a subscription has finished, after which what it does not want is found out when it comes there."""
+
+BETWEEN_MS: Final = 1_000
+"""How seldom it is looked for messages that are finished by all behind one that is not."""
+
+RANGES_FEW: Final = 64
+RANGES_MAX: Final = 20_000
+"""Of what all subscriptions together have finished: so many are looked at as often as something is finished; with more
+than the second, only what lies below all floors leaves."""
+
+MARK_COUNT: Final = 256
+"""Entries that one turn matches anew after a start."""
+
+
+@dataclass(slots=True, eq=False)
+class Topic(Queue):
+    """`named` are durable subscriptions; nobody consumes from the shared cursor."""
+
+    bindings: dict[str, BindingRecord] = field(default_factory=dict)
+    """What each of `named` that a link made wants, as it is stored."""
+    listeners: dict[Queue, EntrySelector | None] = field(default_factory=dict)
+    """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
+    dropped_total: int = 0
+    """What listeners were not given because too much waited for them."""
+    unmarked: tuple[int, int] | None = None
+    """What an earlier life stored: who wants it is to be found out again, [first, end)."""
+    looked_between_ms: int = 0
+    swept: RangeSet = field(default_factory=RangeSet)
+    """What left behind the first that did not."""
+
+    # `super()` does not work in a dataclass with slots.
+
+    def fits_all(self, count: int, size: int) -> bool:
+        return not self.named or Queue.fits_all(self, count, size)
+
+    def fits(self, size: int) -> bool:
+        return not self.named or Queue.fits(self, size)
+
+    def room(self, at_most: int) -> int:
+        return Queue.room(self, at_most) if self.named else at_most
+
+    # ------------------------------------------------------------------------------------------------ published
+
+    def append(self, value: bytes, size: int) -> int:
+        """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        is_large = bool(value[1] & entry.BLOB)
+        for queue, wants in list(self.listeners.items()):
+            if is_large or wants is None or wants.matches(value):
+                self._tell(queue, value, size)
+        without: list[Cursor] = []
+        if not is_large:  # its first piece may not be on disk yet
+            without = [
+                cursor
+                for cursor in self.named.values()
+                if cursor.selector is not None and not cursor.selector.matches(value)
+            ]
+        if len(without) == len(self.named) and not (is_large and not self.listeners):
+            return 0
+        sequence = EntryLog.append(self, value, size)
+        for cursor in without:
+            _mark(cursor, sequence)
+        if not self.named:  # a large message that nobody wants: what came of it is on disk
+            self.sweeping.insert(0, (sequence, sequence))
+        return sequence
+
+    def append_all(self, values: list[bytes], size: int) -> None:
+        for value in values:
+            self.append(value, entry.size_of(value))
+
+    def _tell(self, queue: Queue, value: bytes, size: int) -> None:
+        """The message waits for a subscription that is not durable, in the place of older ones if need be."""
+        acquired = queue.shared.acquired
+        while queue.messages and (
+            queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
+        ):
+            oldest = next((item for item in queue.ephemeral.items() if item[0] not in acquired), None)
+            if oldest is None:
+                self.dropped_total += 1
+                return
+            queue.drop([oldest[0]], entry.size_of(oldest[1]))
+            self.dropped_total += 1
+        if queue.fits(size):
+            queue.append(value, size)
+        else:
+            self.dropped_total += 1
+
+    # ------------------------------------------------------------------------------------------------ subscriptions
+
+    def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
+        """A new durable subscription at `start`."""
+        cursor = Cursor(self, self, name, mode=mode, floor=start)
+        self.named[name] = cursor
+        if len(self.named) == 1 and not self.sweeping:
+            self.reclaim_from = start
+        self.dirty(cursor)
+        self.reclaim()
+        return cursor
+
+    def remove_cursor(self, name: str) -> None:
+        self.bindings.pop(name, None)
+        Queue.remove_cursor(self, name)
+
+    def untrack(self) -> None:
+        """The last durable subscription is gone: what was stored for it leaves."""
+        self.sweeping = self.swept.gaps(self.reclaim_from, self.next_sequence - 1)[::-1]
+        self.swept = RangeSet()
+        self.reclaim_from = self.next_sequence
+        self.reclaiming = False
+        self.unmarked = None
+        self.touch()
+
+    def look_again_at_stored(self) -> None:
+        """The node was started: what it has stored is matched again, some of it each turn."""
+        if self.named and self.messages:
+            self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
+            self.touch()
+
+    def reclaim(self) -> None:
+        """What every subscription has finished leaves the disk, a bounded number each turn."""
+        self.reclaiming = bool(self.named)
+        self.touch()
+
+    def reclaim_some(self) -> None:
+        """One turn's share of `reclaim`, of what is matched again after a start, and of what nobody is owed."""
+        if self.unmarked is not None:
+            self._mark_some(*self.unmarked)
+        if len(self.work.batch.retires) >= RETIRES_MAX:
+            self.touch()
+            return
+        if self.named and not self.sweeping:
+            self._look_for_finished()
+        if self.sweeping:
+            self._sweep_some()
+
+    def _mark_some(self, first: int, end: int) -> None:
+        found = self.read(first, count_max=MARK_COUNT, bytes_max=READ_BYTES)
+        for sequence, value in found:
+            if sequence >= end:
+                break
+            for cursor in self.named.values():
+                if (
+                    cursor.selector is not None
+                    and sequence >= cursor.position
+                    and sequence not in cursor.finished
+                    and not cursor.selector.matches(value)
+                ):
+                    _mark(cursor, sequence)
+        last = found[-1][0] + 1 if found else end
+        self.unmarked = (last, end) if last < end else None
+        self.touch()
+
+    def _look_for_finished(self) -> None:
+        """What all have finished leaves: below the lowest floor at once; behind something that one of them has not,
+        now and then, so that a single message that nobody fetches holds nothing else."""
+        low = min(cursor.floor for cursor in self.named.values())
+        found = []
+        if low > self.reclaim_from:
+            found = self.swept.gaps(self.reclaim_from, low - 1)
+            self.reclaim_from = low
+            self.swept.drop_below(low)
+        now, ranges = self.clock.steady_ms, sum(len(cursor.finished) for cursor in self.named.values())
+        if ranges <= RANGES_FEW or (ranges <= RANGES_MAX and now - self.looked_between_ms >= BETWEEN_MS):
+            self.looked_between_ms = now
+            done = self._finished_between(low)
+            found += done
+            for first, last in done:
+                self.swept.add(first, last)
+        self.sweeping = found[::-1]
+
+    def _finished_between(self, low: int) -> list[tuple[int, int]]:
+        end = self.visible - 1
+        kept = self.swept.copy()
+        for cursor in self.named.values():
+            for first, last in cursor.finished.gaps(cursor.floor, end):
+                kept.add(first, last)
+        return kept.gaps(low, end)
+
+
+def _mark(cursor: Cursor, sequence: int) -> None:
+    """The subscription does not want the entry: it has finished it."""
+    if len(cursor.finished) < MARKED_MAX:
+        cursor.pass_by(sequence)

@@ -1,0 +1,166 @@
+"""Subscriptions of topics, as links ask for them (AMQP 1.0 §3.5; AMQP JMS mapping, "Topic subscriptions"; ADR 0064).
+
+Rules of this file: everything in an attach is hostile until checked. A durable subscription is a cursor of the topic,
+and is called as its link is; one that is not has a queue in memory that ends with it.
+"""
+
+from typing import Final
+
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import entry
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored.records import BindingRecord
+from holdfast.broker.subjects import Pattern
+from holdfast.broker.topic import Topic
+from holdfast.endpoints.addresses.dynamic_nodes import LIFETIME_POLICY, ON_NO_LINKS, DynamicNodes, TemporaryQueue
+from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.attaching.filters import Decoded, EntrySelector, Filters, entry_selector, pattern_of
+from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.errors import StorageError
+from holdfast.names import NAME_BYTES_MAX, check_name
+from holdfast.peers.containers import asks_to_be_sole
+from holdfast.peers.peer import Peer
+from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.predicate import compile_selector
+from holdfast.settings import Limits
+from holdfast.state.catalog import Catalog
+
+SHARED: Final = Symbol("shared")
+GLOBAL: Final = Symbol("global")
+"""Capabilities of a source: several links read the subscription; of whichever container."""
+
+
+class TopicAttach:
+    """Makes and finds the subscriptions that links ask for."""
+
+    def __init__(
+        self, limits: Limits, catalog: Catalog, dynamic_nodes: DynamicNodes, resume: Resumption, decoded: Decoded
+    ) -> None:
+        self._limits = limits
+        self._catalog = catalog
+        self._dynamic_nodes = dynamic_nodes
+        self._resume = resume
+        self._decoded = decoded
+        self._shared: dict[tuple[Topic, str], TemporaryQueue] = {}
+        """Of subscriptions that are shared and not durable, by name; those that ended are found out when asked for."""
+        for topic in catalog.topics():
+            self._restore(topic)
+
+    def _restore(self, topic: Topic) -> None:
+        """What the store says of subscriptions is in force again."""
+        for name, wants in topic.bindings.items():
+            try:
+                pattern = Pattern(wants.pattern) if wants.pattern else None
+                predicate = compile_selector(wants.selector) if wants.selector else None
+            except (SelectorError, ValueError) as error:
+                raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
+            filters = Filters(selector=predicate, pattern=pattern)
+            topic.named[name].selector = entry_selector(filters, topic.reader, self._decoded)
+        topic.look_again_at_stored()
+
+    def subscription(
+        self, peer: Peer, link: Sender, source: Source, topic: Topic, subject: str, filters: Filters, *, durable: bool
+    ) -> tuple[Queue, Cursor]:
+        """The queue and the cursor that the link reads: a new subscription's, or one's that is there. Refusal."""
+        if subject:
+            if filters.pattern is not None:
+                text = f"{topic.name}/{subject[:60]}: the address has a pattern, and so have the filters; remove one"
+                raise Refusal(conditions.INVALID_FIELD, text)
+            filters.pattern = pattern_of(subject)
+        selector = entry_selector(filters, topic.reader, self._decoded)
+        is_shared = SHARED in (source.capabilities or ())
+        if not durable:
+            queue = self._in_memory(peer, link, source, topic, selector, is_shared=is_shared)
+            return queue, queue.shared
+        name = self._name(peer, link, source, is_shared=is_shared)
+        wants = BindingRecord(
+            "" if filters.pattern is None else filters.pattern.text,
+            "" if filters.selector is None else filters.selector.text,
+            is_shared,
+        )
+        found = topic.named.get(name)
+        if found is not None and found.mode != "copy":
+            text = f"subscription {name!r} on {topic.name!r} is read by sequence, not by links"
+            raise Refusal(conditions.NOT_ALLOWED, text)
+        if found is not None and topic.bindings.get(name) != wants:  # another subscription under its name, as in JMS
+            if is_shared and found.consumers:
+                text = f"subscription {name!r} on {topic.name!r} has readers, with another selector or pattern"
+                raise Refusal(conditions.RESOURCE_LOCKED, text)
+            _steal(found, name)
+            self._resume.release(topic, found)
+            topic.remove_cursor(name)
+            found = None
+        if found is None:
+            full = self._catalog.subscriptions_full(topic)
+            if full is not None:
+                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
+            found = topic.add_cursor(name, "copy", topic.next_sequence)
+            self._catalog.bind(topic, name, wants)
+        if not is_shared:
+            _steal(found, name)
+        found.selector = selector
+        return topic, found
+
+    def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
+        """What the subscription is called: as the link, with its container if the name is that container's own."""
+        name = check_name(link.name.partition("|")[0] if is_shared else link.name)
+        opened = peer.amqp.remote_open
+        container = "" if opened is None else opened.container_id
+        if is_shared:
+            is_own = GLOBAL not in (source.capabilities or ())
+        else:
+            is_own = opened is not None and asks_to_be_sole(opened)
+        if is_own:
+            name = f"{check_name(container)}|{name}"
+            if len(name.encode()) > NAME_BYTES_MAX:
+                text = f"container-id and subscription have {len(name.encode())} bytes; the limit is {NAME_BYTES_MAX}"
+                raise Refusal(conditions.INVALID_FIELD, text)
+        return name
+
+    def _in_memory(
+        self, peer: Peer, link: Sender, source: Source, topic: Topic, selector: EntrySelector | None, *, is_shared: bool
+    ) -> TemporaryQueue:
+        """The queue of a subscription that is not durable."""
+        key = (topic, "")
+        if is_shared:
+            name = self._name(peer, link, source, is_shared=True)
+            key = (topic, f"{name}\0{'' if selector is None else selector.text}")
+            queue = self._shared.get(key)
+            if queue is not None and self._catalog.has(queue):
+                return queue
+            self._shared = {known: each for known, each in self._shared.items() if self._catalog.has(each)}
+        policy = {LIFETIME_POLICY: Described(ON_NO_LINKS, [])} if is_shared else None
+        queue = self._dynamic_nodes.create(peer, policy)
+        if queue is None:
+            text = f"the connection has too many subscriptions; the limit is {self._limits.dynamic_nodes_max}"
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        queue.topic = topic
+        topic.listeners[queue] = selector
+        if selector is not None:
+            queue.shared.selector = OfLarge(selector)
+        if is_shared:
+            self._shared[key] = queue
+        return queue
+
+
+class OfLarge:
+    """What a subscription that is not durable wants of large messages; the others were matched when they were
+    published."""
+
+    def __init__(self, selector: EntrySelector) -> None:
+        self.text = selector.text
+        self._selector = selector
+
+    def matches(self, value: bytes) -> bool:
+        return not value[1] & entry.BLOB or self._selector.matches(value)
+
+
+def _steal(cursor: Cursor, name: str) -> None:
+    for older in list(cursor.consumers):
+        if isinstance(older, ConsumerLink):
+            older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)

@@ -1,0 +1,600 @@
+"""Corruptions of a node: each breaks one invariant, in exactly the state that it looks at (ADR 0020).
+
+Rules of this file: a corruption changes what a node holds and nothing else. Its invariant is named as
+tests/core/test_invariants.py names it. Where an earlier invariant looks at the same state, that stays whole.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.entries.blob import Blob
+from holdfast.broker.stored.ranges import RangeSet
+from support.standing import Standing, apart, committing, rejecting, sending, serving, streaming, waiting
+
+Corruption = Callable[[Any], object]
+CORRUPTIONS: list[tuple[str, Callable[[], Standing], Corruption]] = []
+"""The invariant, the node, and what is done to it."""
+
+
+def breaks(name: str, node: Callable[[], Standing]) -> Callable[[Corruption], Corruption]:
+    def add(corruption: Corruption) -> Corruption:
+        CORRUPTIONS.append((name, node, corruption))
+        return corruption
+
+    return add
+
+
+def one_more(name: str, node: Callable[[], Standing], owner: Callable[[Any], object], count: str, by: int = 1) -> None:
+    """A count that is one too high, or wrong by as much as `by` says."""
+
+    def corruption(found: Any) -> None:
+        holder = owner(found)
+        setattr(holder, count, getattr(holder, count) + by)
+
+    CORRUPTIONS.append((name, node, corruption))
+
+
+# ------------------------------------------------------------------------------------------------- state: queues
+
+
+@breaks("state: a queue stands under another name", serving)
+def _(s: Any) -> None:
+    s.core.catalog.queues["other"] = s.core.catalog.queues.pop("plain")
+
+
+for count in ("messages", "bytes_held"):
+    one_more("state: queue {} counts below nothing", serving, lambda s: s.plain, count, by=-1000)
+
+
+one_more("state: queue {} shows what it has not given yet", serving, lambda s: s.plain, "visible")
+
+
+@breaks("state: queue {}: its flag, and its consumers", serving)
+def _(s: Any) -> None:
+    s.plain.has_consumers = False
+
+
+one_more("state: queue {}: messages, and entries", serving, lambda s: s.plain, "messages")
+
+
+@breaks("state: queue {}: messages, and entries", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral.popitem()
+
+
+@breaks("state: queue {}: messages, and entries", committing)
+def _(s: Any) -> None:
+    s.core.turns.in_flight.batch.appends.clear()
+
+
+@breaks("state: queue {}: messages, and entries", committing)
+def _(s: Any) -> None:
+    s.core.work.batch.appends.clear()
+
+
+one_more("state: queue {}: bytes, and those of its entries", serving, lambda s: s.plain, "bytes_held")
+
+
+@breaks("state: queue {} has sequences that it never gave", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral[9] = s.memory.ephemeral.pop(2)
+
+
+@breaks("state: queue {} has sequences that it never gave", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral[0] = s.memory.ephemeral.pop(2)
+
+
+@breaks("state: queue {} caches what is not its entry", serving)
+def _(s: Any) -> None:
+    s.plain.cache[5] = b"another"
+
+
+@breaks("state: queue {}: nothing will show what was taken", serving)
+def _(s: Any) -> None:
+    s.plain.visible -= 1
+    s.plain.shared.position = s.plain.visible
+
+
+@breaks("state: queue {} has another queue's cursor", serving)
+def _(s: Any) -> None:
+    s.plain.shared.queue = s.work
+
+
+@breaks("state: {} has passed entries that are in nobody's hands", serving)
+def _(s: Any) -> None:
+    del s.plain.shared.acquired[3]
+
+
+@breaks("state: {} has passed entries that are in nobody's hands", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.remove(1)
+
+
+@breaks("state: {} counts failures of entries that are gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.counts[77] = 1
+
+
+@breaks("state: cursor {} of queue {} passed over {}", serving)
+def _(s: Any) -> None:
+    del s.work.shared.acquired[3]
+
+
+@breaks("state: {} has given-back entries twice", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.append(1)
+
+
+@breaks("state: {}: given back and held", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.append(3)
+
+
+@breaks("state: {}: set aside, and held or given back", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[3] = 0
+
+
+@breaks("state: {}: set aside, and held or given back", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[1] = 0
+
+
+@breaks("state: {}: {} is held by who is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.acquired[3] = Acquired(object(), s.plain.shared.acquired[3].size)
+
+
+@breaks("state: {}: {} is held and still ahead", serving)
+def _(s: Any) -> None:
+    s.plain.shared.position = 4
+
+
+@breaks("state: {}: {} is held and no entry", serving)
+def _(s: Any) -> None:
+    s.plain.shared.acquired[0] = s.plain.shared.acquired[3]
+
+
+@breaks("state: {}: {} is held with another size", serving)
+def _(s: Any) -> None:
+    held = s.plain.shared.acquired
+    held[3] = Acquired(held[3].consumer, held[3].size + 1)
+
+
+@breaks("state: {}: finished, and held or given back", serving)
+def _(s: Any) -> None:
+    s.work.shared.finished.add(3)
+
+
+@breaks("state: {}: finished below its floor", serving)
+def _(s: Any) -> None:
+    s.work.shared.finished.add(s.work.shared.floor - 1)
+
+
+one_more(
+    "state: {}: its stored watermark is ahead of its watermark", serving, lambda s: s.plain.shared, "watermark_stored"
+)
+
+
+one_more(
+    "state: {} waits for a watermark that nothing stores", serving, lambda s: s.plain.shared, "watermark_stored", by=-1
+)
+
+
+def lying(s: Any) -> Blob:
+    """The blob of an entry."""
+    found: Blob = next(blob for blob in s.core.blobs.by_number.values() if blob.places)
+    return found
+
+
+@breaks("state: a blob stands under another number", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.by_number[9] = s.core.blobs.by_number[1]
+
+
+@breaks("state: blob {}: loose, and referred to", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.loose[lying(s)] = None
+
+
+@breaks("state: blob {}: loose, and referred to", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.loose.clear()
+
+
+@breaks("state: blob {}: an entry that it knows nothing of", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.by_place[77, 1] = lying(s)
+
+
+@breaks("state: blob {}: an entry that knows nothing of it", streaming)
+def _(s: Any) -> None:
+    lying(s).places[77, 1] = None
+
+
+@breaks("state: an entry whose message is nowhere", streaming)
+def _(s: Any) -> None:
+    blob = lying(s)
+    for place in blob.places:
+        del s.core.blobs.by_place[place]
+    blob.places = {}
+    s.core.blobs.loose[blob] = None
+
+
+@breaks("state: an entry whose blob is gone", streaming)
+def _(s: Any) -> None:
+    blob = lying(s)
+    del s.core.blobs.by_number[blob.number]
+
+
+@breaks("state: the queues gather into another batch than the turn's", committing)
+def _(s: Any) -> None:
+    s.core.turns.gathered.batch = type(s.core.work.batch)()
+
+
+@breaks("state: what leaves with the commit under way", committing)
+def _(s: Any) -> None:
+    s.core.work.retires_in_flight = []
+
+
+@breaks("state: moves of the turn, and of its queues", committing)
+def _(s: Any) -> None:
+    s.core.turns.gathered.moves.append((s.work, 77, 1))
+
+
+@breaks("state: entries that leave twice", committing)
+def _(s: Any) -> None:
+    s.core.work.batch.retires += s.core.work.batch.retires
+
+
+@breaks("state: a deleted queue that is still there", committing)
+def _(s: Any) -> None:
+    s.core.catalog.leaving[s.work.queue_id] = None
+
+
+one_more("state: bytes heard in a turn", committing, lambda s: s.core.turns.in_flight, "heard_bytes")
+one_more("state: bytes heard in a turn", committing, lambda s: s.core.turns.gathered, "heard_bytes")
+
+
+# --------------------------------------------------------------------------------------------------------- peers
+
+
+@breaks("peers: a connection stands under another number", serving)
+def _(s: Any) -> None:
+    s.peer.number += 1000
+
+
+@breaks("peers: connection {} has another's session", serving)
+def _(s: Any) -> None:
+    others = [peer for peer in s.core.connections.values() if peer is not s.peer]
+    next(iter(s.peer.amqp.sessions)).connection = others[0].amqp
+
+
+@breaks("peers: account {}: bytes, and those of its holders", serving)
+def _(s: Any) -> None:
+    s.core.memory.connections.held += 1
+    s.core.memory.total.held += 1
+
+
+@breaks("peers: bytes of requests and answers", serving)
+def _(s: Any) -> None:
+    s.peer.request_bytes = s.core.memory.requests.held + 1
+
+
+one_more("peers: the account of all memory, and its parts", serving, lambda s: s.core.memory.total, "held")
+
+
+@breaks("peers: connections by address", serving)
+def _(s: Any) -> None:
+    s.core.guard.by_address["10.0.0.9"] = 1
+
+
+@breaks("peers: guard: a", serving)
+def _(s: Any) -> None:
+    gone = s.rig.client(s.node)
+    (peer,) = [peer for peer in s.core.connections.values() if peer.amqp.remote_open is None]
+    gone.close_transport()
+    s.rig.settle()
+    s.core.guard.half_open[peer] = None
+
+
+one_more("peers: {}: connections", serving, lambda s: s.peer.use, "connections")
+one_more("peers: {}: links", serving, lambda s: s.peer.use, "links")
+one_more("peers: {}: unsettled bytes", serving, lambda s: s.peer.use, "unsettled_bytes")
+
+
+# --------------------------------------------------------------------------------------------------------- links
+
+
+@breaks("links: {}: a link's", serving)
+def _(s: Any) -> None:
+    del s.core.connections[s.peer.number]
+    s.core.links.refills[s.links["s1"]] = None
+
+
+@breaks("links: a large message that is under way, and that no link brings", streaming)
+def _(s: Any) -> None:
+    (stream,) = s.core.streams
+    stream.bringer.growing = None
+    stream.bringer.parked.clear()
+
+
+@breaks("links: connection {}: a large message nobody sends", streaming)
+def _(s: Any) -> None:
+    (send,) = s.slow.sends
+    send.peer = s.peer
+
+
+@breaks("links: a link of the engine belongs to another of the core", serving)
+def _(s: Any) -> None:
+    one, other = (s.links[name] for name in ("r9", "r10"))
+    one.link.context, other.link.context = other, one
+
+
+@breaks("links: {} of {}: a link that its connection does not know", serving)
+def _(s: Any) -> None:
+    link = s.links["s3"]
+    for session in s.peer.amqp.sessions:
+        for known in (session.links, session.remote_links):
+            for handle in [handle for handle, item in known.items() if item is link.link]:
+                del known[handle]
+
+
+@breaks("links: {} of {}: a link of {}", serving)
+def _(s: Any) -> None:
+    held = s.core.links.producers[s.plain]
+    s.core.links.producers[s.work].update(held)
+    held.clear()
+
+
+@breaks("links: {}: queue {} is gone", serving)
+def _(s: Any) -> None:
+    queue = s.core.catalog.queues.pop("named")
+    assert queue in s.core.links.producers
+
+
+one_more("links: bytes of large messages", streaming, lambda s: s.core.pressure, "ahead_bytes")
+one_more("links: bytes of deliveries that have not come whole", streaming, lambda s: s.core.pressure.partials, "held")
+one_more("links: connection {}: parked bytes", serving, lambda s: s.peer, "parked_bytes")
+one_more("links: connection {}: large bytes", streaming, lambda s: s.peer, "ahead_bytes")
+
+
+@breaks("links: blob {}: nobody brings it", streaming)
+def _(s: Any) -> None:
+    lying(s).open = True
+
+
+@breaks("links: blob {}: who sends it", streaming)
+def _(s: Any) -> None:
+    lying(s).pins += 1
+
+
+@breaks("management: connection {}: bytes of answers", serving)
+def _(s: Any) -> None:
+    s.peer.reply_bytes += 1
+    s.core.memory.requests.held += 1
+    s.core.memory.total.held += 1
+
+
+# ----------------------------------------------------------------------------------------------------- endpoints
+
+
+@breaks("endpoints: large messages sent, and those of links", streaming)
+def _(s: Any) -> None:
+    s.slow.sends.clear()
+
+
+@breaks("endpoints: producer {} speaks from two links", serving)
+def _(s: Any) -> None:
+    link = next(link for link in s.links.values() if getattr(link, "producer", None) is not None)
+    link.producer.holder = None
+
+
+@breaks("endpoints: {} is no consumer of its cursor", serving)
+def _(s: Any) -> None:
+    link = s.links["kept"]
+    s.core.queue_changes.suspended = lambda: {id(link)}
+    del link.cursor.consumers[link]
+    link.cursor.queue.has_consumers = False
+
+
+@breaks("endpoints: {}: entries in its hands, and counted", serving)
+def _(s: Any) -> None:
+    s.links[s.held.name].held += 1
+
+
+@breaks("endpoints: {} holds what it was never sent", serving)
+def _(s: Any) -> None:
+    shared = s.plain.shared
+    shared.acquired[1] = Acquired(shared.acquired[3].consumer, shared.acquired[3].size)
+    shared.requeued.remove(1)
+    shared.requeued.append(3)
+    del shared.acquired[3]
+
+
+@breaks("endpoints: links that may be resumed, by cursor", serving)
+def _(s: Any) -> None:
+    s.core.resume.by_cursor.clear()
+
+
+@breaks("endpoints: links that may be resumed, by cursor", serving)
+def _(s: Any) -> None:
+    s.core.resume.by_cursor[s.plain.shared] = {}
+
+
+@breaks("endpoints: dynamic nodes by connection", serving)
+def _(s: Any) -> None:
+    s.core.dynamic_nodes.of_peer[s.peer] += 1
+
+
+@breaks("endpoints: {}: its maker's", serving)
+def _(s: Any) -> None:
+    made = next(queue for queue in s.core.catalog.queues.values() if getattr(queue, "peer", None) is not None)
+    gone = type("Gone", (), {"number": 77})()
+    made.peer = gone
+    s.core.dynamic_nodes.of_peer = {gone: 1}
+
+
+@breaks("endpoints: outcomes that wait", rejecting)
+def _(s: Any) -> None:
+    s.core.jobs.settlements.counts.popitem()
+
+
+@breaks("endpoints: a purge of queue {}, which is gone", serving)
+def _(s: Any) -> None:
+    s.core.jobs.purges[type("Gone", (), {"name": "gone"})()] = None
+
+
+@breaks("endpoints: consumer {}: outcomes that wait", rejecting)
+def _(s: Any) -> None:
+    (settlement,) = s.core.jobs.settlements.waiting
+    settlement.link.settling += 1
+
+
+@breaks("endpoints: an answer to what is no sender", committing)
+def _(s: Any) -> None:
+    s.core.turns.gathered.answers.append((object(), 0, 0, None))
+
+
+# ------------------------------------------------------------------------------------------------------- peering
+
+
+@breaks("peering: neighbour {} is Established without a connection", sending)
+def _(s: Any) -> None:
+    s.neighbour.peer = None
+
+
+@breaks("peering: neighbour {} is offered to routing, and down", apart)
+def _(s: Any) -> None:
+    s.neighbour.offered = True
+
+
+@breaks("peering: neighbour {}: its hop is elsewhere", waiting)
+def _(s: Any) -> None:
+    s.core.neighbours["jfk"].hop.peer = None
+
+
+@breaks("peering: neighbour {}: its", sending)
+def _(s: Any) -> None:
+    s.neighbour.peer = s.rig.client(s.node) and type("Gone", (), {"number": 77})()
+
+
+@breaks("peering: neighbour {}: its connection is another's", sending)
+def _(s: Any) -> None:
+    s.peer.neighbour = None
+
+
+@breaks("peering: neighbour {} wants to act earlier than it told", sending)
+def _(s: Any) -> None:
+    s.core.due_times.stirred.clear()
+    s.core.due_times.told[s.neighbour] = 1e9
+
+
+# ------------------------------------------------------------------------------------------------------- custody
+
+
+@breaks("custody.hop: neighbour {}: nothing of {} waits for an answer", sending)
+def _(s: Any) -> None:
+    s.sender.cursor.finish(list(s.sender.in_doubt.values()))
+    s.sender.in_doubt.clear()
+
+
+@breaks("custody.hop: {} is no consumer of its queue", apart)
+def _(s: Any) -> None:
+    s.sender.queue.shared.consumers.clear()
+    s.sender.queue.has_consumers = False
+    s.core.queue_changes.suspended = lambda: {id(s.sender)}
+
+
+@breaks("custody.hop: {}: its queue is gone", sending)
+def _(s: Any) -> None:
+    del s.core.catalog.queues["@hub"]
+    s.core.links.producers.clear()
+
+
+@breaks("custody.hop: {} has a link without a connection", sending)
+def _(s: Any) -> None:
+    s.sender.peer = None
+
+
+@breaks("custody.hop: {} is open without a link", apart)
+def _(s: Any) -> None:
+    s.sender.open = True
+
+
+@breaks("custody.hop: {} has entries in its hands, and forgot them", sending)
+def _(s: Any) -> None:
+    s.sender.in_doubt.popitem()
+
+
+@breaks("custody.hop: {} has a link's place, and no link", sending)
+def _(s: Any) -> None:
+    s.sender.link = s.sender.peer = None
+    s.sender.open = False
+
+
+@breaks("custody.hop: {} has work, and nothing attaches its link", sending)
+def _(s: Any) -> None:
+    s.sender.link = s.sender.peer = None
+    s.sender.open = False
+    del s.sender.places.holding[s.sender]
+
+
+@breaks("custody.hop: {}: its", sending)
+def _(s: Any) -> None:
+    s.sender.peer = type("Gone", (), {"number": 77})()
+
+
+@breaks("custody.hop: {} speaks on a connection that the session has left", sending)
+def _(s: Any) -> None:
+    s.sender.peer = next(peer for peer in s.core.connections.values() if peer is not s.peer)
+
+
+@breaks("custody: {}: finished at or below its mark", waiting)
+def _(s: Any) -> None:
+    s.origin.finished = RangeSet([(s.origin.mark + 1, s.origin.mark + 1)])
+
+
+@breaks("custody: messages that wait, and entries of $waiting", waiting)
+def _(s: Any) -> None:
+    del s.origin.waiting[3]
+
+
+@breaks("custody: origin {} is blocked, and nothing of it waits", waiting)
+def _(s: Any) -> None:
+    other = s.core.catalog.ledger.origin(UUID(int=7))
+    assert not other.waiting
+    s.core.destination.blocked[other] = None
+
+
+@breaks("custody: {}: {} waits below the mark", waiting)
+def _(s: Any) -> None:
+    s.origin.mark = 2
+
+
+@breaks("custody: {}: {} waits and is finished", waiting)
+def _(s: Any) -> None:
+    s.origin.finished = RangeSet([(3, 3)])
+
+
+@breaks("custody: {}: {} waits and lies nowhere", waiting)
+def _(s: Any) -> None:
+    s.origin.waiting[3].held_at = 77
+
+
+@breaks("custody: {}: numbers that are still to be given", apart)
+def _(s: Any) -> None:
+    s.core.catalog.ledger.identities["hub"] = 1
+
+
+@breaks("custody: transmission queue {} is gone", apart)
+def _(s: Any) -> None:
+    s.core.catalog.transit["gone"] = type("Gone", (), {"queue_id": 999, "name": "@gone"})()
+
+
+@breaks("core: a part that has nothing to wait for has a deadline", serving)
+def _(s: Any) -> None:
+    s.core.timed.append(({}, s.core.warnings))

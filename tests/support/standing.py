@@ -1,0 +1,206 @@
+"""Nodes in the middle of their work: whatever a node keeps, one of these has some of it.
+
+Rules of this file: made through the wire; what is made holds all invariants. Each call makes a node anew.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released, Source, Target
+from holdfast.peers.link_tables import links_of
+from holdfast.settings import Limits, QueueConfig
+from holdfast.units import KIB
+from support.hops import send
+from support.rig import Node, Rig
+from support.streams import LARGE, begun, body
+
+Standing = SimpleNamespace
+"""`rig`, `node`, `core`, and what else a node of that kind has."""
+
+
+def core_of(node: Node) -> Any:
+    assert node.core is not None
+    return node.core
+
+
+def serving() -> Standing:
+    """A node with clients: entries held, given back, set aside, finished out of order, in memory and copied; links of
+    each kind, one of them to be resumed; a dynamic node; an answer that waits for credit."""
+    rig = Rig()
+    queues = (QueueConfig(name="memory", durable=False), QueueConfig(name="full", messages_max=1))
+    node = rig.node("hub", queues=queues)
+    node.unwatched.add("memory")  # what a queue in memory takes is not stored
+    core = core_of(node)
+    client = rig.client(node)
+    assert client.manage("OPEN", "subscription", "copies", queue="work", mode="copy")[0] == 201
+    for address, count in (("work", 6), ("memory", 2), ("plain", 6), ("kept", 3)):
+        link = client.sender(address)
+        rig.settle()
+        for number in range(count):
+            client.send(link, f"{address}-{number}")
+        rig.settle()
+    full, other = client.sender("full"), rig.client(node, container_id="other")
+    filling = other.sender("full")
+    rig.settle()
+    other.send(filling, "first")
+    rig.settle()
+    client.send(full, "parked")  # it had credit before
+    client.sender("named", properties={PRODUCER: "me"})
+    held = client.receiver("plain", credit=4)
+    client.receiver("work", credit=4)
+    client.receiver("kept", credit=2, name="kept", source={"timeout": 30})
+    client.reader("work", 1)
+    rig.settle()
+    first, second = [item for item in client.deliveries if item.link is held][:2]
+    held.settle(first.delivery_id, first.delivery_id, Released())
+    held.settle(second.delivery_id, second.delivery_id, Modified(undeliverable_here=True))
+    rig.settle()
+    terms = Source(dynamic=True)
+    made = client.session.attach_receiver("made", terms, Target("here"))
+    rig.settle()
+    assert made.attached
+    asking = rig.client(node, container_id="asking")
+    asking.manage("STATUS", "node")
+    assert asking._management is not None
+    asking._management[1].grant(0)
+    rig.settle()
+    (peer,) = [item for item in core.connections.values() if item.amqp.remote_open.container_id == "client"]
+    return Standing(
+        rig=rig, node=node, core=core, client=client, peer=peer, plain=node.queue("plain"), work=node.queue("work"),
+        memory=node.queue("memory"), links={link.link.name: link for link in links_of(peer)}, held=held,
+    )  # fmt: skip
+
+
+def committing() -> Standing:
+    """A node whose disk is at work, with another turn gathered: entries come and go in both."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link, taking = client.sender("work"), client.receiver("work", credit=2)
+    rig.settle()
+    for number in range(6):
+        client.send(link, str(number))
+    rig.settle()
+    node.hold_commits = True
+    one, other = client.deliveries
+    taking.settle(one.delivery_id, one.delivery_id, Accepted())
+    client.send(link, "under way")
+    rig.settle()
+    client.send(link, "gathered")
+    taking.settle(other.delivery_id, other.delivery_id, Accepted())
+    rig.settle()
+    core = core_of(node)
+    assert core.turns.in_flight is not None and core.turns.gathered.batch
+    return Standing(rig=rig, node=node, core=core, client=client, work=node.queue("work"), link=link)
+
+
+def rejecting() -> Standing:
+    """A node that has more outcomes to carry out than a turn takes."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link, taking = client.sender("work"), client.receiver("work", credit=400)
+    rig.settle()
+    for number in range(400):
+        client.send(link, str(number))
+        if not number % 100:
+            rig.settle()
+    rig.settle()
+    first, last = client.deliveries[0], client.deliveries[-1]
+    taking.settle(first.delivery_id, last.delivery_id, Rejected())
+    client.flush()
+    assert client.end is not None
+    end = client.end.wire.other(client.end)
+    data = bytes(end.inbox)
+    end.inbox.clear()
+    end.receive(data)
+    core = core_of(node)
+    assert core.jobs.settlements.waiting
+    return Standing(rig=rig, node=node, core=core, client=client, work=node.queue("work"), taking=taking)
+
+
+def streaming() -> Standing:
+    """A node with large messages: one that comes, one that goes, one that lies there."""
+    rig = Rig()
+    node = rig.node("hub", limits=Limits(stream_bytes=100 * KIB))
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for name in "ab":
+        client.send(link, body(LARGE, name))
+    rig.settle()
+    slow = rig.client(node, container_id="slow", incoming_window=2)
+    slow.session.hold_window(True)
+    slow.receiver("work", credit=1)
+    rig.settle()
+    more = client.sender("more")
+    rig.settle()
+    part = client.sender("part")
+    rig.settle()
+    payload = Message(data=[body(LARGE, "c").encode()]).encode()
+    begun(client, more, payload, 200 * KIB)
+    begun(client, part, payload, 10 * KIB)
+    rig.settle()
+    core = core_of(node)
+    assert len(core.streams) == 1 and core.connections.sending
+    peers = {peer.amqp.remote_open.container_id: peer for peer in core.connections.values()}
+    return Standing(
+        rig=rig, node=node, core=core, client=client, slow=peers["slow"], peer=peers["client"], work=node.queue("work")
+    )
+
+
+def sending() -> Standing:
+    """A node that has sent messages to its neighbour, which has not answered; some of them it brought itself."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    client = send(rig, jfk, "1", to="hub")
+    hub.hold_commits = True
+    send(rig, jfk, "2", "3", to="hub")
+    core = core_of(jfk)
+    hop = core.next_hops["hub"]
+    sender = hop.senders["hub"]
+    assert len(sender.in_doubt) == 2 and sender.open
+    return Standing(
+        rig=rig, node=jfk, core=core, client=client, hop=hop, sender=sender, neighbour=core.neighbours["hub"],
+        peer=core.neighbours["hub"].peer,
+    )  # fmt: skip
+
+
+def waiting() -> Standing:
+    """A destination at which messages wait for one before them."""
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(8)
+    core_of(jfk).catalog.ledger.identities["hub"] = 2
+    send(rig, jfk, "2", "3", to="hub")
+    core = core_of(hub)
+    (origin,) = core.catalog.ledger.all_origins()
+    assert sorted(origin.waiting) == [2, 3]
+    return Standing(rig=rig, node=hub, core=core, origin=origin, lies=core.catalog.queues["$waiting"])
+
+
+def apart() -> Standing:
+    """A node whose neighbour is away, with messages for it."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    send(rig, jfk, "1", to="hub")
+    hub.crash()
+    rig.refuse_dials = True
+    rig.settle()
+    send(rig, jfk, "2", to="hub")
+    core = core_of(jfk)
+    return Standing(
+        rig=rig, node=jfk, core=core, sender=core.next_hops["hub"].senders["hub"], neighbour=core.neighbours["hub"]
+    )
+
+
+def of_each(make: Callable[[], Standing]) -> Standing:
+    """One of these, in which no invariant is broken."""
+    found = make()
+    found.core.validate()
+    return found
