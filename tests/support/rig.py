@@ -392,7 +392,11 @@ class Client:
         self._requests += 1
         request = Message(
             properties=Properties(message_id=f"m{self._requests}", reply_to="replies"),
-            application_properties={"operation": operation, "type": f"holdfast:{kind}", "name": name},
+            application_properties={
+                "operation": operation,
+                "type": kind if "." in kind else f"holdfast:{kind}",
+                "name": name,
+            },
             value=arguments,
         )
         self._management[0].send(request.encode(), context=None, settled=True)
@@ -402,7 +406,7 @@ class Client:
         answer = Message.decode(found[-1].payload)
         assert answer.properties is not None and answer.properties.correlation_id == f"m{self._requests}"
         told = answer.application_properties or {}
-        body = {str(key): value for key, value in answer.value.items()}
+        body = {str(key): value for key, value in answer.value.items()} if isinstance(answer.value, dict) else {}
         return int(told["statusCode"]), body, told["statusDescription"]
 
 

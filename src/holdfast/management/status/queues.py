@@ -15,6 +15,13 @@ QUEUES_A_PAGE: Final = 200
 """Queues in one answer; the next page is asked for by the last one's name."""
 
 
+QUEUE_ATTRIBUTES: Final = (
+    "uuid", "messages", "tombstones", "bytes", "oldest_s", "next_sequence", "in_total", "out_total", "consumers",
+    "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable",
+)  # fmt: skip
+"""What is told of each queue beside its name."""
+
+
 class QueueStatus:
     """A map for each queue."""
 
