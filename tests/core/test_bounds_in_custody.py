@@ -22,21 +22,29 @@ def test_a_hop_whose_names_are_too_long_for_a_key_has_one_all_the_same() -> None
     assert hop_key("nä", "d") == "nä\0d".encode()
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("bound", [3, 5, 9])
 def test_of_what_comes_back_so_much_is_held_and_the_rest_goes_no_further(
-    monkeypatch: pytest.MonkeyPatch, bound: int
+    monkeypatch: pytest.MonkeyPatch, bound: int, together: bool
 ) -> None:
     """a and b route to d by each other. No more is sent to be returned, and all of it comes once a route is right."""
     monkeypatch.setattr(forwarding, "HELD_MAX", bound)
     monkeypatch.setattr(sender, "HELD_MAX", bound)
     rig = Rig()
     a, b, d = rig.graph(
-        "a-b", "b-d", routes={"a": {"d": "b"}, "b": {"d": "a"}}, d=STRICT, a={"limits": Limits(credit=2)}
+        "a-b",
+        "b-d",
+        routes={"a": {"d": "b"}, "b": {"d": "a"}},
+        d=STRICT,
+        a={"limits": Limits(credit=20 if together else 2)},
     )
     rig.run(2)
+    b.hold_commits = together  # then all of it is under way before any comes back
     for first in (1, 4, 7):
         send(rig, a, *names(first, first + 2))
         rig.run(0.2)
+    b.hold_commits = False
+    rig.run(0.2)
     assert held(a) == min(bound, 9)
     assert sum(node.queue("@d").messages for node in (a, b)) >= 9
     reroute(rig, b, d="d")
