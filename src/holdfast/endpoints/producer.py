@@ -16,6 +16,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
@@ -270,8 +271,10 @@ class ProducerLink(Intake):
             return True
         size = _size_of(payload, sections, notes, large=large)
         queue = self.queue
-        if not queue.fits(size):
-            if queue.config.when_full == "block" and self.may_wait:
+        when_full = queue.config.when_full
+        fits = queue.fits(size) or (when_full == "drop-oldest" and make_room(queue, size))
+        if not fits and when_full != "dead-letter":
+            if when_full != "refuse" and self.may_wait:  # what is not on disk yet cannot be dropped before it is
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
@@ -288,7 +291,10 @@ class ProducerLink(Intake):
         value = self._pack(delivery, sections, notes, identity, large=large)
         if isinstance(queue, Topic):
             self.peer.amqp.took(queue.asked_for_each)
-        sequence = self.keep(value, size)
+        if fits:
+            sequence = self.keep(value, size)
+        else:
+            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
