@@ -142,11 +142,6 @@ def _(s: Any) -> None:
     s.chosen.shared.ahead_end = 4
 
 
-@breaks("state: {}: its consumers, and those without selectors", serving)
-def _(s: Any) -> None:
-    s.plain.shared.unfiltered[object()] = None
-
-
 @breaks("state: {}: its consumers, and those with selectors and without", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
