@@ -20,14 +20,18 @@ from support.standing import (
     Standing,
     apart,
     committing,
+    deciding,
     of_each,
     rejecting,
     selecting,
     sending,
     serving,
     streaming,
+    transacting,
     waiting,
 )
+
+ALL = (apart, committing, deciding, rejecting, selecting, sending, serving, streaming, transacting, waiting)
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
@@ -56,6 +60,8 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
     if isinstance(node, ast.Constant):
         return str(node.value)
     assert isinstance(node, ast.JoinedStr), ast.unparse(node)
@@ -88,7 +94,7 @@ def test_a_corruption_is_found(name: str, make: Callable[[], Standing], corrupti
     assert raised_at(error.tb) == invariants()[name], error.value
 
 
-@pytest.mark.parametrize("make", [apart, committing, rejecting, selecting, sending, serving, streaming, waiting])
+@pytest.mark.parametrize("make", ALL)
 def test_nothing_is_broken_before(make: Callable[[], Standing]) -> None:
     """At any of the moments: whole, and with each bound on what is read."""
     core = of_each(make).core
