@@ -11,6 +11,7 @@ from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
 from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
+from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
 from holdfast.management.operations.queues import AnswerSkip
@@ -39,6 +40,7 @@ AFTER = {
 DECIDED = {
     AnswerSkip(10, "work", 2, AN_OBJECT, AN_OBJECT): "AnswerSkip(cause=10, queue='work', ranges=2)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
+    Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
 }
 
 

@@ -79,6 +79,11 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "relay", "node": "lhr", "queue": "flights", "address": "back@jfk"},
         {"kind": "consume", "node": "jfk", "queue": "back"},
     ),
+    "transact": (
+        PUBLISH,
+        {"kind": "transact", "node": "lhr", "queue": "flights", "address": "table@lhr"},
+        {**CONSUME, "queue": "table"},
+    ),
     "manage": (PUBLISH, CONSUME, {"kind": "manage", "node": "lhr"}, {"kind": "manage", "node": "hub"}),
 }
 
@@ -145,6 +150,7 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("browse", ["browse-3.seen"]),
         ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
         ("relay", ["relay-2.passed on"]),
+        ("transact", ["transact-2.passed on", "transact-2.committed", "transact-2.aborted"]),
         ("manage", ["manage-3.purged", "manage-4.purged"]),
     ],
 )

@@ -66,7 +66,7 @@ class Node:
         self.ever_stored: set[bytes] = set()
         self.given: dict[int, bytes] = {}
         """By identity's number: what this store gave one (with one destination alone)."""
-        self.unwatched = {"$management", "$holdfast/control"}
+        self.unwatched = {"$management", "$holdfast/control", "$coordinator"}
         self.stopped = False
         self.due = False
         self.asked: tuple[float, float | None] | None = None

@@ -12,6 +12,7 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
 from holdfast.amqp.message.framing import Framing
 from holdfast.amqp.message.message import split
 from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import TransactionalState
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.blob import PIECE_OVERHEAD, Blob
 from holdfast.broker.entries.work import Work
@@ -74,7 +75,7 @@ class Stream:
 
     __slots__ = (
         "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "fault",
-        "first", "outcome", "receives", "sections", "settled", "whole",
+        "first", "outcome", "receives", "sections", "settled", "state", "whole",
     )  # fmt: skip
 
     def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -86,6 +87,8 @@ class Stream:
         """A larger one is not taken, however much room there is."""
         self.settled = False
         self.whole = False
+        self.state: TransactionalState | None = None
+        """Of the transaction that it is a part of."""
         self.address: str | None = None
         """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
         self.outcome: object | None = None

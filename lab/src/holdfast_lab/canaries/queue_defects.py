@@ -242,7 +242,7 @@ QUEUE_CANARIES = (
     Canary(
         name="redelivery-not-marked",
         sentence="After a crash the last message that may have been shown comes unmarked.",
-        target="broker.cursors.cursor:Cursor.failures",
+        target="broker.cursors.holdings:Holdings.failures",
         signature="(self, sequence: int) -> int | None",
         broken=_redelivery_not_marked,
         expected="not as a redelivery",
@@ -250,7 +250,7 @@ QUEUE_CANARIES = (
     Canary(
         name="given-back-unmarked",
         sentence="A message released while others that were given back wait comes again unmarked.",
-        target="broker.cursors.cursor:Cursor.requeue",
+        target="broker.cursors.holdings:Holdings.requeue",
         signature="(self, sequences: list[int], *, failed: bool) -> None",
         broken=_given_back_unmarked,
         expected="not as a redelivery",
@@ -266,7 +266,7 @@ QUEUE_CANARIES = (
     Canary(
         name="advanced-beyond",
         sentence="ADVANCE lets one more entry go than the reader's checkpoint has.",
-        target="broker.cursors.cursor:Cursor.advance",
+        target="broker.cursors.holdings:Holdings.advance",
         signature="(self, sequence: int) -> None",
         broken=_advanced_beyond,
         expected="last copy is gone",

@@ -30,6 +30,7 @@ from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.subscription import Subscription
 from holdfast_lab.workloads.topics import Topic
+from holdfast_lab.workloads.transact import Transact
 
 KINDS: Final[dict[str, type[Any]]] = {
     kind.kind: kind
@@ -52,6 +53,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Dynamic,
         Guarded,
         Topic,
+        Transact,
         Hostile,
     )
 }
@@ -95,6 +97,7 @@ __all__ = [
     "SpooledProducer",
     "Subscription",
     "Topic",
+    "Transact",
     "Workload",
     "attached",
     "full_address",
