@@ -10,8 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from _connection import BUFFER_BYTES
 from _load_run import ATTACH_S_MAX, LoadProcess
 from _peers import Peer
+
+BUFFER_BYTES_LEAST = 1 << 17
+"""Of a receiver: two frames of the largest size, however many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +57,12 @@ class Fan:
         credit: int,
         kinds: int,
         words: str = "",
-        buffer_bytes: int = 1 << 18,
     ) -> None:
         where = {
             "host": peer.host, "port": peer.port, "user": peer.user, "password": peer.password, "size": size,
             "credit": credit,
         }  # fmt: skip
+        buffer_bytes = max(BUFFER_BYTES_LEAST, BUFFER_BYTES // len(takers))
         receiving = [
             {
                 **where, "address": taker.address, "selector": taker.selector, "subscribes": taker.subscribes,

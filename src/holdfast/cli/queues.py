@@ -91,8 +91,8 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument(
                 "--when-full",
                 choices=("block", "refuse", "drop-oldest", "dead-letter"),
-                help="at a limit, give producers no credit (block, the default), reject their messages (refuse), delete "
-                "the oldest ones (drop-oldest), or make theirs dead letters (dead-letter)",
+                help="at a limit, give producers no credit (block, the default), reject their messages (refuse), "
+                "delete the oldest ones (drop-oldest), or make theirs dead letters (dead-letter)",
             )
         if name == "create":
             parser.add_argument(
