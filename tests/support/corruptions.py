@@ -10,7 +10,7 @@ from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.stored.ranges import RangeSet
 from support.corruption import breaks, one_more
 from support.queue_corruptions import lying
-from support.standing import apart, committing, deciding, rejecting, sending, serving, streaming, transacting, waiting
+from support.standing import apart, committing, rejecting, sending, serving, streaming, waiting
 
 # --------------------------------------------------------------------------------------------------------- peers
 
@@ -211,69 +211,6 @@ def _(s: Any) -> None:
 @breaks("endpoints: an answer to what is no sender", committing)
 def _(s: Any) -> None:
     s.core.turns.gathered.answers.append((object(), 0, 0, None))
-
-
-# -------------------------------------------------------------------------------------------------- transactions
-
-OF_TRANSACTIONS = "endpoints.transactions"
-
-
-@breaks(f"{OF_TRANSACTIONS}: a transaction stands under another id", transacting)
-def _(s: Any) -> None:
-    s.transaction.txn_id = b"another"
-
-
-@breaks(f"{OF_TRANSACTIONS}: an open transaction of which a turn decides", transacting)
-def _(s: Any) -> None:
-    s.transaction.deciding = True
-
-
-@breaks(f"{OF_TRANSACTIONS}: a transaction's", transacting)
-def _(s: Any) -> None:
-    s.transaction.peer = type("Gone", (), {"number": 77})()
-
-
-@breaks(f"{OF_TRANSACTIONS}: transactions by connection", transacting)
-def _(s: Any) -> None:
-    s.core.transactions.counts.clear()
-
-
-@breaks(f"{OF_TRANSACTIONS}: a transaction that is over has a deadline", transacting)
-def _(s: Any) -> None:
-    s.core.transactions.timed[b"over"] = s.transaction
-
-
-@breaks(f"{OF_TRANSACTIONS}: a transaction of which no turn decides", deciding)
-def _(s: Any) -> None:
-    s.transaction.deciding = False
-
-
-one_more(f"{OF_TRANSACTIONS}: where", transacting, lambda s: s.work, "reserved")
-one_more(f"{OF_TRANSACTIONS}: where (another)", transacting, lambda s: s.work, "reserved_bytes")
-
-
-@breaks(f"{OF_TRANSACTIONS}: sequence {{}} of queue {{}} is held by a transaction", transacting)
-def _(s: Any) -> None:
-    (cursor, sequence), taken = next(item for item in s.transaction.takes.items() if item[1].settled)
-    del s.transaction.takes[cursor, sequence]
-    s.transaction.counted_bytes -= taken.held_bytes
-    s.core.memory.transactions.refund(taken.held_bytes)
-
-
-@breaks(f"{OF_TRANSACTIONS}: cursor {{}} of queue {{}} is tied to nothing", deciding)
-def _(s: Any) -> None:
-    s.core.catalog.tied.setdefault(s.work.shared, {})[77] = None
-
-
-@breaks(f"{OF_TRANSACTIONS}: {{}}: bytes", transacting)
-def _(s: Any) -> None:
-    s.transaction.counted_bytes += 1
-    s.core.memory.transactions.add(1)
-
-
-@breaks(f"{OF_TRANSACTIONS}: {{}}: sequence {{}} of queue {{}}, and its link", transacting)
-def _(s: Any) -> None:
-    next(taken for taken in s.transaction.takes.values() if taken.settled).settled = False
 
 
 # ------------------------------------------------------------------------------------------------------- peering

@@ -251,41 +251,6 @@ def apart() -> Standing:
     )
 
 
-def transacting() -> Standing:
-    """A node with a transaction that is open: it has a message, and two deliveries, one of them settled."""
-    rig = Rig()
-    node = rig.node("hub")
-    client = rig.client(node)
-    link = client.sender("work")
-    client.receiver("work", credit=3)
-    rig.settle()
-    for text in "abc":
-        client.send(link, text)
-    rig.settle()
-    controller = Controller(client)
-    txn_id = controller.begin()
-    controller.send(txn_id, link, "posted")
-    controller.take(txn_id, settled=False)
-    client.deliveries.pop(0)
-    controller.take(txn_id)
-    core = core_of(node)
-    (transaction,) = core.transactions.open.values()
-    assert len(transaction.posts) == 1 and len(transaction.takes) == 2
-    return Standing(
-        rig=rig, node=node, core=core, client=client, transaction=transaction, work=node.queue("work"),
-        controller=controller,
-    )  # fmt: skip
-
-
-def deciding() -> Standing:
-    """A node whose disk is asked to store what a transaction did."""
-    found = transacting()
-    found.node.hold_commits = True
-    found.controller.commit(found.transaction.txn_id)
-    assert found.core.transactions.deciding
-    return found
-
-
 def of_each(make: Callable[[], Standing]) -> Standing:
     """One of these, in which no invariant is broken."""
     found = make()
