@@ -13,7 +13,7 @@ from holdfast.names import check_name
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
-WHEN_FULL: Final = ("block", "refuse")
+WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
 LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")

@@ -16,17 +16,19 @@ u64 = st.integers(0, 2**64 - 1)
 @given(
     st.sampled_from([0, 1, 4, 8, 9]), u64, u64, st.integers(0, 255), st.integers(0, 2**32 - 1), st.binary(max_size=80),
     st.binary(max_size=40), st.none() | st.tuples(uuids, u64), st.lists(uuids, max_size=entry.TRACE_MAX), st.text(),
+    st.sampled_from([0, 0, 1, 5, 2**63 - 1]),
 )  # fmt: skip
 def test_round_trip(
     flags: int, enqueued: int, expires: int, priority: int, message_format: int, bare: bytes, notes: bytes,
-    identity: tuple[UUID, int] | None, trace: list[UUID], to: str,
+    identity: tuple[UUID, int] | None, trace: list[UUID], to: str, at: int,
 ) -> None:  # fmt: skip
+    expires = min(expires, 2**63) if at else expires
     identified = entry.Identity(*identity) if identity else None
     passed = b"".join(store.bytes for store in trace) if identified else b""
     value = entry.pack(
         flags=flags, enqueued_ms=enqueued, bare=bare, priority=priority, expires_ms=expires,
         message_format=message_format, annotation_count=2 if notes else 0, annotations=notes, identity=identified,
-        trace=passed, to=to,
+        trace=passed, to=to, expires_at_ms=at,
     )  # fmt: skip
     item = entry.unpack(value)
     assert item.flags == flags | (entry.CUSTODY if identified else 0)
@@ -34,6 +36,14 @@ def test_round_trip(
     assert (item.identity, item.trace, item.to, item.message_format) == (identified, passed, to, message_format)
     assert (bytes(item.bare), bytes(item.annotations), item.annotation_count) == (bare, notes, 2 if notes else 0)
     assert entry.size_of(value) == item.size == len(bare) + len(notes)
+    assert item.expires_at_ms == at and (value[12:20] == entry.NEVER) is (not at and not expires)
+    assert entry.repack(item) == value and entry.bare_at(value) == len(value) - len(bare)
+    assert entry.annotations_of(value) == (2 if notes else 0, notes)
+    other = entry.unpack(entry.with_annotations(value, 4, b"other"))
+    assert other == item._replace(annotation_count=4, annotations=memoryview(b"other"))
+    if at:
+        assert entry.expires_at_ms_of(value) == at
+        assert entry.end_of(value, 1_000, 900) == min(expires or entry.FAR, 100 + at)
 
 
 @given(st.booleans(), u64, st.integers(0, 2**32 - 1), st.binary(max_size=80))

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.custody import forwarding, receipts
+from holdfast.custody import departed, forwarding, receipts
 from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop import sender
 from holdfast.custody.hop.links import KEY_BYTES_MAX, hop_key
@@ -22,21 +22,29 @@ def test_a_hop_whose_names_are_too_long_for_a_key_has_one_all_the_same() -> None
     assert hop_key("nä", "d") == "nä\0d".encode()
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("bound", [3, 5, 9])
 def test_of_what_comes_back_so_much_is_held_and_the_rest_goes_no_further(
-    monkeypatch: pytest.MonkeyPatch, bound: int
+    monkeypatch: pytest.MonkeyPatch, bound: int, together: bool
 ) -> None:
     """a and b route to d by each other. No more is sent to be returned, and all of it comes once a route is right."""
     monkeypatch.setattr(forwarding, "HELD_MAX", bound)
     monkeypatch.setattr(sender, "HELD_MAX", bound)
     rig = Rig()
     a, b, d = rig.graph(
-        "a-b", "b-d", routes={"a": {"d": "b"}, "b": {"d": "a"}}, d=STRICT, a={"limits": Limits(credit=2)}
+        "a-b",
+        "b-d",
+        routes={"a": {"d": "b"}, "b": {"d": "a"}},
+        d=STRICT,
+        a={"limits": Limits(credit=20 if together else 2)},
     )
     rig.run(2)
+    b.hold_commits = together  # then all of it is under way before any comes back
     for first in (1, 4, 7):
         send(rig, a, *names(first, first + 2))
         rig.run(0.2)
+    b.hold_commits = False
+    rig.run(0.2)
     assert held(a) == min(bound, 9)
     assert sum(node.queue("@d").messages for node in (a, b)) >= 9
     reroute(rig, b, d="d")
@@ -108,3 +116,22 @@ def test_a_node_begins_so_many_sessions_on_one_connection(
     assert jfk.core is not None and len(jfk.core.next_hops["hub"].links.sessions) == begun
     rig.run(30)
     assert [hub.bodies(f"@{name}") for name in behind] == [["1"]] * 4
+
+
+@pytest.mark.parametrize(("bound", "told"), [(2, 2), (3, 3), (4, 3)])
+def test_of_nodes_that_nothing_is_known_of_so_many_are_told(
+    monkeypatch: pytest.MonkeyPatch, bound: int, told: int
+) -> None:
+    """In the log as they come, and by what `status` warns of; the messages for the others are kept as well."""
+    monkeypatch.setattr(departed, "ORPHANS_TOLD_MAX", bound)
+    rig = Rig()
+    node = rig.node("hub", unknown_destination="keep")
+    strangers = ["x1", "x2", "x3"]
+    for name in strangers:
+        send(rig, node, "1", to=name)
+    rig.run(30)
+    assert node.core is not None
+    assert [name for name, _ in node.core.departures.waiting()] == strangers[:told]
+    lines = [line for line in node.logs if any(f"'{name}'" in line for name in strangers)]
+    assert len(lines) == told, node.logs
+    assert [node.bodies(f"@{name}") for name in strangers] == [["1"]] * 3

@@ -234,3 +234,31 @@ def test_nonsense_about_its_length_is_as_nothing() -> None:
     for value in ("x", -1, 0, Ulong(2**63), None, [1]):
         section = Message(delivery_annotations={carried_form.LENGTH: value}, data=[b"x"]).encode()
         assert carried.length_of(section) == 0
+
+
+@pytest.mark.parametrize("at_ms", [1, 1_700_000_000_000, carried_form.NUMBER_MAX])
+@pytest.mark.parametrize("notes", [b"", encode(Symbol("x-opt-n")) + encode("y")])
+def test_when_a_message_expires_is_told(at_ms: int, notes: bytes) -> None:
+    value = entry.pack(
+        flags=entry.DURABLE, enqueued_ms=1, bare=BARE, identity=entry.Identity(UUID(int=1), 3), to="q",
+        annotation_count=2 if notes else 0, annotations=notes, expires_at_ms=at_ms,
+    )  # fmt: skip
+    _, parts = carried.parts_of(value, 5, trace=UUID(int=9).bytes, receipt=0, steady_ms=0)
+    arrival = carried.read(b"".join(parts), taken())
+    assert (arrival.expires_at_ms, arrival.ttl_ms, arrival.number) == (at_ms, None, 5)
+    again = carried.entry_of(arrival, enqueued_ms=1, steady_ms=0, message_format=0, trace=arrival.trace)
+    assert entry.unpack(again).expires_at_ms == at_ms and entry.size_of(again) == entry.size_of(value)
+
+
+@pytest.mark.parametrize("at_ms", ["soon", -1, Ulong(2**63), True, None, [1]])
+def test_nonsense_about_when_it_expires_is_refused(at_ms: object) -> None:
+    told: dict[object, object] = {
+        NUMBER: Ulong(1),
+        carried_form.ORIGIN: UUID(int=7),
+        carried_form.SEQUENCE: Ulong(2),
+        carried_form.TO: "work",
+        carried_form.TRACE: [],
+        carried_form.EXPIRES_AT: at_ms,
+    }
+    with pytest.raises(RemoteProtocolError, match="expected its number"):
+        carried.read(encode(Described(Ulong(0x71), told)) + BARE, taken())

@@ -60,7 +60,10 @@ CASES: list[tuple[str, type, list[Step]]] = [
     (conditions.NOT_FOUND, Detach, [wire(consumer(Source("missing")))]),
     (conditions.NOT_FOUND, Detach, [wire(producer(Target("q@nowhere")))]),
     (conditions.UNAUTHORIZED_ACCESS, Detach, [wire(producer(Target("$holdfast/control")))]),
-    (conditions.INVALID_FIELD, Detach, [wire(producer(Target("$mine")))]),
+    (conditions.INVALID_FIELD, Detach, [wire(producer(Target("$waiting")))]),
+    (conditions.NOT_FOUND, Detach, [wire(producer(Target("$cbs")))]),
+    (conditions.NOT_FOUND, Detach, [wire(consumer(Source("$cbs")))]),
+    (conditions.NOT_FOUND, Detach, [wire(producer(Target("$mine@elsewhere")))]),
     (conditions.INVALID_FIELD, End, [wire(Flow(7, 9, 0, 9))]),
     (conditions.NOT_FOUND, Detach, [wire(consumer(None))]),
     (conditions.NOT_IMPLEMENTED, Detach, [wire(consumer(Source()))]),
@@ -103,7 +106,9 @@ SAID_ELSEWHERE = {
     conditions.WINDOW_VIOLATION: "tests/amqp/test_extremes.py::test_one_transfer_past_our_window_ends_the_session",
     conditions.ERRANT_LINK: "what still comes for a link that we detached is under way, and dropped",
     conditions.TRANSACTION_TIMEOUT: "tests/core/test_transactions.py::test_time_is_bounded",
-    conditions.TRANSACTION_ROLLBACK: "tests/core/test_transactions.py::test_a_failure_rolls_back_what_it_concerned",
+    conditions.TRANSACTION_ROLLBACK: (
+        "tests/core/test_transactions_stored.py::test_a_failure_rolls_back_what_it_concerned"
+    ),
     conditions.DETACH_FORCED: "a peer's word; a link is ended here for a reason that has a name of its own",
 }
 

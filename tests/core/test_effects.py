@@ -9,10 +9,13 @@ from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
 from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
 from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
+from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
+from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
+from holdfast.management.operations.entries import AnswerMoved
 from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.state.turns import Turn
@@ -34,11 +37,15 @@ AFTER = {
     "reply_to='replies', status=200)",
     UnhideExpired(7, [(1, [4, 5])]): "UnhideExpired(cause=7, gone=[(1, [4, 5])])",
     TellIdentity(8, STORE): f"TellIdentity(cause=8, store={STORE!r})",
+    UnhideDeleted(13, 1, 6): "UnhideDeleted(cause=13, queue_id=1, sequence=6)",
     OfferRenumbered(9, "hub", Renewal(STORE, 1, 1, 1, 1)): "OfferRenumbered(cause=9, destination='hub')",
 }
 DECIDED = {
     AnswerSkip(10, "work", 2, AN_OBJECT, AN_OBJECT): "AnswerSkip(cause=10, queue='work', ranges=2)",
+    AnswerMoved(12, AN_OBJECT, AN_OBJECT): "AnswerMoved(cause=12)",
+    UnhideMoved(14, 1, 6): "UnhideMoved(cause=14, queue_id=1, sequence=6)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
+    Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
 }
 
 

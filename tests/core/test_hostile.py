@@ -10,7 +10,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.management.operations.answers import NODE, QUEUE, SUBSCRIPTION
+from holdfast.management.operations.answers import CONNECTION, ENTRY, MANAGEMENT, NODE, QUEUE, SUBSCRIPTION
 from holdfast.management.status.origins import ORIGINS_LISTED
 from holdfast.settings import Limits
 from support.rig import Rig
@@ -24,13 +24,17 @@ values = st.recursive(
 )
 KEYS = (
     "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
-    "when_full", "order", "order_wait_s", "durable", "origin", "other",
+    "when_full", "order", "order_wait_s", "durable", "origin", "other", "to", "delivery_count", "after", "count",
+    "offset", "entityType", "attributeNames", "tombstones",
 )  # fmt: skip
 
 OPERATIONS = [
+    (CONNECTION, "CLOSE"),
+    *((ENTRY, name) for name in ("COPY", "DELETE", "MOVE", "QUERY", "READ", "REQUEUE")),
     *((NODE, name) for name in ("FORGET", "STATUS", "WHERE")),
-    *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP")),
+    *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
     *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "OPEN", "PEEK", "QUERY", "READ")),
+    *((MANAGEMENT, name) for name in ("GET-ATTRIBUTES", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-TYPES", "QUERY")),
 ]
 
 
@@ -38,7 +42,7 @@ OPERATIONS = [
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(OPERATIONS),
+            st.sampled_from(OPERATIONS[1:]),  # not CLOSE, which may be of its own connection
             st.sampled_from(["work", "sub", "", "$waiting", "@x"]) | st.text(max_size=9),
             st.dictionaries(st.sampled_from(KEYS), values | st.just("work"), max_size=5),
         ),
@@ -50,6 +54,11 @@ def test_management(requests: list[tuple[tuple[str, str], str, dict[str, object]
     node = rig.node("hub")
     assert node.core is not None and sorted(node.core.management.operations) == OPERATIONS
     client = rig.client(node)
+    client.manage("CREATE", "queue", "work")
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "x")
+    rig.settle()
     for (kind, operation), name, arguments in requests:
         status, _, text = client.manage(operation, kind.removeprefix("holdfast:"), name, **arguments)
         assert status in (200, 201, 400, 404, 409, 412) and text

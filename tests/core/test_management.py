@@ -37,7 +37,7 @@ def test_a_request_is_carried_out_where_it_is_allowed_and_else_answered_with_the
     assert client.manage("DELETE", "queue", "work")[::2] == (403, "queue DELETE is for operators")
     assert client.manage("OPEN", "subscription", "sub", queue="work")[0] == 403
     assert client.manage("STATUS", "node")[0] == 403
-    assert client.manage("NOSUCH", "queue", "work")[0] == 400, "what is no operation is nobody's to allow"
+    assert client.manage("NOSUCH", "queue", "work")[0] == 501, "what is no operation is nobody's to allow"
     assert readers.asked == [
         ("ann", "queue READ", "work"),
         ("ann", "queue DELETE", "work"),

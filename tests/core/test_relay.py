@@ -71,7 +71,7 @@ def test_it_is_offered() -> None:
         ("$temporary/0", "amqp:not-found"),
         ("", "amqp:invalid-field"),
         ("@hub", "amqp:invalid-field"),
-        ("$custody", "amqp:invalid-field"),
+        ("$custody", "amqp:not-found"),
         ("$waiting", "amqp:invalid-field"),
         ("x" * 201, "amqp:invalid-field"),
         ("a\nb", "amqp:invalid-field"),
@@ -91,7 +91,10 @@ def test_a_bad_address_costs_its_message_alone(to: str | None, condition: str) -
     assert told(client) == {"1": "", "2": condition, "3": "", "5": ""}
     assert hub.bodies("work") == ["1", "3", "5"] and link.attached
     (text,) = [state.error.description for body, state in client.outcomes if body == "2"]
-    assert any(words in text for words in ("expected ", "no queue", "no route", "belongs to", "needs the property"))
+    assert any(
+        words in text
+        for words in ("expected ", "no address", "no queue", "no route", "belongs to", "needs the property")
+    )
 
 
 @pytest.mark.parametrize(

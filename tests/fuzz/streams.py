@@ -345,7 +345,7 @@ def links() -> Iterator[Stream]:
         ("a target with a control character", f"{refused}invalid-field", sends("a\nb")),
         ("a target of 201 bytes", f"{refused}invalid-field", sends("q" * 201)),
         ("a target of 60,000 bytes", f"{refused}invalid-field", sends("q" * 60_000)),
-        ("a target of the node's own", f"{refused}invalid-field", sends("$nothing")),
+        ("a target of the node's own", f"{refused}not-found", sends("$nothing")),
         ("a target at nowhere", f"{refused}not-found", sends("q@nowhere")),
         ("a source at nowhere", f"{refused}not-found", receives("q@nowhere")),
         ("a source that is empty", f"{refused}invalid-field", receives("")),

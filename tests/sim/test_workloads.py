@@ -74,6 +74,18 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "expiring", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "rate": 30.0},
         CONSUME,
     ),
+    "by the clock": (
+        {
+            "kind": "expiring",
+            "node": "jfk",
+            "address": "flights@lhr",
+            "messages": 40,
+            "producers": 2,
+            "rate": 30.0,
+            "by_clock": 0.6,
+        },
+        CONSUME,
+    ),
     "relay": (
         PUBLISH,
         {"kind": "relay", "node": "lhr", "queue": "flights", "address": "back@jfk"},
@@ -83,6 +95,11 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         PUBLISH,
         {"kind": "transact", "node": "lhr", "queue": "flights", "address": "table@lhr"},
         {**CONSUME, "queue": "table"},
+    ),
+    "by hand": (
+        {**PUBLISH, "node": "lhr", "address": "flights"},
+        {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},
+        {**CONSUME, "queue": "moved", "name": "takes-moved"},
     ),
     "manage": (PUBLISH, CONSUME, {"kind": "manage", "node": "lhr"}, {"kind": "manage", "node": "hub"}),
 }
@@ -114,7 +131,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
 
 HELD = [
     *((workload, faults) for workload in WORKLOADS for faults in ("crashes", "disks")),
-    *(("expiring", faults) for faults in ("clocks", "new-disk")),
+    *((workload, faults) for workload in ("expiring", "by the clock") for faults in ("clocks", "new-disk")),
     *((workload, "new-disk") for workload in ("subscription", "copy", "selected")),
 ]
 
@@ -149,6 +166,8 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("selected", ["copy-2.shown", "copy-2.taken"]),
         ("browse", ["browse-3.seen"]),
         ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
+        ("by hand", ["by-hand-2.moved"]),
+        ("by the clock", ["expiring-1.with an end on the clock"]),
         ("relay", ["relay-2.passed on"]),
         ("transact", ["transact-2.passed on", "transact-2.committed", "transact-2.aborted"]),
         ("manage", ["manage-3.purged", "manage-4.purged"]),
@@ -159,8 +178,9 @@ def test_it_does_what_it_is_for(workload: str, metrics: list[str]) -> None:
     assert all(result.metrics[name] > 0 for name in metrics), result.metrics
 
 
-def test_what_expires_in_a_dark_link_is_excused_and_nothing_else() -> None:
-    result = ran("expiring", "links")
+@pytest.mark.parametrize("workload", ["expiring", "by the clock"])
+def test_what_expires_in_a_dark_link_is_excused_and_nothing_else(workload: str) -> None:
+    result = ran(workload, "links")
     assert result.ok, result.failure
     assert 0 < result.metrics["excused"] <= result.metrics["expiring-1.with a time to live"]
     assert result.metrics["received"] + result.metrics["excused"] >= result.metrics["accepted"]

@@ -390,11 +390,9 @@ class Client:
             self._management = self.sender("$management"), replies
             self.rig.settle()
         self._requests += 1
-        request = Message(
-            properties=Properties(message_id=f"m{self._requests}", reply_to="replies"),
-            application_properties={"operation": operation, "type": f"holdfast:{kind}", "name": name},
-            value=arguments,
-        )
+        told = {"operation": operation, "type": kind if "." in kind else f"holdfast:{kind}", "name": name}
+        properties = Properties(message_id=f"m{self._requests}", reply_to="replies")
+        request = Message(properties=properties, application_properties=told, value=arguments)
         self._management[0].send(request.encode(), context=None, settled=True)
         self.rig.settle()
         found = [item for item in self.deliveries if item.link.name == "replies"]
@@ -402,7 +400,7 @@ class Client:
         answer = Message.decode(found[-1].payload)
         assert answer.properties is not None and answer.properties.correlation_id == f"m{self._requests}"
         told = answer.application_properties or {}
-        body = {str(key): value for key, value in answer.value.items()}
+        body = {str(key): value for key, value in answer.value.items()} if isinstance(answer.value, dict) else {}
         return int(told["statusCode"]), body, told["statusDescription"]
 
 

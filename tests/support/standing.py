@@ -17,6 +17,7 @@ from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
 from support.streams import LARGE, begun, body
+from support.transactions import Controller
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 
@@ -171,6 +172,36 @@ def streaming() -> Standing:
     return Standing(
         rig=rig, node=node, core=core, client=client, slow=peers["slow"], peer=peers["client"], work=node.queue("work")
     )
+
+
+def transacting() -> Standing:
+    """A node with an open transaction, which sends one message and takes two, one of them settled."""
+    rig = Rig()
+    node = rig.node("hub", queues=(QueueConfig(name="other", messages_max=5),))
+    client = send(rig, node, "1", "2", to="hub")
+    controller, link = Controller(client), client.sender("other")
+    client.receiver("work")
+    rig.settle()
+    txn_id = controller.begin()
+    controller.send(txn_id, link, "x")
+    controller.take(txn_id)
+    controller.take(txn_id, settled=False)
+    core = core_of(node)
+    transaction = core.transactions.open[txn_id]
+    assert len(transaction.posts) == 1 and len(transaction.takes) == 2
+    return Standing(
+        rig=rig, node=node, core=core, client=client, controller=controller, transaction=transaction,
+        held=core.transactions, work=node.queue("work"), other=node.queue("other"),
+    )  # fmt: skip
+
+
+def deciding() -> Standing:
+    """The same, while the disk has its commit."""
+    found = transacting()
+    found.node.hold_commits = True
+    found.controller.commit(found.transaction.txn_id)
+    assert found.transaction.deciding
+    return found
 
 
 def sending() -> Standing:

@@ -12,14 +12,21 @@ from holdfast.amqp.wire.performatives import (
     Declare,
     Declared,
     Discharge,
+    Properties,
     Rejected,
     Source,
     TransactionalState,
 )
 from holdfast.amqp.wire.types import Symbol, Ulong
-from support.rig import Client
+from holdfast.settings import QueueConfig
+from support.one_node import world
+from support.rig import Client, Node, Rig
 
 LOCAL = Symbol("amqp:local-transactions")
+ROLLBACK = "amqp:transaction:rollback"
+TIMEOUT = "amqp:transaction:timeout"
+UNKNOWN = "amqp:transaction:unknown-id"
+FULL = "amqp:resource-limit-exceeded"
 
 
 def request(value: Any) -> bytes:
@@ -91,3 +98,29 @@ def condition(outcome: Any) -> str:
     """Why it was rejected."""
     assert isinstance(outcome, Rejected) and outcome.error is not None, outcome
     return str(outcome.error.condition)
+
+
+def started(*queues: QueueConfig, **fields: Any) -> tuple[Rig, Node, Client, Controller]:
+    rig, node, client = world(*queues, **fields)
+    return rig, node, client, Controller(client)
+
+
+def quiet(node: Node) -> bool:
+    """Whether no transaction, nor anything of one, is left."""
+    assert node.core is not None
+    node.core.validate()
+    held = node.core.transactions
+    reserved = [queue.reserved or queue.reserved_bytes for queue in node.core.catalog.queues.values()]
+    return not (held.open or held.deciding or held.timed or held.counts or any(reserved)) and (
+        node.core.memory.transactions.held == 0
+    )
+
+
+def within(txn_id: bytes) -> Any:
+    """The state of a transfer that is of a transaction."""
+    return TransactionalState(txn_id)
+
+
+def bound_for(address: str) -> Any:
+    """The properties of a message on a link without an address."""
+    return Properties(to=address)

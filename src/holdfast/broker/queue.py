@@ -32,6 +32,8 @@ class Queue(EntryLog):
     work: "Work[Queue]"
     stopped: bool = False
     """Whether nothing is offered for now."""
+    dropped_total: int = 0
+    """Messages that went to make room for later ones."""
     offered_first: int = 0
     """Which kind of its readers was first when it was offered last (core/offering.py)."""
     reserved: int = 0

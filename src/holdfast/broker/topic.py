@@ -50,8 +50,6 @@ class Topic(Queue):
     """What each of `named` that a link made wants, as it is stored."""
     listeners: dict[Queue, EntrySelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
-    dropped_total: int = 0
-    """What listeners were not given because too much waited for them."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
     looked_between_ms: int = 0

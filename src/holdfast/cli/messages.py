@@ -1,4 +1,4 @@
-"""The verbs that speak to a node: send, receive, status, where, queue, subscription.
+"""The verbs that speak to a node: send, receive, status, where, subscription.
 
 Rules of this file: as those of the package.
 """
@@ -7,11 +7,9 @@ import argparse
 from typing import Final
 
 from holdfast.cli.arguments import (
-    BYTES,
     COUNT,
     SEQUENCE,
     SIZE,
-    YEAR_S,
     Verbs,
     add_client_options,
     add_json_option,
@@ -22,13 +20,8 @@ from holdfast.cli.arguments import (
     positive_seconds,
     some_text,
     time_to_live,
-    uuid_text,
 )
 
-BYTES_MAX_HELP: Final = (
-    "most bytes of its messages together, their sections included (annotations, properties, body); an empty queue "
-    "takes one message of any size"
-)
 RECEIVE_TAKES: Final = """\
 Without --count it takes every message, and waits for more. `| head -1` does not take one
 message: all that head reads is off the queue, which may be everything. Use --count 1,
@@ -48,7 +41,6 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     _add_receive(verbs)
     _add_status(verbs)
     _add_where(verbs)
-    _add_queue(verbs)
     _add_subscription(verbs)
 
 
@@ -248,75 +240,6 @@ def _add_where(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_where)
 
 
-def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = add_verb(
-        verbs,
-        "queue",
-        "lists, creates, deletes and purges queues",
-        "holdfast queue create flights --messages-max 100000\nholdfast queue list --json",
-    )
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, does, example in (
-        ("list", "lists the queues", "holdfast queue list"),
-        (
-            "create",
-            "makes a queue, durable unless --memory is given",
-            "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
-        ),
-        (
-            "delete",
-            "deletes a queue and all that is in it; of @NODE, a node that left, the messages become dead letters",
-            "holdfast queue delete flights\nholdfast queue delete @jfk",
-        ),
-        ("purge", "deletes the messages of a queue that no consumer holds", "holdfast queue purge flights"),
-        (
-            "skip",
-            "gives up missing messages from other nodes that a queue waits for, and counts them as lost",
-            "holdfast queue skip flights",
-        ),
-    ):
-        parser = add_verb(actions, name, does, example)
-        if name != "list":
-            parser.add_argument("name", type=some_text, metavar="QUEUE", help="the queue's name")
-        if name == "delete":
-            parser.add_argument(
-                "--tombstones", action="store_true",
-                help="for @NODE: also delete tombstones; a strict queue at NODE would wait for them if NODE came back",
-            )  # fmt: skip
-        if name == "create":
-            parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help=BYTES_MAX_HELP)
-            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="the maximum number of messages")
-            parser.add_argument(
-                "--when-full",
-                choices=("block", "refuse"),
-                help="at a limit, give producers no credit (block, the default) or reject their messages (refuse)",
-            )
-            parser.add_argument(
-                "--order",
-                choices=("strict", "bounded", "none"),
-                help="if a message from another node arrives before an earlier one: wait for that (strict), wait "
-                "--order-wait seconds (bounded, the default), or do not wait (none)",
-            )
-            parser.add_argument(
-                "--order-wait", type=YEAR_S, metavar="S", help="how long --order bounded waits, in seconds (default 30)"
-            )
-            parser.add_argument(
-                "--memory",
-                action="store_true",
-                help="keep its messages in memory only: they are lost when the node ends",
-            )
-        if name == "skip":
-            parser.add_argument(
-                "--origin",
-                type=uuid_text,
-                metavar="UUID",
-                help="only messages of this origin, the UUID of a store (default: of all origins)",
-            )
-        add_json_option(parser)
-        add_client_options(parser, retry_s=0.0)
-        parser.set_defaults(run=_run_queue)
-
-
 def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs, "subscription", "lists and deletes durable subscriptions", "holdfast subscription list --queue flights"
@@ -380,12 +303,6 @@ def _run_where(args: argparse.Namespace) -> int:
     from holdfast.client.verbs.where import where
 
     return where(args)
-
-
-def _run_queue(args: argparse.Namespace) -> int:
-    from holdfast.client.verbs.manage import queue
-
-    return queue(args)
 
 
 def _run_subscription(args: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
+from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
@@ -253,15 +254,20 @@ class Parts:
             ),
             store, rng, is_stopping=lambda: self.stopping,
         )  # fmt: skip
+        changes = EntryChanges(
+            clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
+        )
         administration = Administration(
             config, store, clock, self.log, self.outbox, self.turns, self.room, self.links, memory, self.connections,
-            self.catalog, disk=self.disk, containment=self.containment, users=self.users, logins=self.logins,
+            self.catalog, disk=self.disk, containment=self.containment, users=self.users, refusals=self.refusals,
+            logins=self.logins,
             turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
-            resume=self.resume, queue_links=self.queue_links, authoriser=authoriser, delete_queue=self.delete_queue,
+            resume=self.resume, resolver=endpoints.resolver, changes=changes,
+            queue_links=self.queue_links, authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (

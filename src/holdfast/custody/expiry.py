@@ -37,6 +37,12 @@ PAUSE_S: Final = 0.02
 AGAIN_S: Final = 2
 """How many seconds later what could not leave is looked at again: its queue was stopped, or the disk had no room."""
 
+WALL_S: Final = 10.0
+"""How often the wall clock is compared with the steady one, where a message expires at a wall time."""
+
+JUMP_MS: Final = 500
+"""By how much the wall clock must have moved against the steady one before such messages are looked for anew."""
+
 TIMER_S: Final = 0.001
 """A deadline lies this much behind its second, because the steady clock counts whole milliseconds."""
 
@@ -92,6 +98,9 @@ class Expiry:
         self._unread: deque[Scan] = deque()
         """What an earlier life of the node left, of which it is not known when it expires."""
         self._not_before = clock.now
+        self._ahead_ms = clock.wall_ms - clock.steady_ms
+        """By how much the wall clock is ahead of the steady one, as far as it is followed."""
+        self._wall_due = clock.now
         turns.effects.on(UnhideExpired, self._unhide)
         turns.effects.on_decided(CountExpired, self._decided)
         for queue in catalog.queues.values():
@@ -101,6 +110,10 @@ class Expiry:
     def next_deadline(self) -> float | None:
         if len(self._work.batch.retires) >= RETIRES_MAX:
             return None  # asked again when the commit under way is done
+        due = self._next_look()
+        return due if due is None or not self._work.wheel.walled else min(due, self._wall_due)
+
+    def _next_look(self) -> float | None:
         if self._scan is not None or self._unread:
             return self._not_before
         first = self._work.wheel.first_s()
@@ -119,6 +132,8 @@ class Expiry:
     def tick(self, now: float) -> None:
         """One turn's share."""
         batch = self._work.batch
+        if self._work.wheel.walled and now >= self._wall_due:
+            self._follow_wall(now)
         if now < self._not_before or len(batch.retires) >= RETIRES_MAX:
             return
         leaving: set[tuple[int, int]] | None = None
@@ -130,6 +145,24 @@ class Expiry:
             left -= self._look(scan, leaving, gone)
         more = self._scan is not None or bool(self._unread)
         self._not_before = now + PAUSE_S if more and not gone else now
+
+    def _follow_wall(self, now: float) -> None:
+        """Where somebody set the wall clock, what expires by it is looked at anew."""
+        self._wall_due = now + WALL_S
+        ahead_ms = self._clock.wall_ms - self._clock.steady_ms
+        if abs(ahead_ms - self._ahead_ms) < JUMP_MS:
+            return
+        self._ahead_ms = ahead_ms
+        for queue in self._work.wheel.walled:
+            blocks = sorted(queue.expiring)
+            if not queue.config.durable:  # a scan of memory has one block
+                for block in blocks:
+                    self._work.wheel.note(queue, block << BLOCK_BITS, self._clock.steady_ms // 1000)
+            elif blocks:
+                others = [scan for scan in self._unread if scan.queue is not queue]
+                first = min([blocks[0] << BLOCK_BITS, *(scan.first for scan in self._unread if scan.queue is queue)])
+                end = max([(blocks[-1] + 1) << BLOCK_BITS, *(s.end for s in self._unread if s.queue is queue)])
+                self._unread = deque([*others, Scan(queue, first, end)])
 
     def _next(self) -> Scan | None:
         found = self._work.wheel.take(self._clock.steady_ms // 1000)
@@ -176,7 +209,9 @@ class Expiry:
             return False
         clock = self._clock
         if not queue.expired(value):
-            expires_ms = int.from_bytes(value[12:20], "big")
+            expires_ms = entry.end_of(value, clock.steady_ms, clock.wall_ms)
+            if value[1] & entry.EXPIRES_AT:
+                self._work.wheel.walled[queue] = None
             waited_ms = max(0, clock.wall_ms - entry.enqueued_ms_of(value))
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
             self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
@@ -226,7 +261,10 @@ class Expiry:
 
     def _ended(self, queue: Queue) -> None:
         """Where nothing with a time to live is left, a restart need not look."""
-        if queue.timed is not None and not queue.expiring and not any(scan.queue is queue for scan in self._unread):
+        if queue.expiring or any(scan.queue is queue for scan in self._unread):
+            return
+        self._work.wheel.walled.pop(queue, None)
+        if queue.timed is not None:
             queue.set_timed(None)
 
 

@@ -9,12 +9,14 @@ from typing import Any, Final
 
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE
+from holdfast.amqp.message.expiry import expiry_of_whole
 from holdfast.amqp.message.framing import data_starts, fault
 from holdfast.amqp.message.message import BARE_STARTS, Sections, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
@@ -199,7 +201,9 @@ class ProducerLink(Intake):
                 if len(payload) != length:
                     length = len(payload)
                     whole = data_starts(self._plain_header, length) if starts else ()
-                if not payload.startswith(whole) and (not payload.startswith(starts) or fault(payload, at)):
+                if not payload.startswith(whole) and (
+                    not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
+                ):
                     break
                 # A slice of a large one would be one more copy of it.
                 values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
@@ -252,7 +256,7 @@ class ProducerLink(Intake):
             raise RemoteProtocolError(conditions.INVALID_FIELD, text)
         return sections, notes, number
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts
         payload = delivery.payload
         try:
@@ -267,8 +271,10 @@ class ProducerLink(Intake):
             return True
         size = _size_of(payload, sections, notes, large=large)
         queue = self.queue
-        if not queue.fits(size):
-            if queue.config.when_full == "block" and self.may_wait:
+        when_full = queue.config.when_full
+        fits = queue.fits(size) or (when_full == "drop-oldest" and make_room(queue, size))
+        if not fits and when_full != "dead-letter":
+            if when_full != "refuse" and self.may_wait:  # what is not on disk yet cannot be dropped before it is
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
@@ -285,7 +291,10 @@ class ProducerLink(Intake):
         value = self._pack(delivery, sections, notes, identity, large=large)
         if isinstance(queue, Topic):
             self.peer.amqp.took(queue.asked_for_each)
-        sequence = self.keep(value, size)
+        if fits:
+            sequence = self.keep(value, size)
+        else:
+            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
@@ -302,16 +311,18 @@ class ProducerLink(Intake):
         notes: annotate.Annotations,
         identity: entry.Identity | None,
         *,
-        large: bool,
+        large: Stream | None,
     ) -> bytes:
         """The entry of a message."""
         header, clock = sections.header, self.parts.clock
         ttl = header.ttl if header is not None else None
         bare = memoryview(delivery.payload)[sections.bare :]
+        expires_at_ms = expiry_of_whole(delivery.payload, sections.bare) if large is None else large.expires_at_ms
         if (
             self.destination is None
             and not notes.item_count
-            and not large
+            and large is None
+            and not expires_at_ms
             and (header is None or (ttl is None and header.priority == 4))
         ):
             return entry.pack_plain(
@@ -319,7 +330,7 @@ class ProducerLink(Intake):
             )
         flags = entry.DURABLE if header is not None and header.durable else 0
         return entry.pack(
-            flags=flags | entry.BLOB if large else flags,
+            flags=flags | entry.BLOB if large is not None else flags,
             enqueued_ms=clock.wall_ms,
             bare=bare,
             priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
@@ -329,11 +340,12 @@ class ProducerLink(Intake):
             annotations=notes.items,
             identity=identity,
             to=self.to,
+            expires_at_ms=expires_at_ms,
         )
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def prepare(self, delivery: Delivery, *, large: bool) -> Prepared:
+    def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
         """What a transaction keeps of the message until it is discharged; RemoteProtocolError where it is none."""
         sections, notes, number = self._read(delivery.payload)
         value = self._pack(delivery, sections, notes, None, large=large)
@@ -358,9 +370,9 @@ class ProducerLink(Intake):
         return self.queue.append(value, size)
 
 
-def _size_of(payload: bytes, sections: Sections, notes: annotate.Annotations, *, large: bool) -> int:
+def _size_of(payload: bytes, sections: Sections, notes: annotate.Annotations, *, large: Stream | None) -> int:
     """What the message counts in its queue."""
     size = len(payload) - sections.bare + len(notes.items)
-    if large:
+    if large is not None:
         size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
     return size

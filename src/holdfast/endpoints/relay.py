@@ -119,7 +119,7 @@ class RelayLink(Intake):
         except Refusal as error:
             stream.fail(error.condition, error.description)
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         self.peer.amqp.took(ADDRESSED)
         try:
             address = self._address(delivery.payload)
@@ -162,9 +162,9 @@ class RelayLink(Intake):
 
     def take_whole(self, stream: Stream) -> bool:
         assert stream.address is not None
-        return self._take_for(stream.address, stream.delivery(), large=True)
+        return self._take_for(stream.address, stream.delivery(), large=stream)
 
-    def _take_for(self, address: str, delivery: Delivery, *, large: bool) -> bool:
+    def _take_for(self, address: str, delivery: Delivery, *, large: Stream | None) -> bool:
         try:
             return self._route(address).take(delivery, large=large)
         except (Refusal, RemoteProtocolError) as error:

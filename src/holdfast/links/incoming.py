@@ -193,10 +193,10 @@ class Intake(Ingress):
             return self._answer(delivery, rejection(error.condition, error.description))
         return False
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
 
-        `large`: its bare message is a reference to a blob.
+        `large`: what it came as, where its bare message is a reference to a blob.
         """
         raise AssertionError("each kind of link takes its own")
 
@@ -248,7 +248,7 @@ class Intake(Ingress):
             self._put_off(delivery)
             return
         self.peer.amqp.took(MESSAGE)
-        if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=False)):
+        if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=None)):
             self.park(delivery)
         self.parts.links.refills[self] = None
 
@@ -297,7 +297,7 @@ class Intake(Ingress):
                 break
             self.peer.amqp.took(MESSAGE)
             if not self._refuse_unchecked(item) and not (
-                self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=False)
+                self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=None)
             ):
                 break
             if self.parked:  # what could not be taken at all may have ended all that is parked with it
@@ -426,7 +426,7 @@ class Intake(Ingress):
 
     def take_whole(self, stream: Stream) -> bool:
         """As `take`, of a large message that is all here."""
-        return self.take(stream.delivery(), large=True)
+        return self.take(stream.delivery(), large=stream)
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""

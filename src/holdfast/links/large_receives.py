@@ -9,6 +9,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.message.expiry import expiry_of
 from holdfast.amqp.message.framing import Framing
 from holdfast.amqp.message.message import split
 from holdfast.amqp.wire import conditions
@@ -74,8 +75,8 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "fault",
-        "first", "outcome", "receives", "sections", "settled", "state", "whole",
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "expires_at_ms",
+        "fault", "first", "outcome", "receives", "sections", "settled", "state", "whole",
     )  # fmt: skip
 
     def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -91,6 +92,8 @@ class Stream:
         """Of the transaction that it is a part of."""
         self.address: str | None = None
         """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
+        self.expires_at_ms = 0
+        """The wall time at which it expires by its own properties; 0 is never."""
         self.outcome: object | None = None
         self.sections: bytes | None = None
         """Header and annotations as they came; None while it is not known where they end."""
@@ -142,6 +145,8 @@ class Stream:
         try:
             bare = split(head).bare
             if bare < len(head):
+                if not self._find_expiry(head, bare) and cut_off:
+                    return
                 self.bringer.begins(self, head)
         except RemoteProtocolError as error:
             if not cut_off:
@@ -155,6 +160,14 @@ class Stream:
         elif not cut_off:
             text = f"invalid message; expected at most {head_bytes_max} bytes of header and annotations, and a body"
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def _find_expiry(self, head: bytes, bare: int) -> bool:
+        """Notes when it expires; False where its properties go on behind `head`. Beyond the bound it never expires."""
+        try:
+            self.expires_at_ms = expiry_of(head, bare)
+        except IndexError:
+            return False
+        return True
 
     def advance(self) -> None:
         """Hands pieces to the turn's batch, as far as there is room; what is left waits for the next."""

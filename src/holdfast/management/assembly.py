@@ -16,7 +16,9 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.names.identity import Identities
 from holdfast.custody.names.store_names import StoreNames
+from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.background_jobs import BackgroundJobs
+from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
@@ -25,6 +27,9 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
+from holdfast.management.operations.connections import ConnectionOperations
+from holdfast.management.operations.entities import EntityOperations
+from holdfast.management.operations.entries import EntryOperations
 from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
@@ -48,6 +53,7 @@ from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
+from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
@@ -80,6 +86,7 @@ class Administration:
         disk: Disk,
         containment: Containment,
         users: Users,
+        refusals: Refusals,
         logins: Logins,
         turn_times: TurnTimes,
         descriptors: Descriptors,
@@ -101,6 +108,8 @@ class Administration:
         jobs: BackgroundJobs,
         resume: Resumption,
         queue_links: QueueLinks,
+        resolver: Resolver,
+        changes: EntryChanges,
         authoriser: Authoriser,
         delete_queue: Callable[[Queue], None],
         resident_bytes: Callable[[], int],
@@ -131,14 +140,19 @@ class Administration:
             warnings=self.warnings, queue_links=queue_links, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
+        queues = QueueOperations(
+            catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
+            forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
+        )  # fmt: skip
+        groups = (
+            NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume), queues,
+            ConnectionOperations(connections, refusals), LinkOperations(queue_links),
+        )  # fmt: skip
+        entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
+        types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser,
-            NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume),
-            QueueOperations(
-                catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
-                forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
-            ),
-            LinkOperations(queue_links),
+            catalog, disk, authoriser, *groups, entries, EntityOperations(types),
+            links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)
         self.requests = Requests(parts, containment.run)

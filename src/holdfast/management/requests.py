@@ -22,7 +22,7 @@ from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
-from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Later
+from holdfast.management.operations.answers import MANAGEMENT, SUBSCRIPTION, Answer, Later
 from holdfast.management.operations.changes import told_of
 from holdfast.management.operations.operation import Management
 from holdfast.names import NAME_BYTES_MAX
@@ -35,6 +35,9 @@ from holdfast.state.turns import Turns
 
 BACK_BYTES_MAX: Final = 4_096
 """What a request says of its answer, where to and which, encoded: it is kept until that is sent."""
+
+NAMING: Final = ("type", "operation", "name", "identity", "locales", "securityToken")
+"""Application properties of a request that are none of its arguments."""
 
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
@@ -195,6 +198,8 @@ class RequestLink(Ingress, Requesting):
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
         kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
+        if kind == MANAGEMENT:  # what is asked of the node itself has its arguments beside the body
+            arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
         management = self.parts.management
         cost = management.cost_of(kind, operation, name, arguments)
         answer = management.carry_out(self.peer.amqp.authenticated_user, kind, operation, name, arguments)
@@ -230,7 +235,8 @@ class Asked:
         reply = (
             self.back
             + Message(
-                application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
+                application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description}
+                | ({} if answer.rows is None else {"count": Int(answer.rows)}),
                 value=answer.body,
             ).encode()
         )

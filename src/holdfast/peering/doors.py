@@ -14,7 +14,7 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
@@ -130,6 +130,7 @@ class Doors:
             )
             engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
         else:
+            named = bool(self._config.users) or not event.loopback  # nobody comes in without a name
             hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
@@ -142,7 +143,8 @@ class Doors:
                 peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
                 effort_per_s=limits.attaches_per_s * ATTACH,
                 effort_burst=limits.attaches_burst * ATTACH,
-                sasl_required=bool(self._config.users) or not event.loopback,
+                sasl_required=named,
+                mechanisms=tuple(name for name, told in MECHANISMS.items() if told.has_user or not named),
             )
             engine = amqp.Connection(
                 settings,

@@ -19,7 +19,7 @@ from holdfast.broker.stored import records
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
-from holdfast.engine.port import EntryReader, Rows, Space
+from holdfast.engine.port import EntryReader, Rows, Settings, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
@@ -109,6 +109,8 @@ class Catalog:
         self.work = work
         self.new_uuid = new_uuid
         self.memory = memory
+        self._told = {queue.name: queue for queue in config.queues}
+        """What the node's file says of queues."""
         self.queues: dict[str, Queue] = {}
         self.producers = NamedProducers(config.limits.producers_max, clock, work, memory)
         self.former: UUID | None = None
@@ -128,7 +130,7 @@ class Catalog:
 
     def _load(self) -> None:
         store = self.store
-        settings = {queue.name: queue for queue in self.config.queues}
+        settings = self._told
         small = dict(store.table("node"))
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
         custody = list(store.table("custody"))
@@ -142,8 +144,11 @@ class Catalog:
             fields = records.unpack_map(data)
             stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
+            told = settings.get(name, stored)
+            if told != stored and fields.get(TOLD_FIELD) == told_fields(told):
+                told = stored  # changed by hand since, and the file says what it said then
             is_topic = bool(fields.get(TOPIC_FIELD))
-            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid, is_topic=is_topic)
+            queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and stored.durable and not queue.config.durable:
                 _check_empty(name, COUNTERS.unpack(counters)[1])
@@ -172,7 +177,7 @@ class Catalog:
                 queue.timed = records.PAIRS.unpack(timed)
             elif looked_after < (TIMED_IN_CUSTODY if queue.holds_custody else 1) and queue.config.durable:
                 queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
-            if settings.get(name, stored) != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
+            if told != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
                 self._store(queue)
         for key in small:
             if key[:1] == records.LEAVING:
@@ -243,7 +248,10 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields: dict[str, Any] = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        fields = told_fields(queue.config)
+        told = self._told.get(queue.name)
+        if told is not None and told != queue.config:
+            fields[TOLD_FIELD] = told_fields(told)
         if queue.kind is QueueKind.TOPIC:
             fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
@@ -256,6 +264,13 @@ class Catalog:
             found, most = self.queues_counted, self.config.limits.queues_max
             raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
         return self._create(config)
+
+    def change(self, queue: Queue, config: QueueConfig) -> None:
+        """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
+        the queue wins at a later start once it says something else than now."""
+        queue.config = config
+        self._store(queue)
+        queue.touch()
 
     @property
     def consumers(self) -> Iterator[object]:
@@ -475,3 +490,10 @@ class Catalog:
 
 
 CONFIG_FIELDS: Final = ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable")
+TOLD_FIELD: Final = "told"
+"""Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
+
+
+def told_fields(config: Settings) -> dict[str, Any]:
+    """The settings of a queue as its record has them."""
+    return {key: getattr(config, key) for key in CONFIG_FIELDS}

@@ -52,6 +52,30 @@ def _empty_and_there(original: Function) -> Function:
     return retire_all
 
 
+def _clock_an_hour_ahead(original: Function) -> Function:
+    """What expires at a wall time ends an hour too soon."""
+
+    def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
+        found: int = original(value, steady_ms, wall_ms + 3_600_000)
+        return found
+
+    return end_of
+
+
+def _moved_for_good(original: Function) -> Function:
+    """The original of a message that is moved leaves for good, also where the disk refuses the copy."""
+
+    def move(self: Any, queue: Any, sequence: int, value: bytes, found: Any) -> int:
+        batch = self._turns.gathered.batch
+        copied: int = original(self, queue, sequence, value, found)
+        self._turns.gathered.moves.pop()
+        queue.work.moved.pop()
+        batch.retires.append((queue.queue_id, sequence))
+        return copied
+
+    return move
+
+
 def _rights_remembered(original: Function) -> Function:
     """Whoever has sent some messages to an address on a link without one may send there for good."""
     sent: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -99,5 +123,22 @@ LINK_CANARIES: Final = (
         signature="(self, sequences: list[int], size: int) -> None",
         broken=_empty_and_there,
         expected="is empty and still there",
+    ),
+    Canary(
+        name="clock-an-hour-ahead",
+        sentence="A message that expires at a wall time ends an hour too soon.",
+        target="broker.entries.entry:end_of",
+        signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
+        broken=_clock_an_hour_ahead,
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="moved-for-good",
+        sentence="A message that is moved by hand leaves its queue for good, also where the disk refuses its copy.",
+        target="endpoints.entry_changes:EntryChanges.move",
+        signature="(self, queue: holdfast.broker.queue.Queue, sequence: int, value: bytes, "
+        "found: holdfast.endpoints.addresses.resolver.ResolvedAddress) -> int",
+        broken=_moved_for_good,
+        expected="last copy is gone",
     ),
 )

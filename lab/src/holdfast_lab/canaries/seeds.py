@@ -52,6 +52,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
     "one-reason-for-both": (16, 50),
+    "clock-an-hour-ahead": (24, 50),
+    "moved-for-good": (17, 50),
     "rights-remembered": (38, 50),
     "untied-beyond-few": (13, 50),
 }

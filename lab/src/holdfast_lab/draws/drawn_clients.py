@@ -20,9 +20,9 @@ LARGE_BYTES: Final = 5_000
 
 def presettled(random: Random, node: str, plan: Plan) -> Scene:
     """A producer that settles what it sends, to a queue that is full now and then, here or at the next node."""
-    if _fails(plan, node):
+    if fails(plan, node):
         return Scene()
-    where = random.choice([node, node, *_peers(plan, node)])
+    where = random.choice([node, node, *peers(plan, node)])
     small = QueueConfig(name="presettled", messages_max=random.choice((8, 30)), when_full="block")
     messages = in_time(plan, 80) if where != node else 80
     told = {"messages": messages, "rate": random.choice((0.0, 0.0, round(messages / plan.safety_s, 3)))}
@@ -45,11 +45,11 @@ def in_parts(random: Random, node: str, plan: Plan) -> Scene:
 
 
 def _addressed(random: Random, node: str, plan: Plan, name: str, size: int) -> Scene:
-    if _fails(plan, node):
+    if fails(plan, node):
         return Scene()
     places = [(f"{name}-0", node), (f"{name}-1", node)]
     if size < LARGE_BYTES:
-        places += [(f"{name}-2", other) for other in _peers(plan, node)[:1]]
+        places += [(f"{name}-2", other) for other in peers(plan, node)[:1]]
     small = QueueConfig(name=f"{name}-1", messages_max=random.choice((5, 1_000)), when_full="block", order="none")
     told: dict[str, Any] = {"messages": in_time(plan, 200), "size": size, "life_s": random.choice((0.5, 3.0))}
     told["rate"] = random.choice((0.0, round(200 / plan.safety_s, 3)))
@@ -61,7 +61,7 @@ def _addressed(random: Random, node: str, plan: Plan, name: str, size: int) -> S
 
 def dynamic(random: Random, node: str, plan: Plan) -> Scene:
     """Dynamic nodes that are made, used and left, while connections break and their node ends."""
-    if _fails(plan, node):
+    if fails(plan, node):
         return Scene()
     told = {"rounds": random.choice((20, 40)), "size": random.choice((12, 200, 3_000)), "name": "dynamic"}
     told |= {"messages": random.choice((5, 30)), "credit": random.choice((10, 30))}
@@ -78,7 +78,7 @@ def dynamic(random: Random, node: str, plan: Plan) -> Scene:
 
 def guarded(random: Random, node: str, plan: Plan) -> Scene:
     """Clients who may use a queue at times only, while their connections break and commits are refused."""
-    if _fails(plan, node):
+    if fails(plan, node):
         return Scene()
     told = {"messages": 150, "size": random.choice((12, 200, 3_000)), "life_s": random.choice((0.5, 3.0))}
     told |= {"rate": random.choice((0.0, round(150 / plan.safety_s, 3))), "stays": random.choice((1, 20))}
@@ -91,16 +91,16 @@ def guarded(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([{"kind": "guarded", "node": node, "name": "guarded", **told}], faults)
 
 
-def _fails(plan: Plan, node: str) -> bool:
+def fails(plan: Plan, node: str) -> bool:
     """Whether its own functions raise there: what a turn had of a peer that ends by it stays, or does not."""
     return any(fault.kind == "defect" and fault.node == node for fault in plan.faults)
 
 
-def _peers(plan: Plan, node: str) -> list[str]:
+def peers(plan: Plan, node: str) -> list[str]:
     """The next nodes, where all there is to know of the way is known: whatever is sent there comes."""
     if plan.topology.takes or plan.topology.routing is not None:
         return []
-    return [name for name in plan.topology.neighbours(node) if not _fails(plan, name)]
+    return [name for name in plan.topology.neighbours(node) if not fails(plan, name)]
 
 
 CLIENTS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {

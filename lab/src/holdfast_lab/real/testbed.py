@@ -150,6 +150,9 @@ class TestBed:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def wall_ms(self, node: str) -> int:
+        return int(time.time() * 1000)
+
     def stream(self, name: str) -> Random:
         return self.seeds.stream(f"workload/{name}")
 

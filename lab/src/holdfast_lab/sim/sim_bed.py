@@ -142,6 +142,9 @@ class SimBed:
     def now(self) -> float:
         return self.world.now
 
+    def wall_ms(self, node: str) -> int:
+        return self.sim_nodes[node].clock.wall_ms(self.world.now)
+
     def stream(self, name: str) -> Random:
         return self.world.seeds.stream(f"workload/{name}")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.errors import ConfigError
 from holdfast_lab.workloads.addressed import Addressed
 from holdfast_lab.workloads.browse import Browse
+from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
 from holdfast_lab.workloads.consume import Consume
 from holdfast_lab.workloads.durable import Copy
@@ -47,6 +48,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Expiring,
         Relay,
         Manage,
+        ByHand,
         Skip,
         InMemory,
         Presettled,
@@ -82,6 +84,7 @@ __all__ = [
     "KINDS",
     "Addressed",
     "Browse",
+    "ByHand",
     "Consume",
     "Copy",
     "Dynamic",

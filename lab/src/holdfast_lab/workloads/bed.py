@@ -25,6 +25,9 @@ class Bed(Protocol):
     def now(self) -> float:
         """Seconds; the running loop's time."""
 
+    def wall_ms(self, node: str) -> int:
+        """What that node takes for the time, in milliseconds since the epoch."""
+
     def stream(self, name: str) -> Random:
         """A random stream of the run's seed for one use."""
 

@@ -22,15 +22,19 @@ OVER: Final = "its time to live was over"
 
 @dataclass(kw_only=True)
 class Expiring(Publish):
-    """As `publish`; the share `share` has a time to live of `ttl_min_s` to `ttl_max_s`."""
+    """As `publish`; the share `share` has a time to live of `ttl_min_s` to `ttl_max_s`, of these the share `by_clock`
+    an absolute-expiry-time as far ahead of all its nodes' clocks."""
 
     kind: ClassVar[str] = "expiring"
 
     share: float = 0.7
     ttl_min_s: float = 0.05
     ttl_max_s: float = 5.0
+    by_clock: float = 0.0
     name: str = "expiring"
     _ttls: dict[bytes, float] = field(default_factory=dict, init=False)
+    _ends: dict[bytes, int] = field(default_factory=dict, init=False)
+    """Wall times."""
     _deadlines: dict[bytes, float] = field(default_factory=dict, init=False)
 
     def start(self, bed: Bed) -> None:
@@ -41,6 +45,7 @@ class Expiring(Publish):
         random = bed.stream(f"{name}/ttl")
         log = super().new_log(bed, name)
         log.header = lambda number: self._header(bed, log.key(number), random)
+        log.expires_at = lambda number: self._ends.get(log.key(number), 0)
         return log
 
     def _header(self, bed: Bed, key: bytes, random: Random) -> Header | None:
@@ -54,7 +59,11 @@ class Expiring(Publish):
                 left_s = max(0.0, ttl_s * (1.0 - CLOCKS_APART) - ROUNDING_S)
                 self._deadlines[key] = bed.now() + left_s
                 asyncio.get_running_loop().call_later(left_s, self._excuse, bed, key)
+                if self.by_clock and random.random() < self.by_clock:
+                    self._ends[key] = max(map(bed.wall_ms, bed.nodes)) + int(ttl_s * 1000)
                 self._sweep(bed)
+        if key in self._ends:
+            return None
         return Header(ttl=int(ttl_s * 1000)) if ttl_s else None
 
     def _excuse(self, bed: Bed, key: bytes) -> None:
@@ -76,4 +85,8 @@ class Expiring(Publish):
                     raise Violation(f"{key.decode()} had no time to live, and was excused for it")
 
     def metrics(self) -> dict[str, float]:
-        return {**super().metrics(), "with a time to live": sum(1 for ttl_s in self._ttls.values() if ttl_s)}
+        return {
+            **super().metrics(),
+            "with a time to live": sum(1 for ttl_s in self._ttls.values() if ttl_s),
+            "with an end on the clock": len(self._ends),
+        }

@@ -8,11 +8,12 @@ double it.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import ClassVar
 
-from holdfast.client import Accepted, Header, Outcome, Rejected, Sender
+from holdfast.amqp.wire.types import Timestamp
+from holdfast.client import Accepted, Header, Outcome, Properties, Rejected, Sender
 from holdfast_lab.base.client_history import History, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
@@ -40,6 +41,8 @@ class ProducerLog:
         self.address = address
         self.size = size
         self.header: Callable[[int], Header | None] = lambda number: None
+        self.expires_at: Callable[[int], int] = lambda number: 0
+        """When a number's message expires by its properties, in ms since the epoch; 0 for never."""
         self.named = named
         self.given_out = 0
         self.open: dict[int, None] = {}
@@ -63,6 +66,8 @@ class ProducerLog:
         """Sends that number's message; its outcome is noted when it comes."""
         key = self.key(number)
         message = message_of(key, self.size, self.header(number))
+        if at_ms := self.expires_at(number):
+            message.properties = replace(message.properties or Properties(), absolute_expiry_time=Timestamp(at_ms))
         self.history.sent[key] = content_of(message)
         future = await sender.submit(message, number=number if self.named else None)
         future.add_done_callback(lambda done: self._decided(number, done))

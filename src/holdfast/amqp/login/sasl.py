@@ -123,7 +123,8 @@ class ClientSasl:
         if isinstance(value, SaslMechanisms):
             if self._mechanism.name not in value.sasl_server_mechanisms:
                 offered = ", ".join(value.sasl_server_mechanisms) or "nothing"
-                self.reason = f"{self._mechanism.name} is not among what the peer offers: {offered}"
+                wants = "" if self._mechanism.has_user else f"{self._mechanism.refused}: "
+                self.reason = f"{wants}{self._mechanism.name} is not among what the peer offers: {offered}"
             return b""
         if isinstance(value, SaslOutcome):
             self.done = True

@@ -148,7 +148,7 @@ def _quick_header(payload: bytes) -> tuple[Header | None, int]:
     return (Header(*values), end) if at == end else (None, 0)
 
 
-def _section(payload: bytes, at: int) -> tuple[int, int]:
+def section_at(payload: bytes, at: int) -> tuple[int, int]:
     """(section code, offset of its value) at `at`; raises for what is no section."""
     if payload[at] != 0:
         raise malformed(f"byte {at} of the message does not begin a section")
@@ -185,7 +185,7 @@ def _split_slowly(payload: bytes, section_bytes_max: int) -> Sections:
     annotations = _NONE
     at, size, before = 0, len(payload), HEADER - 1
     while at < size:
-        code, value_at = _section(payload, at)
+        code, value_at = section_at(payload, at)
         if code > MESSAGE_ANNOTATIONS:
             break
         if code <= before:
@@ -213,7 +213,7 @@ def to_of(payload: bytes, section_bytes_max: int = SECTION_BYTES_MAX) -> Any:
     at = split(payload, section_bytes_max).bare
     if at >= len(payload):
         return None
-    code, value_at = _section(payload, at)
+    code, value_at = section_at(payload, at)
     if code != PROPERTIES:
         return None
     if value_at < len(payload):
@@ -226,7 +226,7 @@ def count_sections(payload: bytes) -> int:
     """How many sections a whole message has (for the state received, §3.4.1); RemoteProtocolError if it is none."""
     at = count = 0
     while at < len(payload):
-        _, value_at = _section(payload, at)
+        _, value_at = section_at(payload, at)
         _, at = decoding.decode(payload, value_at)
         count += 1
     return count
@@ -284,7 +284,7 @@ class Message:
         message = Message()
         at, size, before, sections = 0, len(payload), HEADER - 1, 0
         while at < size:
-            code, value_at = _section(payload, at)
+            code, value_at = section_at(payload, at)
             if before == FOOTER and code in _BODIES and not message._has_body:
                 before = PROPERTIES  # rhea writes the footer first (CLIENTS 41)
             if not (code > before or (code == before and code in (DATA, SEQUENCE))) or (

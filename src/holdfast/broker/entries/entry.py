@@ -10,8 +10,9 @@ carry stands in the fixed part. The layout is versioned by its first byte.
 With BLOB the bare message lies in the store as a blob (links/large_receives.py); in its place stands a data section
 that holds the blob's id and length, u64 each. It is the node's own and never sent.
 
-`annotations` holds the count of map items (u16) and the items encoded, without `expires_ms` 0 is never.
-`expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.
+`annotations` holds the count of map items (u16) and the items encoded. `expires_ms` counts on the node's own steady
+clock, 0 is never; `enqueued_ms` is wall time. With EXPIRES_AT a wall time at which the message expires too, u64, stands
+before that count, and `expires_ms` is FAR where there is no time to live.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,13 @@ CUSTODY: Final = 2
 TOMBSTONE: Final = 4
 LATE: Final = 8
 BLOB: Final = 16
+EXPIRES_AT: Final = 32
+
+FAR: Final = 2**64 - 1
+"""`expires_ms` of an entry that expires at a wall time alone: eight bytes say whether an entry may expire at all."""
 
 NEVER: Final = b"\0\0\0\0\0\0\0\0"
-"""`expires_ms` of an entry without time to live, as it stands in `value[12:20]`."""
+"""`expires_ms` of an entry that never expires, as it stands in `value[12:20]`."""
 
 TRACE_MAX: Final = 64
 """Store UUIDs in a trace (CUSTODY, "Trace")."""
@@ -47,6 +52,7 @@ NUMBER_AT: Final = FIXED_BYTES + 16
 """Where the number of an entry in custody stands; its origin is before it, its trace behind."""
 TRACE_AT: Final = NUMBER_AT + 8
 PRIORITY_DEFAULT: Final = 4
+_AT_BYTES: Final = 8
 
 fixed_of: Final = itemgetter(slice(FIXED_BYTES))
 """The part of a value that has a fixed length."""
@@ -100,6 +106,8 @@ class Entry(NamedTuple):
     annotation_count: int
     annotations: memoryview
     bare: memoryview
+    expires_at_ms: int = 0
+    """On the wall; 0 is never."""
 
     @property
     def size(self) -> int:
@@ -157,8 +165,9 @@ def pack(
     identity: Identity | None = None,
     trace: bytes = b"",
     to: str = "",
+    expires_at_ms: int = 0,
 ) -> bytes:
-    """An entry's value. `trace` at most TRACE_MAX long; `identity` sets the CUSTODY flag."""
+    """An entry's value. `trace` at most TRACE_MAX long; `identity` sets CUSTODY, `expires_at_ms` EXPIRES_AT."""
     hops = len(trace) // 16
     assert hops <= TRACE_MAX and len(trace) % 16 == 0
     to_bytes = to.encode()
@@ -166,8 +175,12 @@ def pack(
     if identity is not None:
         flags |= CUSTODY
         parts = [pack_identity(identity), trace]
-    if annotation_count:
+    if annotation_count or expires_at_ms:
         annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
+    if expires_at_ms:
+        flags |= EXPIRES_AT
+        expires_ms = expires_ms or FAR
+        annotations = expires_at_ms.to_bytes(8, "big") + annotations
     head = _FIXED.pack(
         VERSION,
         flags,
@@ -228,13 +241,29 @@ def unpack(value: bytes) -> Entry:
     if to_size:
         to = str(view[at : at + to_size], "utf-8")
         at += to_size
-    count = 0
+    count = expires_at_ms = 0
     end = at + annotated
+    if flags & EXPIRES_AT:
+        flags &= ~EXPIRES_AT
+        expires_at_ms = int.from_bytes(view[at : at + _AT_BYTES], "big")
+        expires_ms = 0 if expires_ms == FAR else expires_ms
+        at += _AT_BYTES
     if annotated:
         count = int.from_bytes(view[at : at + 2], "big")
         at += 2
     return Entry(
-        flags, priority, enqueued_ms, expires_ms, message_format, identity, trace, to, count, view[at:end], view[end:]
+        flags,
+        priority,
+        enqueued_ms,
+        expires_ms,
+        message_format,
+        identity,
+        trace,
+        to,
+        count,
+        view[at:end],
+        view[end:],
+        expires_at_ms,
     )
 
 
@@ -252,6 +281,7 @@ def repack(item: Entry) -> bytes:
         identity=item.identity,
         trace=item.trace,
         to=item.to,
+        expires_at_ms=item.expires_at_ms,
     )
 
 
@@ -264,9 +294,11 @@ def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     size = len(value) - FIXED_BYTES
     flags = value[1]
-    if flags & (CUSTODY | BLOB):
+    if flags & (CUSTODY | BLOB | EXPIRES_AT):
         if flags & CUSTODY:
             size -= _IDENTITY.size + 16 * value[3]
+        if flags & EXPIRES_AT:
+            size -= _AT_BYTES
         if flags & BLOB:
             size += blob_of(value).length - REFERENCE_BYTES
     if value[24:30] != b"\0\0\0\0\0\0":
@@ -298,15 +330,20 @@ def annotations_of(value: bytes) -> tuple[int, bytes]:
     if not size:
         return 0, b""
     at = _annotations_at(value)
-    return int.from_bytes(value[at : at + 2], "big"), value[at + 2 : at + size]
+    end = at + size
+    if value[1] & EXPIRES_AT:
+        at += _AT_BYTES
+    return int.from_bytes(value[at : at + 2], "big"), value[at + 2 : end]
 
 
 def with_annotations(value: bytes, count: int, annotations: bytes) -> bytes:
     """The entry with these annotations in place of its own, all else as it is; `count` above 0."""
     at = _annotations_at(value)
-    size = (len(annotations) + 2).to_bytes(4, "big")
     view = memoryview(value)
     rest = view[at + note_bytes(value) :]
+    kept = _AT_BYTES if value[1] & EXPIRES_AT else 0
+    at += kept
+    size = (kept + len(annotations) + 2).to_bytes(4, "big")
     return b"".join((view[:24], size, view[28:at], count.to_bytes(2, "big"), annotations, rest))
 
 
@@ -324,6 +361,18 @@ def number_of(value: bytes) -> int:
 def origin_of(value: bytes) -> bytes:
     """The 16 bytes of the store that gave an entry its identity."""
     return value[FIXED_BYTES : FIXED_BYTES + 16]
+
+
+def expires_at_ms_of(value: bytes) -> int:
+    """The wall time at which an entry with EXPIRES_AT expires."""
+    at = _annotations_at(value)
+    return int.from_bytes(value[at : at + _AT_BYTES], "big")
+
+
+def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
+    """When an entry expires that may, on the steady clock, as far as the wall clock says so now."""
+    end = int.from_bytes(value[12:20], "big")
+    return min(end, steady_ms + expires_at_ms_of(value) - wall_ms) if value[1] & EXPIRES_AT else end
 
 
 def is_plain(value: bytes) -> bool:

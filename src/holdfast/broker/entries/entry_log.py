@@ -108,7 +108,7 @@ class EntryLog:
         if durable and self.has_consumers and not large and self.cached.charge(len(value)):
             self.cache[sequence] = value  # a cursor's run sends what is cached
         if value[12:20] != entry.NEVER:
-            self._expires(sequence, int.from_bytes(value[12:20], "big"))
+            self._expires(sequence, value)
         self.next_sequence = sequence + 1  # from here on nothing is called that could fail
         self.messages += 1
         self.bytes_held += size
@@ -291,15 +291,18 @@ class EntryLog:
     def expired(self, value: bytes) -> bool:
         if value[12:20] == entry.NEVER:
             return False
-        return int.from_bytes(value[12:20], "big") <= self.clock.steady_ms
+        return entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms) <= self.clock.steady_ms
 
     def retire_expired(self, sequence: int, size: int) -> None:
         """As `retire`, of an entry whose time to live is over."""
         self.expired_total += 1
         self.retire(sequence, size)
 
-    def _expires(self, sequence: int, expires_ms: int) -> None:
-        """An entry with a time to live was appended: it is looked for when that is over."""
+    def _expires(self, sequence: int, value: bytes) -> None:
+        """An entry that expires was appended: it is looked for when it has."""
+        expires_ms = entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms)
+        if value[1] & entry.EXPIRES_AT:
+            self.work.wheel.walled[self] = None
         self.work.wheel.note(self, sequence, due_s(expires_ms, expires_ms - self.clock.steady_ms))
         if self.config.durable and (self.timed is None or sequence >= self.timed[1]):
             first = sequence if self.timed is None else self.timed[0]

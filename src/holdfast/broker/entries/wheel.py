@@ -47,12 +47,14 @@ TimedT = TypeVar("TimedT", bound=Timed)
 class Wheel(Generic[TimedT]):
     """When to look at which block of a node's queues."""
 
-    __slots__ = ("_seconds", "_slots")
+    __slots__ = ("_seconds", "_slots", "walled")
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[tuple[TimedT, int], None]] = {}
         self._seconds: list[int] = []
         """A heap of the seconds of `_slots`."""
+        self.walled: dict[TimedT, None] = {}
+        """Queues with an entry that expires at a wall time: when somebody sets that clock, it is looked for anew."""
 
     def note(self, queue: TimedT, sequence: int, second: int) -> None:
         """The block of `sequence` is to be looked at in `second`, or sooner where it is known to be."""
@@ -93,6 +95,7 @@ class Wheel(Generic[TimedT]):
         for block, second in queue.expiring.items():
             del self._slots[second][queue, block]
         queue.expiring.clear()
+        self.walled.pop(queue, None)
         self._tidy()
 
     def _prune(self, queue: TimedT) -> None:

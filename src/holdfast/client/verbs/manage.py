@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
@@ -17,6 +17,9 @@ from holdfast.client.verbs.status_lines import status_lines
 from holdfast.columns import counted, table
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
+
+NONE: Final = "none"
+"""As an option: no limit."""
 
 
 def status(args: argparse.Namespace) -> int:
@@ -104,6 +107,11 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             "durable": False if args.memory else None,
         }
         arguments = {key: value for key, value in given.items() if value is not None}
+    elif args.action == "update":
+        given = {"bytes_max": args.bytes_max, "messages_max": args.messages_max, "when_full": args.when_full}
+        arguments = {key: None if value == NONE else value for key, value in given.items() if value is not None}
+        if not arguments:
+            raise ConfigError("nothing to change; expected --bytes-max, --messages-max or --when-full")
     elif args.action == "skip" and args.origin is not None:
         arguments = {"origin": args.origin}
     elif args.action == "delete" and args.tombstones:
@@ -114,6 +122,9 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     elif args.action == "create":
         is_new = answer.get("created", True)  # an older node does not say
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
+    elif args.action == "update":
+        bounds = ", ".join(f"{key} {plain(answer.get(key))}" for key in ("bytes_max", "messages_max", "when_full"))
+        say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {bounds}")
     elif args.action == "skip":
         lost = answer.get("lost") or []
         for gap in lost:

@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 def as_json(delivery: Delivery) -> str:
     """The whole message in one line, as `receive --json` prints it."""
     message = delivery.message
-    content = {**fields(delivery, message), **_body(message)}
+    content = {**fields(delivery, message), **body_fields(message)}
     return json_line(content, separators=(",", ":"))
 
 
@@ -71,7 +71,8 @@ def body_bytes(message: Message) -> bytes:
     return json.dumps(plain(message.value), ensure_ascii=False).encode()
 
 
-def _body(message: Message) -> dict[str, Any]:
+def body_fields(message: Message) -> dict[str, Any]:
+    """The body of a message, as `receive --json` prints it."""
     if message.data is not None or isinstance(message.value, bytes):
         content = message.body_bytes()
         text = _text(content)

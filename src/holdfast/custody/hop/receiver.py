@@ -199,7 +199,7 @@ class CustodyReceiver(Intake):
         if self.failed:
             self.settle([delivery.delivery_id], Released())
             return
-        if self.parked or not self.take(delivery, large=False):
+        if self.parked or not self.take(delivery, large=None):
             if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
                 self.parts.forwarding.hop_credits.waited(self.key)
             self.park(delivery)
@@ -242,16 +242,17 @@ class CustodyReceiver(Intake):
         self.fail()
 
     def take_whole(self, stream: Stream) -> bool:
-        taken = self.take(stream.delivery(), large=True, fault=stream.fault)
+        taken = self.take(stream.delivery(), large=stream)
         if not taken:
             self.parts.forwarding.hop_credits.waited(self.key)
         return taken
 
-    def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
-        """True if handled, including failure; False if it waits. `fault`: why a large one is invalid."""
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
+        """True if handled, including failure; False if it waits."""
         try:
             arrival = carried.read(delivery.payload, self.aliases)
-            arrival.large, arrival.fault = large, fault
+            if large is not None:
+                arrival.large, arrival.fault = True, large.fault
             if arrival.ttl_ms is not None:
                 arrival.ttl_ms -= self.waited_ms(delivery.delivery_id)
             number = arrival.number

@@ -16,6 +16,7 @@ from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import DURABLE_HEADER
 from holdfast.custody.transfers.carried_form import (
     ALIASES,
+    EXPIRES_AT,
     FORM_BYTES_MAX,
     LENGTH,
     LENGTH_NAME,
@@ -30,6 +31,7 @@ from holdfast.custody.transfers.carried_form import (
     TRACE,
     form_of,
     tail_of,
+    with_expiry,
     written,
 )  # fmt: skip
 from holdfast.errors import RemoteProtocolError
@@ -40,13 +42,15 @@ from holdfast.schema import is_whole_within
 
 def write(
     identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
-    short: bool = False, aliases: bytes = b"", length: int = 0,
+    short: bool = False, aliases: bytes = b"", length: int = 0, expires_at_ms: int = 0,
 ) -> bytes:  # fmt: skip
     """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
     bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
-    `length`: of a large message, 0 of another.
+    `length`: of a large message, 0 of another. `expires_at_ms`: the wall time at which it expires, 0 for none.
     """
     before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
+    if expires_at_ms:
+        before, tail = with_expiry(before, tail, expires_at_ms)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
@@ -82,6 +86,7 @@ def parts_of(
         short=short,
         aliases=aliases,
         length=length,
+        expires_at_ms=whole.expires_at_ms,
     )
     return whole.message_format, (head, beside, *notes, whole.bare)
 
@@ -90,14 +95,14 @@ class Arrival:
     """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
-        "bare", "durable", "fault", "identity", "large", "notes", "number", "priority", "receipt", "stored", "to",
-        "tombstone", "trace", "ttl_ms",
+        "bare", "durable", "expires_at_ms", "fault", "identity", "large", "notes", "number", "priority", "receipt",
+        "stored", "to", "tombstone", "trace", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
         self, number: int, identity: entry.Identity, to: str, trace: bytes, receipt: int, tombstone: bool,
         durable: bool, priority: int, ttl_ms: int | None, notes: annotate.Annotations, bare: memoryview,
-        stored: tuple[bytes, bytes] | None = None,
+        stored: tuple[bytes, bytes] | None = None, expires_at_ms: int = 0,
     ) -> None:  # fmt: skip
         self.number = number
         self.identity = identity
@@ -112,6 +117,7 @@ class Arrival:
         self.bare = bare
         self.stored = stored
         """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
+        self.expires_at_ms = expires_at_ms
         self.large = False
         """`bare` is a reference to a blob."""
         self.fault: str | None = None
@@ -154,6 +160,7 @@ def entry_of(
         identity=arrival.identity,
         trace=trace,
         to=arrival.to,
+        expires_at_ms=0 if ended else arrival.expires_at_ms,
     )
 
 
@@ -205,6 +212,7 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
     told: dict[Any, Any] = sections.delivery_annotations or {}
     number, origin, sequence = told.get(NUMBER), told.get(ORIGIN), told.get(SEQUENCE)
     to, trace, receipt = told.get(TO), told.get(TRACE), told.get(RECEIPT, 0)
+    expires_at_ms = told.get(EXPIRES_AT, 0)
     if isinstance(trace, Array):
         trace = trace.values
     elif isinstance(trace, bytes) and len(trace) <= entry.TRACE_MAX:
@@ -220,6 +228,7 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         or not isinstance(to, str)
         or len(to.encode("utf-8", "replace")) > NAME_BYTES_MAX
         or not is_whole_within(receipt, 0, NUMBER_MAX + 1)
+        or not is_whole_within(expires_at_ms, 0, NUMBER_MAX + 1)
         or not isinstance(trace, (list, tuple))
         or len(trace) > entry.TRACE_MAX
         or not all(isinstance(store, UUID) for store in trace)
@@ -242,4 +251,5 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         if sections.annotations[1]
         else annotate.NO_ANNOTATIONS,
         memoryview(payload)[sections.bare :],
+        expires_at_ms=int(expires_at_ms),
     )

@@ -23,6 +23,8 @@ RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
 TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 LENGTH: Final = Symbol("x-opt-holdfast-length")
 """Bytes of a large message without what is beside it here: who has no room for it says so before it comes."""
+EXPIRES_AT: Final = Symbol("x-opt-holdfast-expires-at")
+"""The message's own absolute-expiry-time, so that no node on the way has to look into it."""
 
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -37,6 +39,7 @@ _RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
 _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
 LENGTH_NAME: Final = encode(LENGTH)
 _LENGTH_KEY: Final = LENGTH_NAME + b"\x80"
+_EXPIRES_AT_KEY: Final = encode(EXPIRES_AT) + b"\x80"
 NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
 SEQUENCE_AT: Final = NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
 
@@ -86,6 +89,15 @@ def written(
     middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
     size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
     return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
+
+
+def with_expiry(before: bytes, tail: bytes, expires_at_ms: int) -> tuple[bytes, bytes]:
+    """What `written` says before and behind, with one more item: each message has its own time, so no form has it."""
+    added = _EXPIRES_AT_KEY + expires_at_ms.to_bytes(8, "big")
+    at = len(_SECTION)
+    size = int.from_bytes(before[at : at + 4], "big") + len(added)
+    count = int.from_bytes(before[at + 4 : at + 8], "big") + 2
+    return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + before[at + 8 :], tail + added
 
 
 class Form(NamedTuple):

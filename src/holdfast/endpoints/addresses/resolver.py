@@ -65,6 +65,8 @@ class Resolver:
         if text == WAITING:
             text = "the queue belongs to the node, which moves a message from it once those before it have come"
             raise Refusal(conditions.INVALID_FIELD, f"{WAITING}: {text}; `holdfast status` says what is missing")
+        if text.startswith("$"):
+            raise Refusal(conditions.NOT_FOUND, f"no address {text[:60]!r} at {self._config.name!r}")
         try:
             return parse(text, own_name=self._config.name, own_addresses=self._config.own_addresses)
         except ConfigError as error:

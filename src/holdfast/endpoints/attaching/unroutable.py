@@ -8,6 +8,7 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.broker.stored.producers import Producer
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 
 
@@ -26,7 +27,7 @@ class UnroutableLink(ProducerLink):
         assert found.unknown is not None
         super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         node = self.unknown
         if node is not None and self.parts.resolver.knows(node):
             self.parts.links.producers_of(self.queue).pop(self, None)

@@ -130,7 +130,9 @@ class Transactions:
 
     # ------------------------------------------------------------------------------------------------ posted
 
-    def post(self, link: Bringing, delivery: Delivery, state: TransactionalState, *, large: bool = False) -> bool:
+    def post(
+        self, link: Bringing, delivery: Delivery, state: TransactionalState, *, large: Stream | None = None
+    ) -> bool:
         """Takes a message into its transaction, or refuses it there; False where the transaction is not known.
         `large`: its bare message is a reference to a blob."""
         transaction = self.find(link.peer, state.txn_id)
@@ -138,7 +140,7 @@ class Transactions:
             return False
         if transaction.error is None:
             try:
-                if not large:
+                if large is None:
                     check(delivery.payload)
                 self._take_in(transaction, link, delivery, link.prepare(delivery, large=large), large=large)
             except (Refusal, RemoteProtocolError) as error:
@@ -162,7 +164,7 @@ class Transactions:
         link.settle_one(delivery_id, settled, TransactionalState(transaction.txn_id, outcome))
 
     def _take_in(
-        self, transaction: Transaction, link: Bringing, delivery: Delivery, message: Prepared, *, large: bool
+        self, transaction: Transaction, link: Bringing, delivery: Delivery, message: Prepared, *, large: Stream | None
     ) -> None:
         """Refusal where it is one too many, or its queue has no room."""
         producer = message.producer
@@ -179,7 +181,7 @@ class Transactions:
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         self._count(transaction, len(message.value), held)
         blob = None
-        if large:
+        if large is not None:
             blob = self._parts.blobs.pin(entry.blob_of(message.value).blob)
         if number is not None:
             transaction.numbers.add(number)
@@ -221,7 +223,7 @@ class Transactions:
             transaction.streams.pop(stream, None)
         if stream.outcome is None:
             assert isinstance(link, Bringing)
-            if self.post(link, stream.delivery(), state, large=True):
+            if self.post(link, stream.delivery(), state, large=stream):
                 return
         elif transaction is not None:
             error = stream.outcome.error if isinstance(stream.outcome, Rejected) else None

@@ -35,14 +35,14 @@ def transactions(held: Transactions, connections: Connections, catalog: Catalog,
     for transaction in held.all():
         _one(transaction)
     for queue in catalog.queues.values():
-        where = f"queue {queue.name!r}: reserved for transactions"
-        must(queue.reserved == reserved[queue], where, queue.reserved, reserved[queue])
-        must(queue.reserved_bytes == reserved_bytes[queue], where, queue.reserved_bytes, reserved_bytes[queue])
+        name, messages, size = queue.name, reserved[queue], reserved_bytes[queue]
+        must(queue.reserved == messages, f"queue {name!r}: messages reserved", queue.reserved, messages)
+        must(queue.reserved_bytes == size, f"queue {name!r}: bytes reserved", queue.reserved_bytes, size)
         for cursor in queue.cursors:
             for sequence, item in cursor.acquired.items():
                 if isinstance(item.consumer, Transaction):
                     mine = (cursor, sequence) in item.consumer.takes
-                    must(mine or stopping, f"sequence {sequence} of queue {queue.name!r} is held by a transaction")
+                    must(mine or stopping, f"queue {name!r}: {sequence} is held by a transaction that has it not")
 
 
 def _one(transaction: Transaction) -> None:

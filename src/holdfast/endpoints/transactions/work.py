@@ -14,6 +14,7 @@ from holdfast.broker.entries.blob import Blob
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
 from holdfast.broker.topic import Topic
+from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
 
@@ -53,7 +54,7 @@ class Bringing(Answering, Protocol):
     remembers_tags: bool
     """Whether the tags of what is stored are remembered (endpoints/resumption/producer.py)."""
 
-    def prepare(self, delivery: Delivery, *, large: bool) -> Prepared:
+    def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
         """What would be stored of it, if its queue had room. RemoteProtocolError or Refusal where it cannot be taken
         whatever room there is."""
 

@@ -12,12 +12,13 @@ from holdfast.schema import is_whole_within
 
 
 class Answer(NamedTuple):
-    """`body` goes as amqp-value; `stored` False where nothing waits for the disk."""
+    """`body` goes as amqp-value; `stored` False where nothing waits for the disk; `rows`: how many it has, if any."""
 
     status: int
     description: str
-    body: dict[str, Any]
+    body: Any
     stored: bool = False
+    rows: int | None = None
 
 
 class Waiting(Protocol):
@@ -58,8 +59,13 @@ Operation = Callable[[str, dict[str, Any]], Answer | Later]
 Table = dict[tuple[str, str], Operation]
 """By what it is about ("holdfast:queue") and its name ("READ")."""
 
+MANAGEMENT: Final = "org.amqp.management"
+"""The type of the management node itself, whose name is `self`."""
 QUEUE: Final = "holdfast:queue"
+CONNECTION: Final = "holdfast:connection"
+ATTACHMENT: Final = "holdfast:attachment"
 SUBSCRIPTION: Final = "holdfast:subscription"
+ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 LINK: Final = "holdfast:link"
 

@@ -7,7 +7,7 @@ or whose subscription moved on as it was read.
 from typing import Any
 
 from holdfast.columns import counted
-from holdfast.management.operations.answers import LINK, NODE, QUEUE, SUBSCRIPTION, Answer
+from holdfast.management.operations.answers import ENTRY, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -21,6 +21,11 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return f"node {name!r} forgotten"
     if kind == LINK:
         return _of_link(operation, name, body)
+    if kind == ENTRY and operation == "DELETE":
+        return f"message {body['deleted']} of queue {name!r} deleted"
+    if kind == ENTRY and "to" in body:
+        done = {"MOVE": "moved", "REQUEUE": "requeued", "COPY": "copied"}[operation]
+        return f"a message of queue {name!r} {done} to {body['to']!r}, sequence {body['sequence']}"
     if kind == SUBSCRIPTION:
         what = f"subscription {name!r} on queue {queue!r}"
         if operation == "OPEN" and answer.status == 201:
@@ -44,6 +49,9 @@ def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool)
     if operation == "DELETE" and "dead_lettered" in body:
         kept = f", {body['tombstones']} tombstones stay" if body["tombstones"] else ""
         return f"queue {name!r} deleted: {body['dead_lettered']} messages dead-lettered{kept}"
+    if operation == "UPDATE":
+        bounds = ", ".join(f"{key} {body[key]}" for key in ("bytes_max", "messages_max", "when_full"))
+        return f"queue {name!r} changed: {bounds}" if body["changed"] else None
     if operation in ("DELETE", "PURGE"):
         held = f", {body['held']} stay because a consumer or the next node holds them" if body.get("held") else ""
         return f"queue {name!r} {operation.lower()}d: {body['purged']} messages dropped{held}"

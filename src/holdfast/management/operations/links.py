@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import LINK, Answer, Refused, Table, text_of
+from holdfast.management.operations.entities import EntityType
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import LinkConfig
 
 _KEYS: Final = ("from", "to", "selector", "mode")
+LINK_ATTRIBUTES: Final = (*_KEYS, "configured", "state", "moved_total", "dead_lettered_total")
 
 
 class LinkOperations:
@@ -29,6 +31,16 @@ class LinkOperations:
             (LINK, "START"): self.start,
             (LINK, "STOP"): self.stop,
         }
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY of the management node tells of them."""
+        return (EntityType(LINK, LINK_ATTRIBUTES, self._keys, self._row),)
+
+    def _keys(self, after: str) -> list[str]:
+        return sorted(name for name in self._links.by_name if name > after)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        return {"identity": name, **self._links.told(self._links.by_name[name])}
 
     def query(self, name: str, arguments: dict[str, Any]) -> Answer:
         return Answer(200, "OK", {"links": self._links.status(), "more": False})

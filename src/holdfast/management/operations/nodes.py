@@ -4,9 +4,10 @@
 Rules of this file: one method an operation, (name, arguments) -> Answer. A node that is not known is 404.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table
+from holdfast.management.operations.entities import EntityType
 from holdfast.management.status.status import NodeStatus
 from holdfast.management.where.message_ids import ID_BYTES_MAX
 from holdfast.management.where.questions import (
@@ -21,6 +22,8 @@ from holdfast.management.where.questions import (
 from holdfast.peering.routes import Routes
 from holdfast.schema import is_number
 
+NODE_ATTRIBUTES: Final = ("node", "store", "former_store", "uptime_s", "resident_bytes", "room_bytes")
+
 
 class NodeOperations:
     """`routing` None: the node has no topology."""
@@ -32,6 +35,13 @@ class NodeOperations:
 
     def register(self, table: Table) -> None:
         table |= {(NODE, "STATUS"): self.status, (NODE, "WHERE"): self.where, (NODE, "FORGET"): self.forget}
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY of all entities tells of the node: a row, by its name."""
+        return (EntityType(NODE, NODE_ATTRIBUTES, lambda after: [""] if not after else [], self._row),)
+
+    def _row(self, key: str) -> dict[str, Any]:
+        return self._report.summary()
 
     def status(self, name: str, arguments: dict[str, Any]) -> Answer:
         return Answer(200, "OK", self._report.status())

@@ -1,21 +1,35 @@
 """`$management`: which operation a request asks for, who may ask for it, and what it costs (AMQP Management, request
 and response; docs/management.md lists the operations).
 
-Rules of this file: each group of operations (queues.py, subscriptions.py, links.py, nodes.py) adds
-its own to one table. An operation that is not known is 400, one that its sender may not ask for 403.
+Rules of this file: each group of operations (queues.py, subscriptions.py, links.py, nodes.py, connections.py,
+entities.py) adds its own to one table. An operation that is not known is 501, one that its sender may not ask for 403.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.links.disk import Disk
-from holdfast.management.operations.answers import QUEUE, SUBSCRIPTION, Answer, Later, Operations, Refused, Table
+from holdfast.management.operations.answers import (
+    ENTRY,
+    MANAGEMENT,
+    QUEUE,
+    SUBSCRIPTION,
+    Answer,
+    Later,
+    Operations,
+    Refused,
+    Table,
+)
 from holdfast.management.status.queues import QUEUES_A_PAGE
-from holdfast.peers.authorise import Authoriser
+from holdfast.peers.authorise import SEND, Authoriser
 from holdfast.state.catalog import WAITING, Catalog
 
 WAITING_LOOKED_AT: Final = 1_000
 """So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for; and so
 many that wait for earlier ones, where gaps are skipped."""
+
+ENTRIES_COST: Final = 100
+"""What messages that are listed, read or moved cost, in queues told."""
 
 CREATES: Final = frozenset(("CREATE", "OPEN"))
 """What is to last, and would not in a store whose file is gone."""
@@ -24,10 +38,14 @@ CREATES: Final = frozenset(("CREATE", "OPEN"))
 class Management:
     """The operations that there are; `operations`: by kind and name."""
 
-    def __init__(self, catalog: Catalog, disk: Disk, authoriser: Authoriser, *groups: Operations) -> None:
+    def __init__(
+        self, catalog: Catalog, disk: Disk, authoriser: Authoriser, *groups: Operations, links: Callable[[], int]
+    ) -> None:
+        """`links`: how many connections and links there are, about."""
         self._catalog = catalog
         self._disk = disk
         self._authoriser = authoriser
+        self._links = links
         self.operations: Table = {}
         for group in groups:
             group.register(self.operations)
@@ -40,12 +58,18 @@ class Management:
             function = self.operations.get((kind, operation))
             if function is None:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
-                raise Refused(400, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
+                raise Refused(501, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
             queue = arguments.get("queue")
             address = name if kind != SUBSCRIPTION else queue if isinstance(queue, str) else ""
-            forbidden = self._authoriser.authorise(who, f"{kind.partition(':')[2]} {operation}", address)
+            entity = kind
+            if kind == MANAGEMENT:
+                entity, address = str(arguments.get("entityType") or ":management"), ""
+            forbidden = self._authoriser.authorise(who, f"{entity.partition(':')[2]} {operation}", address)
             if forbidden is not None:
                 raise Refused(403, forbidden)
+            to = arguments.get("to")
+            if kind == ENTRY and isinstance(to, str) and (why := self._authoriser.authorise(who, SEND, to)) is not None:
+                raise Refused(403, why)
             if operation in CREATES and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
             return function(name, arguments)
@@ -55,8 +79,13 @@ class Management:
     def cost_of(self, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
         """What a request costs at most, in queues told."""
         catalog = self._catalog
+        if kind == ENTRY:
+            return ENTRIES_COST
+        if kind == MANAGEMENT and operation != "QUERY":
+            return 1 + len(self.operations) // 10
         if operation in ("STATUS", "QUERY"):
-            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins)) // 10
+            links = self._links() if kind == MANAGEMENT else 0
+            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins) + links) // 10
         if operation == "SKIP":
             held = catalog.queues.get(WAITING)
             return 1 + len(catalog.ledger.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)

@@ -21,13 +21,14 @@ from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.effects import Effect
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of
-from holdfast.management.status.queues import QueueStatus
+from holdfast.management.operations.entities import EntityType
+from holdfast.management.status.queues import QUEUE_ATTRIBUTES, QueueStatus
 from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind
 from holdfast.settings import QueueConfig
-from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.catalog import WAITING, Catalog, told_fields
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(
@@ -43,6 +44,8 @@ _QUEUE_KEYS: Final[Keys] = {
     "order_wait_s": NUMBER,
     "durable": FLAG,
 }
+LIVE_KEYS: Final = ("bytes_max", "messages_max", "when_full")
+"""What UPDATE changes while the queue is in use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +69,14 @@ def _waits_for(origin: Origin, name: str) -> bool:
 def _spelt(value: object) -> str:
     """A setting as a person reads it."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _check_settings(arguments: dict[str, Any], accepted: tuple[str, ...]) -> None:
+    for key, value in arguments.items():
+        if key not in accepted:
+            raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(accepted)}")
+        if not _QUEUE_KEYS[key].fits(value):
+            raise Refused(400, f"invalid value {value!r} for {key}; expected {_QUEUE_KEYS[key].expected}")
 
 
 class QueueOperations:
@@ -106,10 +117,20 @@ class QueueOperations:
             (QUEUE, "QUERY"): self.query,
             (QUEUE, "READ"): self.read,
             (QUEUE, "CREATE"): self.create,
+            (QUEUE, "UPDATE"): self.update,
             (QUEUE, "DELETE"): self.delete,
             (QUEUE, "PURGE"): self.purge,
             (QUEUE, "SKIP"): self.skip,
         }
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY of all entities tells of queues; their names are their identities."""
+        queues = self._catalog.queues
+
+        def row(name: str) -> dict[str, Any]:
+            return self._status.of(queues[name]) | {"identity": name}
+
+        return (EntityType(QUEUE, QUEUE_ATTRIBUTES, lambda after: sorted(key for key in queues if key > after), row),)
 
     def query(self, name: str, arguments: dict[str, Any]) -> Answer:
         queues, more = self._status.page(text_of(arguments, "after", ""))
@@ -120,11 +141,7 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "head": Ulong(queue.head())})
 
     def create(self, name: str, arguments: dict[str, Any]) -> Answer:
-        for key, value in arguments.items():
-            if key not in _QUEUE_KEYS:
-                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_QUEUE_KEYS)}")
-            if not _QUEUE_KEYS[key].fits(value):
-                raise Refused(400, f"invalid value {value!r} for {key}; expected {_QUEUE_KEYS[key].expected}")
+        _check_settings(arguments, tuple(_QUEUE_KEYS))
         try:
             config = QueueConfig(name=check_name(name), **arguments)
             config.validate()
@@ -143,6 +160,25 @@ class QueueOperations:
         if differ:
             raise Refused(409, f"queue {name!r} is there with other settings: {'; '.join(differ)}")
         return Answer(200, "OK", {**self._status.of(queue), "created": False}, stored=True)
+
+    def update(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """Changes bounds, and what happens at them, from now on. A queue that holds more than its new bound keeps all
+        of it, and takes nothing until it holds less."""
+        _check_settings(arguments, LIVE_KEYS)
+        queue = queue_of(self._catalog.queues, name)
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
+            raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
+        config = QueueConfig(name=name, **told_fields(queue.config) | arguments)
+        try:
+            config.validate()
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
+        changed = config != queue.config
+        if changed:
+            self._catalog.change(queue, config)
+            for link in self._links.producers_of(queue):  # what waits for room may go, or is refused
+                link.refill()
+        return Answer(200, "OK", {**self._status.of(queue), "changed": changed}, stored=True)
 
     def delete(self, name: str, arguments: dict[str, Any]) -> Answer | Later:
         queue = queue_of(self._catalog.queues, name)

@@ -14,6 +14,7 @@ from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
+from holdfast.management.operations.entities import EntityType
 from holdfast.names import check_name
 from holdfast.queue_links.links import CURSOR_PREFIX
 from holdfast.schema import is_whole
@@ -21,6 +22,9 @@ from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
+
+
+SUBSCRIPTION_ATTRIBUTES: Final = ("queue", "queue_uuid", "mode", "advanced", "head", "tail", "lease_epoch")
 
 
 def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
@@ -54,6 +58,19 @@ class SubscriptionOperations:
             (SUBSCRIPTION, "DELETE"): self.delete,
             (SUBSCRIPTION, "QUERY"): self.query,
         }
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY of all entities tells of them; an identity is QUEUE/NAME."""
+        return (EntityType(SUBSCRIPTION, SUBSCRIPTION_ATTRIBUTES, self._keys, self._row),)
+
+    def _keys(self, after: str) -> list[tuple[str, str]]:
+        named = [queue for queue in self._catalog.queues.values() if queue.named]
+        found = [(queue.name, name) for queue in named for name in queue.named if not name.startswith(CURSOR_PREFIX)]
+        return sorted((key for key in found if "/".join(key) > after), key="/".join)
+
+    def _row(self, key: tuple[str, str]) -> dict[str, Any]:
+        queue = self._catalog.queues[key[0]]
+        return _subscription_map(queue, queue.named[key[1]]) | {"identity": "/".join(key)}
 
     def _subscription(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
         queue = queue_of(self._catalog.queues, text_of(arguments, "queue"))

@@ -83,6 +83,7 @@ class NodeStatus:
         tells("uptime_s", lambda: round(clock.now - started_at, 3))
         tells("resident_bytes", lambda: Ulong(resident_bytes()))
         tells("room_bytes", lambda: room.bytes)
+        self._brief = list(self._parts)
         tells("memory", memory.status)
         tells("users", users.status)
         tells("logins", logins.status)
@@ -115,6 +116,13 @@ class NodeStatus:
 
     def _tell(self, fields: Callable[[], Mapping[str, Any]]) -> None:
         self._parts.append(fields)
+
+    def summary(self) -> dict[str, Any]:
+        """The node as one entity among others."""
+        told: dict[str, Any] = {}
+        for fields in self._brief:
+            told |= fields()
+        return told | {"name": told["node"], "identity": told["store"]}
 
     def status(self) -> dict[str, Any]:
         """What `status --json` tells, but for the queues behind the first page."""

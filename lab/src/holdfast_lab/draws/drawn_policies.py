@@ -1,0 +1,68 @@
+"""What a message or an operator asks of the node that holds it, in a share of the seeds: an end at a wall time, another
+queue.
+
+Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
+(docs/adr/0053).
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import fails, peers
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.plan import Plan
+
+
+def by_the_clock(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that expire at a wall time or after a while, here or at the next node, where somebody sets the clock."""
+    if fails(plan, node):
+        return Scene()
+    where = random.choice([node, *peers(plan, node)])
+    messages = in_time(plan, 80)
+    told: dict[str, Any] = {"messages": messages, "producers": 2, "rate": round(messages / plan.safety_s, 3)}
+    told |= {"share": 0.7, "by_clock": 0.6, "ttl_max_s": random.choice((0.5, 5.0)), "size": random.choice((12, 200))}
+    sends = {"kind": "expiring", "node": node, "address": f"by-the-clock@{where}", "name": "by-the-clock", **told}
+    takes = takes_from(where, "by-the-clock", think_s=random.choice((0.0, 0.2)), credit=random.choice((1, 50)))
+    faults = poor_disk(random, where, min(8.0, plan.safety_s)) if random.random() < 0.5 else []
+    for _ in range(random.choice((0, 1, 2))):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        faults.append(Fault(kind="clock-step", at=at, node=where, amount=random.choice((-3_600.0, -2.0, 1.0, 3_600.0))))
+    return Scene([sends, takes], faults)
+
+
+def by_hand(random: Random, node: str, plan: Plan) -> Scene:
+    """An operator who moves what comes to a queue to another one, on a poor disk, beside a consumer or none."""
+    if fails(plan, node):
+        return Scene()
+    messages = in_time(plan, 60)
+    rate = round(messages / plan.safety_s, 3)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"by-hand@{node}", "messages": messages}
+    sends |= {"rate": rate}
+    sends |= {"producers": 2, "size": random.choice((12, 200, 3_000)), "name": "by-hand"}
+    moves: dict[str, Any] = {
+        "kind": "by-hand",
+        "node": node,
+        "queue": "by-hand",
+        "to": "by-hand-moved",
+        "name": "by-hand",
+    }
+    moves |= {"together": random.choice((1, 4)), "pause_s": random.choice((0.05, 0.3))}
+    takes = [takes_from(node, "by-hand-moved", think_s=random.choice((0.0, 0.01)))]
+    if random.random() < 0.3:
+        takes.append(takes_from(node, "by-hand", think_s=0.1, credit=2))
+    return Scene([sends, moves, *takes], poor_disk(random, node, min(8.0, plan.safety_s)))
+
+
+POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "by the clock": (0.08, by_the_clock),
+    "by hand": (0.08, by_hand),
+}
+"""As LATER of `drawn_scenes.py`."""
+
+
+def with_policies(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, POLICIES, SeedTree(seed).child("swarm").child("policies"))

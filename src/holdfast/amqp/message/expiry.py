@@ -1,0 +1,78 @@
+"""The field absolute-expiry-time of a message's properties, found without decoding the others. AMQP 1.0 §3.2.4.
+
+Rules of this file: reads a bounded number of bytes' heads, whatever is in them. What is no timestamp is as none: a node
+passes the bare message on as it is, and does not judge it.
+"""
+
+from typing import Final
+
+from holdfast.amqp.message.message import PROPERTIES, section_at
+from holdfast.errors import RemoteProtocolError
+
+PLACE: Final = 8
+"""Of the field in the list: fields before it are passed over."""
+TIME_MAX: Final = 2**63 - 1
+_TIMESTAMP: Final = 0x83
+_ONE_BYTE, _FOUR_BYTES, _NONE = 0, -1, -2
+
+
+def _step(form: int) -> int:
+    """From a value's constructor to the next value (§1.6.26); else how wide the size is that follows, or that none can
+    be passed over."""
+    kind = form >> 4
+    if kind < 4:
+        return _NONE
+    return 1 + (0, 1, 2, 4, 8, 16)[kind - 4] if kind < 0xA else (_FOUR_BYTES if kind & 1 else _ONE_BYTE)
+
+
+_STEPS: Final = tuple(map(_step, range(256)))
+
+
+def expiry_of(data: bytes | memoryview, at: int) -> int:
+    """When a message expires whose bare part begins at `at`, in ms since the epoch: from 1 to TIME_MAX, and 0 where it
+    does not say. IndexError where more of it must be known."""
+    if data[at] or data[at + 1] != 0x53:
+        try:
+            code, at = section_at(bytes(data), at)
+        except RemoteProtocolError:
+            return 0
+        if code != PROPERTIES:
+            return 0
+    elif data[at + 2] != PROPERTIES:
+        return 0
+    else:
+        at += 3
+    form = data[at]
+    if form == 0xC0:
+        end, count, at = at + 2 + data[at + 1], data[at + 2], at + 3
+    elif form == 0xD0:
+        end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+        count, at = int.from_bytes(data[at + 5 : at + 9], "big"), at + 9
+    else:
+        return 0
+    if count <= PLACE:
+        return 0
+    for _ in range(PLACE):
+        step = _STEPS[data[at]]
+        if step > 0:
+            at += step
+        elif step == _ONE_BYTE:
+            at += 2 + data[at + 1]
+        elif step == _FOUR_BYTES:
+            at += 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+        else:
+            return 0
+    if at >= end:
+        return 0
+    if data[at] != _TIMESTAMP or at + 9 > end:
+        return 0
+    data[at + 8]
+    return max(1, int.from_bytes(data[at + 1 : at + 9], "big", signed=True))
+
+
+def expiry_of_whole(data: bytes | memoryview, at: int) -> int:
+    """As `expiry_of`, of a message that is all here."""
+    try:
+        return expiry_of(data, at)
+    except IndexError:
+        return 0

@@ -1,0 +1,115 @@
+"""`holdfast messages` and `dead-letters`: single messages of a queue, over the node's `$management`.
+
+Rules of this file: a message is changed as it was found a moment before, or not at all; one that cannot be changed does
+not keep the next from it.
+"""
+
+import argparse
+import sys
+from functools import partial
+from typing import Any, Final
+
+from holdfast.amqp.message.message import Message
+from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError
+from holdfast.client.verbs.render import body_bytes, body_fields, plain
+from holdfast.client.verbs.running import connect_as, place_of, refused, run
+from holdfast.columns import table
+from holdfast.lines import json_line, say
+
+ENTRY: Final = "holdfast:entry"
+COLUMNS: Final = ("sequence", "state", "delivery_count", "enqueued", "bytes", "message_id")
+DEAD_COLUMNS: Final = ("sequence", "enqueued", "bytes", "message_id", "from", "reason")
+DEAD_LETTERS: Final = "$dead-letters"
+DONE: Final = {"delete": "deleted", "move": "moved", "copy": "copied", "requeue": "requeued"}
+
+
+def entries(args: argparse.Namespace) -> int:
+    """`holdfast messages ACTION`, `holdfast dead-letters ACTION`."""
+    return run(partial(_asked, args))
+
+
+async def _asked(args: argparse.Namespace) -> int:
+    async with await connect_as(args, place_of(args)) as connection:
+        try:
+            if args.action == "list":
+                await _list(connection, args)
+            elif args.action == "show":
+                await _show(connection, args)
+            else:
+                return await _change(connection, args)
+        except ManagementError as error:
+            return refused(args, error)
+    return 0
+
+
+async def _list(connection: Connection, args: argparse.Namespace) -> None:
+    found: list[dict[str, Any]] = []
+    after = args.after or 0
+    while len(found) < args.count:
+        told = {"after": after, "count": args.count - len(found)}
+        answer = await connection.manage("QUERY", ENTRY, args.queue, told)
+        found += answer["entries"]
+        after = int(answer["after"])
+        if not answer["more"]:
+            break
+    if args.json:
+        say(json_line(plain(found)))
+    elif found:
+        columns = DEAD_COLUMNS if args.queue == DEAD_LETTERS else COLUMNS
+        say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
+    else:
+        say(f"no messages in {args.queue}", file=sys.stderr)
+
+
+async def _named(connection: Connection, queue: str, sequence: int) -> dict[str, Any]:
+    """What names that message in a request, as it is now. ManagementError where there is none."""
+    answer = await connection.manage("QUERY", ENTRY, queue, {"after": sequence - 1, "count": 1})
+    rows = [row for row in answer["entries"] if row["sequence"] == sequence]
+    if not rows:
+        raise ManagementError(f"{ENTRY} {queue!r}", 404, f"no message {sequence} in queue {queue!r}")
+    return {
+        "queue_uuid": answer["queue_uuid"],
+        "sequence": sequence,
+        "delivery_count": int(rows[0]["delivery_count"]),
+    }
+
+
+async def _show(connection: Connection, args: argparse.Namespace) -> None:
+    told = await _named(connection, args.queue, args.sequence)
+    answer = await connection.manage("READ", ENTRY, args.queue, told)
+    encoded, whole = bytes(answer.pop("message")), bool(answer["whole"])
+    message = Message.decode(encoded) if whole else None
+    shown = {key: plain(value) for key, value in answer.items()}
+    if message is not None:
+        properties = message.application_properties or {}
+        annotations = message.message_annotations or {}
+        shown |= {"properties": plain(properties), "annotations": plain(annotations)}
+    if args.json:
+        say(json_line(shown | ({} if message is None else body_fields(message))))
+        return
+    for key, value in shown.items():
+        if value not in (None, {}):
+            say(f"{key}: {value if isinstance(value, (str, int, float)) else json_line(value)}")
+    say("", body_bytes(message).decode("utf-8", "replace") if message is not None else "(a large message: receive it)")
+
+
+async def _change(connection: Connection, args: argparse.Namespace) -> int:
+    """Exit code 1 where one of them could not be changed."""
+    code = 0
+    more = {"to": args.to} if args.action in ("move", "copy") else {}
+    done = []
+    for sequence in args.sequences:
+        try:
+            told = await _named(connection, args.queue, sequence)
+            answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
+        except ManagementError as error:
+            code = refused(args, error)
+            continue
+        done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
+        if not args.json:
+            to = f" to {plain(answer['to'])}" if "to" in answer else ""
+            say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
+    if args.json:
+        say(json_line(done))
+    return code

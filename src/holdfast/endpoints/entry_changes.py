@@ -1,0 +1,143 @@
+"""Single entries deleted, moved and copied by hand, from whatever place of a queue, while nobody holds them.
+
+Rules of this file: a copy and the retirement of its original are one batch, and a turn that is undone has the entry
+where it was. Until the batch is on disk nobody is shown what leaves. What cannot be is an Unchangeable.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.addresses.resolver import ResolvedAddress
+from holdfast.engine.clock import Clock
+from holdfast.engine.effects import Effect
+from holdfast.links.disk import Disk
+from holdfast.state.catalog import Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+OVERHEAD: Final = 512
+"""Bytes that a copy may have beyond its original: an identity, an address."""
+
+
+class Unchangeable(Exception):
+    """An entry that stays where it is, and why; `no_disk`: because the disk does not work or has no room."""
+
+    def __init__(self, text: str, *, no_disk: bool = False) -> None:
+        super().__init__(text)
+        self.no_disk = no_disk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnhideDeleted(Effect):
+    """An entry that was deleted is off the disk, and need not be hidden any more."""
+
+    queue_id: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnhideMoved(Effect):
+    """An entry that was moved is off the disk, or back in its place."""
+
+    queue_id: int
+    sequence: int
+
+
+class EntryChanges:
+    """What may be done to one entry that no consumer holds."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        room: Room,
+        disk: Disk,
+        identities: Identities,
+        dead_lettering: DeadLettering,
+    ) -> None:
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._room = room
+        self._disk = disk
+        self._identities = identities
+        self._dead_lettering = dead_lettering
+        turns.effects.on(UnhideDeleted, self._unhide)
+        turns.effects.on_decided(UnhideMoved, lambda effect, stored: self._unhide(effect))
+
+    def delete(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """It leaves with this turn's batch, or, where that is refused, with a later one."""
+        self._check_source(queue)
+        self._hide(queue, sequence)
+        self._turns.gathered.then.append(UnhideDeleted(self._turns.event, queue.queue_id, sequence))
+        queue.retire_all([sequence], entry.size_of(value))
+
+    def move(self, queue: Queue, sequence: int, value: bytes, found: ResolvedAddress) -> int:
+        """It goes to another queue; its sequence there. Where the turn is undone, it never did."""
+        self._check_source(queue)
+        if found.queue is queue:
+            raise Unchangeable(f"it is in queue {queue.name!r} already")
+        copied = self._copy(value, found, is_dead=queue.kind is QueueKind.DEAD_LETTERS)
+        self._hide(queue, sequence)
+        self._turns.gathered.decided.append(UnhideMoved(self._turns.event, queue.queue_id, sequence))
+        self._dead_lettering.move_out(queue, sequence, value)
+        return copied
+
+    def copy(self, value: bytes, found: ResolvedAddress) -> int:
+        """Another message like it in that queue; its sequence there."""
+        if value[1] & entry.BLOB:
+            raise Unchangeable("it is a large message, which is on disk once; move it, or read it and send it")
+        return self._copy(value, found, is_dead=False)
+
+    def _check_source(self, queue: Queue) -> None:
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.DEAD_LETTERS):
+            raise Unchangeable(f"queue {queue.name!r} belongs to the node, and other nodes wait for its messages")
+        if queue.named or queue.shared.tracked:
+            raise Unchangeable(f"queue {queue.name!r} has subscriptions, which are to see its messages")
+        if not queue.config.durable:
+            raise Unchangeable(f"queue {queue.name!r} is in memory")
+        if queue.stopped:
+            raise Unchangeable(f"queue {queue.name!r} is being purged")
+
+    def _copy(self, value: bytes, found: ResolvedAddress, *, is_dead: bool) -> int:
+        queue = found.queue
+        if found.unknown is not None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TRANSMISSION):
+            raise Unchangeable(f"messages cannot be put into queue {queue.name!r} by hand")
+        if not queue.config.durable:
+            raise Unchangeable(f"queue {queue.name!r} is in memory")
+        item = entry.unpack(value)
+        if not queue.fits(item.size):
+            raise Unchangeable(f"queue {queue.name!r} is full")
+        if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):
+            raise Unchangeable("the node's disk has no room", no_disk=True)
+        identity = None if found.destination is None else self._identities.next(found.destination)
+        copied = entry.pack(
+            flags=item.flags & (entry.DURABLE | entry.BLOB),
+            enqueued_ms=self._clock.wall_ms,
+            bare=item.bare,
+            priority=item.priority,
+            expires_ms=0 if is_dead else item.expires_ms,
+            message_format=item.message_format,
+            annotation_count=item.annotation_count,
+            annotations=item.annotations,
+            identity=identity,
+            to=found.to,
+            expires_at_ms=0 if is_dead else item.expires_at_ms,
+        )
+        return queue.append(copied, item.size)
+
+    def _hide(self, queue: Queue, sequence: int) -> None:
+        for cursor in queue.cursors:
+            cursor.drop([sequence])
+        queue.hidden.add(sequence)
+
+    def _unhide(self, effect: UnhideDeleted | UnhideMoved) -> None:
+        queue = self._catalog.by_id.get(effect.queue_id)
+        if queue is not None:
+            queue.hidden.discard(effect.sequence)

@@ -1,0 +1,124 @@
+"""The operations of `$management` about connections and the links that peers have attached (docs/management.md).
+
+Rules of this file: a connection is named by its number, which no other has until the node stops; an attachment by its
+connection, channel and handle. What is closed is told why, and has as long to close as one that was refused.
+"""
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.connection import Link, Receiver, Sender
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error, Source, Target
+from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.management.operations.answers import ATTACHMENT, CONNECTION, Answer, Refused, Table
+from holdfast.management.operations.entities import EntityType
+from holdfast.peers.connections import Connections
+from holdfast.peers.limits.refusals import Refusals
+from holdfast.peers.peer import Peer
+
+CONNECTION_ATTRIBUTES: Final = (
+    "container_id", "user", "address", "kind", "sessions", "links", "bytes_in", "writable", "paused",
+)  # fmt: skip
+ATTACHMENT_ATTRIBUTES: Final = ("connection", "direction", "address", "credit", "session")
+CLOSED: Final = "closed by an operator"
+
+
+class Attachment(NamedTuple):
+    """A link that a peer has attached; `place`: connection, channel, handle."""
+
+    place: tuple[int, int, int]
+    link: Link
+
+
+class ConnectionOperations:
+    """What there is of connections; CLOSE."""
+
+    def __init__(self, connections: Connections, refusals: Refusals) -> None:
+        self._connections = connections
+        self._refusals = refusals
+
+    def register(self, table: Table) -> None:
+        table |= {(CONNECTION, "CLOSE"): self.close}
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY tells of them."""
+        return (
+            EntityType(CONNECTION, CONNECTION_ATTRIBUTES, self._keys, self._connection),
+            EntityType(ATTACHMENT, ATTACHMENT_ATTRIBUTES, self._attachments, self._attachment),
+        )
+
+    def close(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """Ends one as the specification has it; its peer may come back. 409 where that is under way already."""
+        found = self._connections.get(int(name)) if name.isascii() and name.isdecimal() and len(name) < 20 else None
+        if found is None:
+            raise Refused(404, f"no connection {name!r}")
+        if not found.amqp.usable:
+            raise Refused(409, f"connection {name!r} is being opened or closed")
+        found.why_closed = CLOSED
+        found.log("INFO", f"connection {CLOSED}")
+        found.amqp.close(Error(Symbol(conditions.CONNECTION_FORCED), CLOSED))
+        found.touch()
+        self._refusals.closing(found)
+        return Answer(200, "OK", {"closed": name})
+
+    # ------------------------------------------------------------------------------------------------ rows
+
+    def _keys(self, after: str) -> list[int]:
+        (first,) = _numbers(after, 1)
+        return sorted(number for number in self._connections if number > first)
+
+    def _connection(self, number: int) -> dict[str, Any]:
+        peer = self._connections[number]
+        sessions = list(peer.amqp.sessions)
+        opened = peer.amqp.remote_open
+        return {
+            "name": peer.name,
+            "identity": str(number),
+            "container_id": None if opened is None else str(opened.container_id),
+            "user": peer.amqp.authenticated_user,
+            "address": peer.address,
+            "kind": "client" if peer.neighbour is None else "neighbour",
+            "sessions": len(sessions),
+            "links": sum(len(session.links) for session in sessions),
+            "bytes_in": Ulong(peer.heard_bytes),
+            "writable": peer.writable,
+            "paused": sorted(peer.pauses),
+        }
+
+    def _attachments(self, after: str) -> list[Attachment]:
+        first = _numbers(after, 3)
+        found = (each for peer in self._connections.values() for each in _links(peer))
+        return sorted((each for each in found if each.place > first), key=attrgetter("place"))
+
+    def _attachment(self, found: Attachment) -> dict[str, Any]:
+        place, link = found
+        terminus = link.target if isinstance(link, Receiver) else link.source
+        address = terminus.address if isinstance(terminus, (Source, Target)) else None
+        return {
+            "name": link.name,
+            "identity": "/".join(map(str, place)),
+            "connection": str(place[0]),
+            "direction": "in" if isinstance(link, Receiver) else "out",
+            "address": address if isinstance(address, str) else None,
+            "credit": link.credit if isinstance(link, (Receiver, Sender)) else 0,
+            "session": place[1],
+        }
+
+
+def _links(peer: Peer) -> Iterator[Attachment]:
+    for session in peer.amqp.sessions:
+        for handle, link in session.links.items():
+            yield Attachment((peer.number, session.channel, handle), link)
+
+
+def _numbers(identity: str, count: int) -> tuple[int, ...]:
+    """The numbers of an identity; smaller ones than any where it is empty."""
+    if not identity:
+        return (-1,) * count
+    parts = identity.split("/", count)
+    if len(parts) != count or not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
+        expected = "/".join(["NUMBER"] * count)
+        raise Refused(400, f"invalid value {identity[:60]!r} for after; expected an identity, {expected}")
+    return tuple(map(int, parts))

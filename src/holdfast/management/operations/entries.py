@@ -1,0 +1,231 @@
+"""The operations of `$management` about single messages of a queue (docs/management.md).
+
+Rules of this file: what is to be changed is named by its queue's UUID, its sequence and how often its delivery failed,
+so that nothing else is changed than what was looked at. Of a large message a bounded part is told.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.types import Timestamp, Ulong
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DEAD_FROM, REASON
+from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.addresses.resolver import ResolvedAddress, Resolver
+from holdfast.endpoints.entry_changes import EntryChanges, Unchangeable
+from holdfast.engine.clock import Clock
+from holdfast.engine.effects import Effect
+from holdfast.engine.port import EntryReader
+from holdfast.management.operations.answers import ENTRY, Answer, Later, Refused, Table, number_of, queue_of, text_of
+from holdfast.selectors.sections import COMPOUND, UNDECODABLE, Sections
+from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
+
+ROWS_MAX: Final = 200
+"""Messages of one answer."""
+ROWS_BYTES: Final = 256 * 1024
+"""What is read for one answer, the first message whatever its size: annotations are decoded."""
+READ_MAX: Final = 256 * 1024
+"""Bytes of a message that READ tells; of a longer one these, and that it is not whole."""
+MESSAGE_ID: Final = 0
+"""Place of the field in the properties (AMQP 1.0 §3.2.4)."""
+TEXT_CHARACTERS_MAX: Final = 500
+
+T = TypeVar("T")
+
+
+NOT_MOVED: Final = Answer(503, "nothing was changed: the node could not store it, see its status; ask again", {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerMoved(Effect):
+    """Answers a request to move or copy a message."""
+
+    later: Later = field(repr=False)
+    done: Answer = field(repr=False)
+
+
+def _answer_moved(effect: AnswerMoved, stored: bool) -> None:
+    effect.later.answer(effect.done if stored else NOT_MOVED)
+
+
+class EntryOperations:
+    """Messages listed, read, deleted, moved and copied."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: EntryReader,
+        clock: Clock,
+        turns: Turns,
+        resolver: Resolver,
+        changes: EntryChanges,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._turns = turns
+        self._resolver = resolver
+        self._changes = changes
+        turns.effects.on_decided(AnswerMoved, _answer_moved)
+
+    def register(self, table: Table) -> None:
+        table |= {
+            (ENTRY, "QUERY"): self.query,
+            (ENTRY, "READ"): self.read,
+            (ENTRY, "DELETE"): self.delete,
+            (ENTRY, "REQUEUE"): self.requeue,
+            (ENTRY, "MOVE"): self.move,
+            (ENTRY, "COPY"): self.copy,
+        }
+
+    # ------------------------------------------------------------------------------------------------ told
+
+    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """Messages in order of their sequences, from the first behind `after` on."""
+        queue = queue_of(self._catalog.queues, name)
+        count = min(ROWS_MAX, max(1, number_of(arguments, "count", ROWS_MAX)))
+        first = number_of(arguments, "after", 0) + 1
+        leaving = queue.leaving()
+        found = queue.read(first, count_max=count, bytes_max=ROWS_BYTES)
+        rows = [self._row(queue, sequence, value) for sequence, value in found if sequence not in leaving]
+        end = found[-1][0] + 1 if found else first
+        more = bool(found) and bool(queue.read(end, count_max=1, bytes_max=1))
+        return Answer(
+            200, "OK", {"queue_uuid": str(queue.uuid), "entries": rows, "more": more, "after": Ulong(end - 1)}
+        )
+
+    def _row(self, queue: Queue, sequence: int, value: bytes) -> dict[str, Any]:
+        item = entry.unpack(value)
+        notes = annotate.notes_of(item)
+        bare: bytes | memoryview = item.bare
+        whole = True
+        if item.flags & entry.BLOB:
+            blob, length = entry.blob_of(bare)
+            bare = self._store.piece(blob, 0) or b""
+            whole = len(bare) >= length
+        message_id = Sections(bytes(bare), whole=whole).property_field(MESSAGE_ID)
+        end_ms = None
+        if value[12:20] != entry.NEVER:
+            end_ms = max(0, entry.end_of(value, self._clock.steady_ms, self._clock.wall_ms) - self._clock.steady_ms)
+        return {
+            "sequence": Ulong(sequence),
+            "state": _state(queue, sequence, item),
+            "delivery_count": Ulong(_failures(queue, sequence)),
+            "enqueued": Timestamp(item.enqueued_ms),
+            "bytes": Ulong(item.size),
+            "durable": bool(item.flags & entry.DURABLE),
+            "priority": item.priority,
+            "expires_in_s": None if end_ms is None else end_ms / 1000,
+            "message_id": None if message_id in (COMPOUND, UNDECODABLE) else _short(message_id),
+            "reason": _short(notes.get(REASON)),
+            "from": _short(notes.get(DEAD_FROM)),
+        }
+
+    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
+        """One message as a consumer would get it, without its delivery."""
+        queue, sequence, value = self._found(name, arguments)
+        row = self._row(queue, sequence, value)
+        failures = _failures(queue, sequence)
+        *head, bare = annotate.for_consumer(value, sequence, failures or None, self._clock.steady_ms)
+        whole = True
+        if value[1] & entry.BLOB:
+            blob, length = entry.blob_of(value)
+            bare = self._store.piece(blob, 0) or b""
+            whole = len(bare) >= length
+        message = b"".join((*head, bare))
+        whole = whole and len(message) <= READ_MAX
+        body = {**row, "queue_uuid": str(queue.uuid), "message": message[:READ_MAX], "whole": whole}
+        return Answer(200, "OK", body)
+
+    # ------------------------------------------------------------------------------------------------ changed
+
+    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, sequence, value = self._unheld(name, arguments)
+        _changed(lambda: self._changes.delete(queue, sequence, value))
+        return Answer(200, "OK", {"deleted": Ulong(sequence)}, stored=True)
+
+    def move(self, name: str, arguments: dict[str, Any]) -> Later:
+        queue, sequence, value = self._unheld(name, arguments)
+        return self._move(queue, sequence, value, text_of(arguments, "to"))
+
+    def requeue(self, name: str, arguments: dict[str, Any]) -> Later:
+        """A dead letter goes back to the queue that it came from."""
+        queue, sequence, value = self._unheld(name, arguments)
+        place = annotate.notes_of(entry.unpack(value)).get(DEAD_FROM)
+        if queue.kind is not QueueKind.DEAD_LETTERS or not isinstance(place, str):
+            raise Refused(409, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE")
+        return self._move(queue, sequence, value, place)
+
+    def copy(self, name: str, arguments: dict[str, Any]) -> Later:
+        _, _, value = self._unheld(name, arguments)
+        found = self._resolved(text_of(arguments, "to"))
+        copied = _changed(lambda: self._changes.copy(value, found))
+        return self._later(Answer(200, "OK", {"to": text_of(arguments, "to"), "sequence": Ulong(copied)}))
+
+    def _move(self, queue: Queue, sequence: int, value: bytes, to: str) -> Later:
+        found = self._resolved(to)
+        moved = _changed(lambda: self._changes.move(queue, sequence, value, found))
+        return self._later(Answer(200, "OK", {"to": to, "sequence": Ulong(moved)}))
+
+    def _later(self, done: Answer) -> Later:
+        later = Later()
+        self._turns.gathered.decided.append(AnswerMoved(self._turns.event, later, done))
+        return later
+
+    def _resolved(self, address: str) -> ResolvedAddress:
+        try:
+            return self._resolver.resolve(self._resolver.target_of(address))
+        except Refusal as error:
+            raise Refused(404 if error.condition == conditions.NOT_FOUND else 409, error.description) from error
+
+    def _found(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
+        """The entry of that sequence; 412 where the queue is not the one that was looked at."""
+        queue = queue_of(self._catalog.queues, name)
+        asked = text_of(arguments, "queue_uuid")
+        if asked != str(queue.uuid):
+            raise Refused(412, f"queue {name!r} was made anew; it is {queue.uuid}")
+        sequence = number_of(arguments, "sequence")
+        value = queue.value(sequence) if 0 < sequence < queue.visible else None
+        if value is None or queue.leaves(sequence):
+            raise Refused(404, f"no message {sequence} in queue {name!r}")
+        return queue, sequence, value
+
+    def _unheld(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
+        """As `_found`; 409 where a consumer holds it, or had it since it was looked at."""
+        queue, sequence, value = self._found(name, arguments)
+        if any(sequence in cursor.acquired for cursor in queue.cursors):
+            raise Refused(409, f"a consumer holds message {sequence} of queue {name!r}")
+        asked, count = number_of(arguments, "delivery_count"), _failures(queue, sequence)
+        if asked != count:
+            text = f"{count} deliveries of message {sequence} of queue {name!r} have failed, not {asked}"
+            raise Refused(409, text)
+        return queue, sequence, value
+
+
+def _changed(change: Callable[[], T]) -> T:
+    try:
+        return change()
+    except Unchangeable as error:
+        raise Refused(503 if error.no_disk else 409, str(error)) from error
+
+
+def _failures(queue: Queue, sequence: int) -> int:
+    return queue.shared.failures(sequence) or 0
+
+
+def _state(queue: Queue, sequence: int, item: entry.Entry) -> str:
+    if item.flags & entry.TOMBSTONE:
+        return "tombstone"
+    if queue.kind is QueueKind.WAITING:
+        return "waiting"
+    return "acquired" if any(sequence in cursor.acquired for cursor in queue.cursors) else "ready"
+
+
+def _short(value: Any) -> Any:
+    """A value as it is told, of a text the beginning."""
+    return value[:TEXT_CHARACTERS_MAX] if isinstance(value, (str, bytes)) else value

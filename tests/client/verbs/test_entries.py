@@ -1,0 +1,70 @@
+"""`holdfast messages`, `holdfast dead-letters` and `holdfast queue update` against a node."""
+
+import json
+
+from holdfast.client import Message, Properties, connect
+from support.process import NodeProcess, run_holdfast
+
+
+async def run(node: NodeProcess, line: str, code: int = 0) -> str:
+    ended = await run_holdfast(*line.split(), "--url", node.url)
+    assert ended.code == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+async def filled(node: NodeProcess, queue: str, *bodies: bytes) -> None:
+    async with await connect(node.url) as connection:
+        sender = await connection.sender(queue)
+        for body in bodies:
+            await sender.send(Message(properties=Properties(message_id=body.decode()), data=[body]))
+
+
+async def test_messages_are_listed_shown_moved_copied_and_deleted(node: NodeProcess) -> None:
+    await filled(node, "flights", b"a", b"b", b"c", b"d")
+    rows = json.loads(await run(node, "messages list flights --json"))
+    assert [(row["sequence"], row["message_id"], row["state"]) for row in rows] == [
+        (1, "a", "ready"), (2, "b", "ready"), (3, "c", "ready"), (4, "d", "ready"),
+    ]  # fmt: skip
+    assert len(json.loads(await run(node, "messages list flights --json --after 1 --count 2"))) == 2
+    listed = await run(node, "messages list flights --after 3")
+    assert listed.split()[:2] == ["sequence", "state"] and len(listed.splitlines()) == 2
+    shown = json.loads(await run(node, "messages show flights 2 --json"))
+    assert shown["body"] == "b" and shown["whole"] and shown["bytes"] > 0
+    assert (await run(node, "messages show flights 2")).splitlines()[-1] == "b"
+    assert await run(node, "messages move flights 2 --to late") == "flights 2 moved to late\n"
+    assert json.loads(await run(node, "messages copy flights 3 --to late --json")) == [{"sequence": 3, "to": "late"}]
+    assert await run(node, "messages delete flights 1 4") == "flights 1 deleted\nflights 4 deleted\n"
+    assert (await run(node, "receive late --count 2")).splitlines()[:2] == ["b", "c"]
+    assert (await run(node, "receive flights --count 1")).splitlines()[0] == "c"
+    assert await run(node, "messages delete flights 1 9", code=1) == (
+        "holdfast messages delete: no message 1 in queue 'flights'\n"
+        "holdfast messages delete: no message 9 in queue 'flights'\n"
+    )
+
+
+async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:
+    await filled(node, "flights", b"a", b"b")
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("flights", count_max=2)
+        async for delivery in receiver:
+            delivery.reject("app:no", "not mine")
+        await receiver.close()
+    rows = json.loads(await run(node, "dead-letters list --json"))
+    assert [(row["message_id"], row["from"], row["reason"]) for row in rows] == [
+        ("a", "flights", "rejected: app:no not mine"), ("b", "flights", "rejected: app:no not mine"),
+    ]  # fmt: skip
+    assert await run(node, "dead-letters requeue 2") == "$dead-letters 2 requeued to flights\n"
+    assert json.loads(await run(node, "dead-letters show 1 --json"))["body"] == "a"
+    assert await run(node, "dead-letters delete 1") == "$dead-letters 1 deleted\n"
+    assert json.loads(await run(node, "dead-letters list --json")) == []
+    assert (await run(node, "receive flights --count 1")).splitlines()[0] == "b"
+
+
+async def test_a_queues_limits_are_changed(node: NodeProcess) -> None:
+    await run(node, "queue create small --messages-max 2")
+    told = "small changed: bytes_max None, messages_max 5, when_full refuse\n"
+    assert await run(node, "queue update small --messages-max 5 --when-full refuse") == told
+    assert "is so already" in await run(node, "queue update small --messages-max 5")
+    assert json.loads(await run(node, "queue update small --messages-max none --json"))["messages_max"] is None
+    assert "nothing to change" in await run(node, "queue update small", code=2)
+    assert "no queue 'nosuch'" in await run(node, "queue update nosuch --messages-max 5", code=1)

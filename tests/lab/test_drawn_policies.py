@@ -1,0 +1,36 @@
+"""What messages and queues ask of their nodes, as the swarm draws it."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast_lab.draws import drawn_policies
+from holdfast_lab.draws.drawn_policies import POLICIES, with_policies
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.swarm import draw_plan
+
+SEEDS = range(1, 200)
+
+
+def has(scene: str, plan: Plan) -> bool:
+    return any(told["name"] == scene.replace(" ", "-") for told in plan.workloads)
+
+
+def test_a_share_of_the_seeds_has_each() -> None:
+    plans = list(map(draw_plan, SEEDS))
+    for scene, (share, _) in POLICIES.items():
+        drawn = [plan for plan in plans if has(scene, plan)]
+        assert share / 3 < len(drawn) / len(plans) < share * 2, scene
+        assert all(from_json(plan.to_json()) == plan for plan in drawn)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = list(map(draw_plan, SEEDS[:60]))
+    monkeypatch.setattr(drawn_policies, "POLICIES", {name: (0.0, draw) for name, (_, draw) in POLICIES.items()})
+    for seed, plan in zip(SEEDS, plans, strict=False):
+        without = draw_plan(seed)
+        assert with_policies(without, seed) == without
+        topology = replace(plan.topology, queues=without.topology.queues)
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
