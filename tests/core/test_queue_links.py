@@ -14,7 +14,7 @@ from holdfast.broker.entries.annotate import LINK_ID_BYTES, LINKS_MAX
 from holdfast.core.undo import take_back_gathered
 from holdfast.errors import ConfigError
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, pieces
@@ -506,3 +506,27 @@ def test_the_number_of_links_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         done(client, "CREATE", "link", name, **{"from": "work", "to": name})
     status, _, text = client.manage("CREATE", "link", "c", **{"from": "work", "to": "c"})
     assert status == 400 and text == "link 'c' cannot be made; there are 2 links, and the limit is 2"
+
+
+def test_a_target_in_memory_waits_for_what_others_hold() -> None:
+    queues = tuple(QueueConfig(name=name, durable=False) for name in ("work", "m", "other"))
+    limits = Limits(memory_queue_bytes_max=100_000)
+    rig, node, client = linked(move("work", "m"), queues=queues, limits=limits)
+    node.unwatched |= {"work", "other"}
+    links = links_of(node)
+    links.stop(links.by_name["work-m"], is_stopped=True)
+    for name, size in (("work", 30_000), ("other", 60_000)):
+        link = client.sender(name)
+        rig.settle()
+        client.send(link, "x" * size)
+        rig.settle()
+    links.stop(links.by_name["work-m"], is_stopped=False)
+    rig.run(1)
+    assert node.bodies("m") == [] and len(node.bodies("work")) == 1
+    receiver = client.receiver("other")
+    rig.settle()
+    receiver.settle(client.deliveries[-1].delivery_id, client.deliveries[-1].delivery_id, Accepted())
+    client.flush()
+    rig.run(2)
+    assert len(node.bodies("m")) == 1 and node.bodies("work") == []
+    links_of(node)

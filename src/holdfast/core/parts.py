@@ -249,7 +249,7 @@ class Parts:
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.queue_links = QueueLinks(
             HandingParts(
-                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links,
+                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
                 self.identities, self.dead_lettering, self.forwarding,
             ),
             store, rng, is_stopping=lambda: self.stopping,

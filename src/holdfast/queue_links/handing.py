@@ -20,6 +20,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.link import TAKEN_COUNT, Moving, QueueLink
 from holdfast.settings import NodeConfig
@@ -59,6 +60,7 @@ class HandingParts:
     disk: Disk
     outbox: Outbox
     links: LinkTables
+    memory: Memory
     identities: Identities
     dead_lettering: DeadLettering
     forwarding: Forwarding
@@ -85,6 +87,8 @@ class Handing:
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_for_each)))
         room = target.room(most) if not link.needs or target.fits(link.needs) else 0
         link.starved = not room
+        if not room and target.memory is not None:
+            parts.memory.wait(link)
         return room
 
     def _fits_disk(self, size: int) -> bool:
@@ -127,7 +131,8 @@ class Handing:
             return True
         size = entry.size_of(found)
         if not target.fits(size):
-            link.needs, link.starved = size, True
+            link.needs = size
+            self.room_for(link)  # it waits for that much
             return False
         if not target.config.durable:
             moving.posts.append((found, size))

@@ -88,6 +88,12 @@ class QueueLink:
         return self.config.source
 
     @property
+    def queue(self) -> Queue:
+        """Where it waits for memory."""
+        assert self.target is not None
+        return self.target
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is in its hands."""
         return self.moving is None and not self.taken
