@@ -12,7 +12,19 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Any
 
-from holdfast.amqp.wire.performatives import Coordinator, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import (
+    Coordinator,
+    Declare,
+    Discharge,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    Source,
+    Target,
+    TransactionalState,
+)
 from holdfast.amqp.wire.types import Symbol
 from holdfast.core import turn_end
 from holdfast.core.node import NodeCore
@@ -24,6 +36,7 @@ from support.actors import Lost, World, in_order, names
 from support.hops import reroute
 from support.packages import NODE
 from support.rig import Node
+from support.transactions import request
 
 PACKAGES = tuple(f"holdfast.{name}." for name in NODE)
 """The node's own code: what a peer's event may run through (pyproject.toml, "imports go down only")."""
@@ -264,7 +277,7 @@ def managed(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 
 def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
-    """The anonymous terminus, a transaction that is refused, a dynamic node."""
+    """The anonymous terminus, a transaction that uses it, a dynamic node."""
     sender, consumer = world.actor(hub, "sender"), world.actor(hub, "consumer")
 
     def work() -> None:
@@ -275,7 +288,19 @@ def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
             client.send(link, f"a{number}", properties=Properties(to=to), context=number)
         sender.wait(lambda: len(client.outcomes) >= 5, "its outcomes")
         coordinator = client.session.attach_sender("tx", Source(), Coordinator())
-        sender.wait(lambda: coordinator.detached, "no transactions")
+        sender.wait(lambda: coordinator.attached and coordinator.credit, "the coordinator")
+        coordinator.send(request(Declare()), context="declared")
+        sender.wait(lambda: client.outcomes[-1][0] == "declared", "a transaction")
+        declared = client.outcomes[-1][1]
+        link.send(
+            Message(data=[b"t"], properties=Properties(to="local")).encode(),
+            context="posted",
+            state=TransactionalState(declared.txn_id),
+        )
+        sender.wait(lambda: client.outcomes[-1][0] == "posted", "its message")
+        coordinator.send(request(Discharge(declared.txn_id, False)), context="committed")
+        sender.wait(lambda: client.outcomes[-1][0] == "committed", "its commit")
+        coordinator.detach()
 
     sender.stubborn(work)
     calm()

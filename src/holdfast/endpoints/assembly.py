@@ -93,6 +93,7 @@ class Endpoints:
         self.transactions = transactions = Transactions(
             TransactionParts(limits, clock, memory, catalog, blobs, links, duplicates, rng)
         )
+        connections.each_leaves(transactions.left)
         commits = Commits(
             CommitParts(
                 config, catalog, turns, work, room, disk, memory, outbox, identities, dead_lettering, streams

@@ -104,12 +104,13 @@ class CoordinatorLink(Ingress):
         self.waiting.clear()
         self._parts.links.refills.pop(self, None)
         self._parts.links.waiting_for_space.pop(self, None)
-        mine, self.mine = self.mine, {}
         transactions = self._parts.transactions
-        for transaction in mine.values():
+        while self.mine:  # where one fails, the end of the link is tried again with what is left
+            txn_id, transaction = next(iter(self.mine.items()))
             transactions.close(transaction)
             transactions.roll_back(transaction)
             transactions.forget(transaction)
+            del self.mine[txn_id]
 
     # ------------------------------------------------------------------------------------------------ requests
 

@@ -394,6 +394,13 @@ class Transactions:
         if not self.counts[peer]:
             del self.counts[peer]
 
+    def left(self, peer: Peer) -> None:
+        """The connection is gone: where a failure cut the end of its coordinators short, its transactions end here."""
+        for transaction in [item for item in self.open.values() if item.peer is peer]:
+            self.close(transaction)
+            self.roll_back(transaction)
+            self.forget(transaction)
+
     def forget(self, transaction: Transaction) -> None:
         """Nothing of it is held any more."""
         self.deciding.pop(transaction, None)
@@ -427,6 +434,15 @@ class Transactions:
         for transaction in list(self.open.values()):
             if any(post.blob is not None and post.blob.number in lost for post in transaction.posts):
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, undone.refusal)
+
+    def recover(self) -> None:
+        """What transactions have reserved is counted anew: a failure may lie between a share and its queue's sum."""
+        for queue in self._parts.catalog.queues.values():
+            queue.reserved = queue.reserved_bytes = 0
+        for transaction in self.open.values():
+            for queue, share in transaction.shares.items():
+                queue.reserved += share.reserved
+                queue.reserved_bytes += share.reserved_bytes
 
     def suspended(self) -> Iterator[tuple[object, None]]:
         """What transactions hold is in nobody's hands who is gone (state/queue_changes.py)."""
