@@ -93,13 +93,13 @@ class Commits:
         no_room = self._no_room(transaction)
         if no_room is not None:
             return no_room
-        self._transactions.close(transaction)
-        self._transactions.release(transaction)
-        transaction.deciding = True
-        self._transactions.deciding[transaction] = None
         turn = self._parts.turns.gathered
         turn.decided.append(Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer))
         turn.changes += 1
+        transaction.deciding = True  # from here on what fails ends with the turn
+        self._transactions.deciding[transaction] = None
+        self._transactions.close(transaction)
+        self._transactions.release(transaction)
         self._parts.work.urgent = True
         self._store(transaction)
         return None
@@ -248,6 +248,7 @@ class Commits:
                 if not mine:
                     del self._parts.catalog.tied[cursor]
         error = None
+        self._transactions.close(transaction)
         transaction.deciding = False
         if stored:
             self._follow(transaction)

@@ -436,7 +436,11 @@ class Transactions:
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, undone.refusal)
 
     def recover(self) -> None:
-        """What transactions have reserved is counted anew: a failure may lie between a share and its queue's sum."""
+        """What transactions have reserved is counted anew: a failure may lie between a share and its queue's sum. One
+        whose end a failure cut short ends here."""
+        for transaction in [item for item in self.deciding if not item.deciding]:
+            self.roll_back(transaction)
+            self.forget(transaction)
         for queue in self._parts.catalog.queues.values():
             queue.reserved = queue.reserved_bytes = 0
         for transaction in self.open.values():
