@@ -175,6 +175,40 @@ def footprint(report: Report) -> Lines:
     return table(["what", "goal", *[f"{names[peer]}: median (least–most), n" for peer in peers]], rows)
 
 
+def selecting(report: Report) -> Lines:
+    rows = []
+    for name, case in report["cases"].items():
+        selector = "none" if case["example"] is None else f"`{case['example']}`"
+        if case["selectors"] > 1:
+            selector = f"{case['selectors']} like {selector}"
+        if name.startswith("plain"):
+            selector = "none; messages without properties"
+        ratio = report["ratio"].get(name)
+        rows.append([selector, str(case["consumers"]), span(case["messages_per_s"]),
+                     "" if ratio is None else span(ratio), middle(case["deliveries_per_s"]),
+                     "" if case["looked_at_per_s"] is None else middle(case["looked_at_per_s"])])  # fmt: skip
+    heads = ["selector", "consumers", "messages passed a second: median (least–most), n",
+             "÷ one consumer without a selector", "deliveries a second", "entries looked at a second"]  # fmt: skip
+    return table(heads, rows)
+
+
+def topics(report: Report) -> Lines:
+    names = {"holdfast": "Holdfast", **PEERS}
+    rows = []
+    for case in report["cases"].values():
+        kind = "durable" if case["durable"] else "not durable"
+        share = case["wanted_by_each_percent"]
+        wants = "all" if share == 100 else f"{share:g} %"
+        for name, found in case["results"].items():
+            ratio = case["ratio"].get(name)
+            rows.append([f"{case['subscriptions']} {kind}, each wants {wants}", names[name],
+                         span(found["deliveries_per_s"]), middle(found["messages_per_s"]),
+                         middle(found["written_bytes_per_message"]), "" if ratio is None else span(ratio)])  # fmt: skip
+    heads = ["subscriptions", "", "deliveries a second: median (least–most), n", "messages published a second",
+             "bytes written for each message", "deliveries, Holdfast ÷ peer"]  # fmt: skip
+    return table(heads, rows)
+
+
 def simulator(report: Report) -> Lines:
     goal = f"≥ {report['least_hops_per_s']:,}, better {report['goal_hops_per_s']:,}"
     return table(["goal", "hops a second: median (least–most), n"], [[goal, span(report["hops_per_s"])]])
@@ -387,6 +421,8 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "latency": latency,
     "many": many,
     "footprint": footprint,
+    "selecting": selecting,
+    "topics": topics,
     "simulator": simulator,
     "tables": tables,
     "trace_bytes": trace_bytes,

@@ -82,7 +82,7 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "send q f --count 3", "send q --size 3", "send q --count 3 --format csv", "send q f --format xml",
         "send q f --subject a --subject-from b --format csv", "send q f --subject-from b", "send q --property novalue",
         "send q --rate 0", "send q --priority 256", "send q --resume", "send q --retry -1", "send q --ttl 0",
-        "queue create q --when-full drop-oldest", "queue create q --order some", "node --listen 5672",
+        "queue create q --when-full drop-newest", "queue create q --order some", "node --listen 5672",
         "node --listen host:70000", "demo --flights 0", "sim run", "sim replay", "sim run x --seed -1",
         "sim swarm --seeds 0", "sim swarm --jobs 0",
         "store check", "store compact", "store backup d", "store restore d", "store backup d e f",

@@ -22,6 +22,7 @@ StartNode = Callable[..., Awaitable[NodeProcess]]
 
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 60.0
+DAY = ("morning", "day", "night")
 
 
 async def printed(program: str, *arguments: str | Path, said: str = "") -> list[str]:
@@ -53,6 +54,17 @@ async def test_without_arguments_a_program_says_which_it_takes(program: str) -> 
 async def test_send_and_receive(start_node: StartNode) -> None:
     node = await start_node()
     assert await printed("send_and_receive", node.url) == ["1 good morning", "2 good day", "3 good night"]
+
+
+async def test_a_transfer_answers_each_greeting(start_node: StartNode) -> None:
+    node = await start_node()
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("greetings")
+        for part in DAY:
+            await sender.send(f"good {part}")
+    assert await printed("transfer", node.url) == [f"answered good {part}" for part in DAY]
+    lines = await printed("read_queue", node.url, "answers")
+    assert [line.split("b'")[1].rstrip("'") for line in lines] == [f"good {part} to you" for part in DAY]
 
 
 async def test_a_producer_that_is_started_again_sends_what_is_new(start_node: StartNode, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "connect": None,
         "Connection": (
             "abort", "close", "container_id", "failure", "is_open", "manage", "opened", "parts_receiver", "receiver",
-            "reconnects", "sender", "url",
+            "reconnects", "sender", "transaction", "url",
         ),
         "Sender": (
             *_LINK, "accepted", "address", "drain", "epoch", "in_doubt", "last_number", "missing", "next_number",
@@ -46,6 +46,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "PartsReceiver": (*_LINK, "address", "batch", "duplicates_suppressed", "ended", "received"),
         "Delivery": (*_DELIVERY, "payload"),
         "DeliveryInParts": (*_DELIVERY, "discard", "parts", "save", "whole"),
+        "Transaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
         "Message": None,
         "Header": None,
         "Properties": None,
@@ -66,6 +67,9 @@ PAGES: Final[Mapping[str, Names]] = {
         "LinkError": None,
         "LinkStolen": None,
         "ProducerConflict": None,
+        "TransactionError": None,
+        "TransactionRolledBack": None,
+        "TransactionInDoubt": None,
         "ClientFull": None,
         "BodyGone": None,
         "DeliveryBroken": None,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import _wire as wire
 from _connection import ReceivingWire, SendingWire, Side, Wire
+from _marked import MarkedBatch, marked_batch
 from _parts import Parts
 from _wire import Performative, Scan, WireError
 
@@ -109,10 +110,18 @@ class Amqp(Wire):
         """A flow that tells where the session and the link stand."""
 
     def attach(self, name: str, role: bool, address: str) -> Performative:
-        self.send_all(wire.attach_frame(name, role, address))
+        side = self.side
+        filters = wire.NULL if side.selector is None else wire.selector_filter(side.selector)
+        expiry = "never" if side.subscribes and side.durable else None
+        self.send_all(wire.attach_frame(name, role, address, durable=side.durable, expiry=expiry, filters=filters))
         answer = self._await(wire.ATTACH)
-        if not isinstance(answer.field(6 if role is wire.SENDER else 5), wire.Described):
+        terminus = answer.field(6 if role is wire.SENDER else 5)
+        if not isinstance(terminus, wire.Described):
             raise WireError(f"the peer refuses the link to {address!r}: {answer.fields}")
+        if side.selector is not None and not (
+            isinstance(terminus.value, list) and len(terminus.value) > 7 and terminus.value[7]
+        ):
+            raise WireError(f"the peer does not apply the selector of the link to {address!r}")
         return answer
 
     def close(self) -> None:
@@ -128,7 +137,11 @@ class AmqpSender(Amqp, SendingWire):
         self.below = 0
         self.apart: set[int] = set()
         super().__init__(side)
-        self.frames = wire.transfer_batch(side.size, self.batch_max)
+        self.frames: wire.Batch | MarkedBatch = (
+            marked_batch(side.size, self.batch_max, side.kinds, side.words)
+            if side.kinds
+            else wire.transfer_batch(side.size, self.batch_max)
+        )
         self.frames_each = wire.frames_for(side.size)
         self.credit = 0
         self.attach(f"raw-sender-{side.address}-{os.getpid()}-{self.fileno()}", wire.SENDER, side.address)

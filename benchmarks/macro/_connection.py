@@ -31,6 +31,10 @@ class Side:
 
     `first_number` is that of the first message sent or awaited; `shared`: other connections use the address too.
     `exact`: the receiver grants only what a phase is to receive, so that the rest stays in the queue; AMQP 1.0 alone.
+
+    The others are of AMQP 1.0 alone, too. `kinds`: what is sent has properties, and a kind from 0 to `kinds` - 1
+    (_marked.py); 0: no properties. `words` stand before the kind in its subject. `stride`: between the numbers of two
+    messages that a receiver is given. `subscribes`: to a topic; where not `durable`, while the link is there.
     """
 
     host: str
@@ -43,6 +47,12 @@ class Side:
     first_number: int = 0
     shared: bool = False
     exact: bool = False
+    kinds: int = 0
+    words: str = ""
+    stride: int = 1
+    selector: str | None = None
+    subscribes: bool = False
+    durable: bool = True
     batch_max: int = BATCH_FRAMES_MAX
     buffer_bytes: int = BUFFER_BYTES
 
@@ -177,15 +187,15 @@ class ReceivingWire(Wire):
     def check(self, number: int) -> None:
         """The last message of a burst: none lost, doubled, reordered before it.
 
-        A queue of its own: it carries the count of those before it. A shared one: each sender's numbers ascend,
-        and the phase's sum says the rest.
+        A queue of its own: it carries the count of those before it, times the stride. A shared one: each sender's
+        numbers ascend, and the phase's sum says the rest.
         """
         if self.side.shared:
             sender, count = divmod(number, SENDER_SPAN)
             if count <= self.last_of.get(sender, -1):
                 raise WireError(f"message {count} of sender {sender} came after {self.last_of[sender]}")
             self.last_of[sender] = count
-        elif number != self.side.first_number + self.received - 1:
+        elif number != self.side.first_number + (self.received - 1) * self.side.stride:
             raise WireError(f"message {number} came as the {self.received}th: lost, doubled or reordered")
 
 

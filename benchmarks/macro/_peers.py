@@ -118,6 +118,14 @@ class Peer(ABC):
     def address(self, queue: str) -> str:
         return queue
 
+    def topic(self, name: str) -> str:
+        """Address that publishes; the message's subject, `name` and further words, counts."""
+        return f"topic/{name}"
+
+    def subscription(self, name: str, rest: str) -> str:
+        """Address that subscribes to the subjects with the words `name` and then `rest`, a pattern."""
+        return self.topic(name) if rest == "#" else f"topic/{name}/{name}.{rest}"
+
     @abstractmethod
     def start(self, directory: Path, trace: Path | None = None) -> None:
         """Start, return when it serves. PeerMissing where it cannot."""
@@ -201,6 +209,13 @@ class RabbitMq(Peer):
 
     def address(self, queue: str) -> str:
         return f"/queue/{queue}"
+
+    def topic(self, name: str) -> str:
+        """One exchange serves all topics: their first words tell them apart."""
+        return "/exchange/amq.topic"
+
+    def subscription(self, name: str, rest: str) -> str:
+        return f"/topic/{name}.{rest}"
 
     def start(self, directory: Path, trace: Path | None = None) -> None:
         scripts = [path for place in RABBITMQ_PLACES for path in Path("/").glob(place[1:])]

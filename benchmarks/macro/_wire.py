@@ -82,6 +82,13 @@ def described_list(code: int, fields: Iterable[bytes]) -> bytes:
     return head + b"\xd0" + _U32.pack(len(body) + 4) + _U32.pack(len(kept)) + body
 
 
+def mapping(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A map of encoded keys and values."""
+    kept = list(pairs)
+    body = b"".join(key + value for key, value in kept)
+    return b"\xd1" + _U32.pack(len(body) + 4) + _U32.pack(2 * len(kept)) + body
+
+
 # --- frames ---------------------------------------------------------------------------------------
 
 
@@ -111,11 +118,22 @@ def begin_frame(
     return frame(described_list(BEGIN, fields))
 
 
-def attach_frame(name: str, role: bool, address: str) -> bytes:
-    """Attach handle 0 to a durable terminus at `address`: unsettled, receiver settles first."""
-    durable = uint(2)
-    source = described_list(0x28, (string(address), durable) if role is RECEIVER else (NULL, NULL))
-    target = described_list(0x29, (string(address), durable) if role is SENDER else (NULL, NULL))
+def selector_filter(selector: str) -> bytes:
+    """The filter set of a source with that selector (AMQP 1.0 §3.5.8)."""
+    key = symbol("apache.org:selector-filter:string")
+    return mapping([(key, b"\x00" + key + string(selector))])
+
+
+def attach_frame(
+    name: str, role: bool, address: str, *, durable: bool = True, expiry: str | None = None, filters: bytes = NULL
+) -> bytes:
+    """Attach handle 0 to a terminus at `address`: unsettled, receiver settles first. `expiry` and `filters` are a
+    source's."""
+    durability = uint(2 if durable else 0)
+    policy = NULL if expiry is None else symbol(expiry)
+    parts = (string(address), durability, policy, NULL, NULL, NULL, NULL, filters)
+    source = described_list(0x28, parts if role is RECEIVER else (NULL, NULL))
+    target = described_list(0x29, (string(address), durability) if role is SENDER else (NULL, NULL))
     unsettled, first = ubyte(0), ubyte(0)
     initial = NULL if role is RECEIVER else uint(0)
     fields = (string(name), uint(0), boolean(role), unsettled, first, source, target, NULL, NULL, initial)
@@ -150,7 +168,7 @@ class Batch:
     """
 
     def __init__(self, one: bytes, count_max: int, number_at: int, id_ats: tuple[int, ...] = ()) -> None:
-        self.step, self.count_max = len(one), count_max
+        self.one, self.step, self.count_max = one, len(one), count_max
         self._number_at, self._id_ats = number_at, id_ats
         self._buffer = bytearray(one * count_max)
         self._view = memoryview(self._buffer)
@@ -177,6 +195,10 @@ class Batch:
                     buffer[id_at + place : end : step] = plane
         return self._view[:end]
 
+    def put(self, at: int, plane: bytes) -> None:
+        """One byte into each of the first messages, at `at` from its beginning."""
+        self._buffer[at : len(plane) * self.step : self.step] = plane
+
 
 def body_after_number(size: int) -> bytes:
     """What follows the number in a body of `size` bytes. ValueError where no peer takes it in one piece."""
@@ -190,16 +212,16 @@ def frames_for(size: int) -> int:
     return -(-size // FRAME_BODY_BYTES_MAX)
 
 
-def transfer_batch(size: int, count_max: int) -> Batch:
+def transfer_batch(size: int, count_max: int, properties: bytes = b"") -> Batch:
     """Transfers on handle 0: delivery-id, tag (the id again), message-format 0, settled false, more where the body
-    goes on in further frames; then header{durable=true} and one data section of `size` bytes that begins with the
-    message's number."""
+    goes on in further frames; then header{durable=true}, the encoded sections `properties`, and one data section of
+    `size` bytes that begins with the message's number."""
     body = bytes(8) + body_after_number(size)
     parts = [body[at : at + FRAME_BODY_BYTES_MAX] for at in range(0, size, FRAME_BODY_BYTES_MAX)]
     more = b"\x41" if len(parts) > 1 else b""
     fields = b"\x43\x70\0\0\0\0\xa0\x04\0\0\0\0\x43\x42" + more
     first = bytes((0x00, 0x53, 0x14, 0xC0, len(fields) + 1, 5 + len(more))) + fields
-    section = DURABLE_HEADER + b"\x00\x53\x75\xb0" + _U32.pack(size)
+    section = DURABLE_HEADER + properties + b"\x00\x53\x75\xb0" + _U32.pack(size)
     one = frame(first + section + parts[0])
     number_at = len(one) - len(parts[0])
     for index, part in enumerate(parts[1:], 2):

@@ -13,7 +13,7 @@ from holdfast.names import check_name
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
-WHEN_FULL: Final = ("block", "refuse")
+WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
@@ -265,6 +265,16 @@ class Limits:
     """Links whose unsettled state is kept, attached or not; past it a link cannot be resumed."""
     resume_tags_max: int = 16_384
     """Stored delivery-tags remembered of one producer's link: more than may be in doubt with a `credit` of 4,000."""
+    transactions_max: int = 64
+    """Transactions that one connection may have open at once."""
+    transaction_operations_max: int = 10_000
+    """Messages that one transaction may send and take, together."""
+    transaction_bytes_max: int = 8 * MIB
+    """Of the messages that one transaction sends or rejects; large ones are on disk, and do not count."""
+    transaction_s: float = 300.0
+    """Seconds after which a transaction that was not discharged is rolled back."""
+    transactions_bytes_max: int = 64 * MIB
+    """What all open transactions may hold in memory together."""
     passed_max: int = 8_192
     """Messages handed on to neighbours that are remembered, for `holdfast where`; about half a KiB each."""
     where_entries_max: int = 100_000
@@ -311,6 +321,11 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "memory_bytes_max": (MIB, 2**50),
     "login_retry_s": (0.01, 60),
     "connection_request_bytes_max": (65_536, 2**40),
+    "transactions_max": (1, 65_536),
+    "transaction_operations_max": (1, 1_000_000),
+    "transaction_bytes_max": (1_024, 2**40),
+    "transaction_s": (0.1, 86_400),
+    "transactions_bytes_max": (65_536, 2**40),
 }
 """What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
 

@@ -99,6 +99,14 @@ def test_order_on_a_queue_of_its_own() -> None:
         own.check(105)
 
 
+def test_a_stride_says_which_numbers_are_due() -> None:
+    own = Receiver(first_number=2, stride=3)
+    own.received = 4
+    own.check(11)
+    with pytest.raises(wire.WireError, match="lost, doubled or reordered"):
+        own.check(12)
+
+
 def test_order_on_a_shared_queue() -> None:
     own = Receiver(shared=True)
     for number in (3, SENDER_SPAN + 1, 9, SENDER_SPAN + 2):

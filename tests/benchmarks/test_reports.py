@@ -9,8 +9,10 @@ import footprint
 import latency
 import many
 import pytest
+import selecting
 import tables
 import throughput
+import topics
 import trace_bytes
 
 import render
@@ -86,6 +88,56 @@ def test_footprint(tmp_path: Path) -> None:
     assert (
         report["figure"]["idle_mb"] > 0 and report["results"]["holdfast"]["full_written_per_stored_byte"]["median"] > 1
     )
+
+
+def test_selecting(tmp_path: Path) -> None:
+    report = run(
+        selecting, tmp_path, "--repeat", "1", "--messages", "300", "--size", "64", "--cases",
+        "plain,none,all,half,hundredth,nonex2,allx2,eachx3",
+    )  # fmt: skip
+    cases = report["cases"]
+    assert {name: (case["messages"], case["delivered"]) for name, case in cases.items()} == {
+        "plain": (300, 300), "none": (300, 300), "all": (300, 300), "half": (300, 150), "hundredth": (300, 3),
+        "nonex2": (300, 300), "allx2": (300, 300), "eachx3": (300, 300),
+    }  # fmt: skip
+    assert set(report["ratio"]) == set(cases) - {"none"} and report["figure"] == cases["all"]["messages_per_s"]
+    each = cases["eachx3"]
+    assert each["looked_at_per_s"]["median"] == pytest.approx(3 * each["messages_per_s"]["median"], rel=0.01)
+    assert cases["nonex2"]["looked_at_per_s"] is None
+
+
+@pytest.mark.parametrize("text", ["", "x2", "eachx", "eachx0", "eachx201", "other", "allx2x2"])
+def test_selecting_cases_that_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert selecting.main(["--cases", text, "--data", str(tmp_path)]) == 2
+    assert "for --cases" in capsys.readouterr().err
+
+
+def test_topics(tmp_path: Path) -> None:
+    report = run(
+        topics, tmp_path, "--peers", "holdfast", "--repeat", "1", "--messages", "400", "--deliveries", "800",
+        "--cases", "durable1,durable4,patterns4,memory2",
+    )  # fmt: skip
+    found = {name: case["results"]["holdfast"] for name, case in report["cases"].items()}
+    assert {name: (row["messages"], row["delivered"]) for name, row in found.items()} == {
+        "durable1": (400, 400), "durable4": (200, 800), "patterns4": (400, 400), "memory2": (400, 800),
+    }  # fmt: skip
+    assert found["durable4"]["written_bytes_per_message"]["median"] > 1024, "stored"
+    assert found["memory2"]["written_bytes_per_message"]["median"] < 1024, "not stored"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--cases", "durable"], "--cases"), (["--cases", "durable0"], "--cases"),
+        (["--cases", "memory201"], "--cases"),
+        (["--peers", "bare"], "--peers"), (["--peers", "other"], "--peers"), (["--size", "1101"], "--size"),
+    ],
+)  # fmt: skip
+def test_topics_arguments_that_are_refused(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert topics.main([*arguments, "--data", str(tmp_path)]) == 2
+    assert f"for {told}" in capsys.readouterr().err
 
 
 def test_tables(tmp_path: Path) -> None:

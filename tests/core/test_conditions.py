@@ -105,6 +105,10 @@ SAID_ELSEWHERE = {
     conditions.FRAME_SIZE_TOO_SMALL: "tests/amqp/test_links.py::test_an_answer_larger_than_the_peers_frames",
     conditions.WINDOW_VIOLATION: "tests/amqp/test_extremes.py::test_one_transfer_past_our_window_ends_the_session",
     conditions.ERRANT_LINK: "what still comes for a link that we detached is under way, and dropped",
+    conditions.TRANSACTION_TIMEOUT: "tests/core/test_transactions.py::test_time_is_bounded",
+    conditions.TRANSACTION_ROLLBACK: (
+        "tests/core/test_transactions_stored.py::test_a_failure_rolls_back_what_it_concerned"
+    ),
     conditions.DETACH_FORCED: "a peer's word; a link is ended here for a reason that has a name of its own",
 }
 

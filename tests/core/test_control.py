@@ -108,6 +108,17 @@ def test_a_probe_without_a_number_is_not_answered(number: object) -> None:
     assert ours.control.link.credit == credit
 
 
+@pytest.mark.parametrize("number", [0, 2**64 - 1])
+def test_a_probe_with_the_first_or_the_last_number_is_answered(number: int) -> None:
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(1)
+    ours = jfk.core.neighbours["hub"]
+    credit = ours.control.link.credit
+    ours.hear({"kind": "probe", "number": number})
+    assert ours.control.link.credit == credit - 1
+
+
 def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may say any max-message-size (AMQP 1.0 §2.7.3): what the node says of itself would not pass."""
     monkeypatch.setattr("holdfast.endpoints.attaching.neighbour_attach.NODE_MESSAGE_BYTES_MAX", MIB - 1)

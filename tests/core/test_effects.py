@@ -12,6 +12,7 @@ from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
 from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
+from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
 from holdfast.management.operations.entries import AnswerMoved
@@ -44,6 +45,7 @@ DECIDED = {
     AnswerMoved(12, AN_OBJECT, AN_OBJECT): "AnswerMoved(cause=12)",
     UnhideMoved(14, 1, 6): "UnhideMoved(cause=14, queue_id=1, sequence=6)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
+    Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
 }
 
 

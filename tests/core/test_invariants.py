@@ -1,7 +1,7 @@
 """Each invariant of a node is alive: one corruption for each, of exactly what it looks at, and it is raised (ADR 0020).
 
 Rules of this file: an invariant is a call of `must` or `alive` in a module `validation`, or in core/invariants.py.
-After a corruption (support/corruptions.py) the check must be raised from that very call.
+After a corruption (support/corruption.py) the check must be raised from that very call.
 """
 
 import ast
@@ -14,8 +14,24 @@ import pytest
 
 import holdfast
 from holdfast.errors import BrokenInvariant
-from support.corruptions import CORRUPTIONS, Corruption
-from support.standing import Standing, apart, committing, of_each, rejecting, sending, serving, streaming, waiting
+from support import corruptions, queue_corruptions, transaction_corruptions
+from support.corruption import CORRUPTIONS, Corruption
+from support.standing import (
+    Standing,
+    apart,
+    committing,
+    deciding,
+    of_each,
+    rejecting,
+    selecting,
+    sending,
+    serving,
+    streaming,
+    transacting,
+    waiting,
+)
+
+ALL = (apart, committing, deciding, rejecting, selecting, sending, serving, streaming, transacting, waiting)
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
@@ -44,6 +60,8 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
     if isinstance(node, ast.Constant):
         return str(node.value)
     assert isinstance(node, ast.JoinedStr), ast.unparse(node)
@@ -63,6 +81,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
+    assert corruptions and queue_corruptions and transaction_corruptions, "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 
@@ -75,7 +94,7 @@ def test_a_corruption_is_found(name: str, make: Callable[[], Standing], corrupti
     assert raised_at(error.tb) == invariants()[name], error.value
 
 
-@pytest.mark.parametrize("make", [apart, committing, rejecting, sending, serving, streaming, waiting])
+@pytest.mark.parametrize("make", ALL)
 def test_nothing_is_broken_before(make: Callable[[], Standing]) -> None:
     """At any of the moments: whole, and with each bound on what is read."""
     core = of_each(make).core

@@ -34,6 +34,7 @@ from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.raw import opened, receives, sends, transfer
 from support.rig import Client, Node, Rig
+from support.transactions import Controller
 
 STATUS = Message(
     properties=Properties(reply_to="here"),
@@ -144,6 +145,11 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     made = dynamic.session.attach_sender("d", Source(), Target(dynamic=True))
     settle()
     say_all(dynamic, made, [payload(10 * KIB)] * 50)
+    settle()
+    transacting = rig.client(node)
+    controller, link = Controller(transacting), transacting.sender("backlog")
+    settle()
+    controller.send(controller.begin(), link, "x" * 10 * KIB)
     settle()
     half = opened(rig, node)
     half.say(sends(properties={Symbol("x"): bytes(20_000)}), transfer(0, payload(30 * KIB), more=True), b"\0\0\xff\xff")

@@ -9,7 +9,6 @@ from amqp.joined import wire
 from holdfast.amqp.wire.performatives import (
     Accepted,
     Attach,
-    Coordinator,
     Detach,
     Disposition,
     Flow,
@@ -131,16 +130,6 @@ def test_they_use_credit_that_is_given_again() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ transactions
-
-
-def test_a_coordinator_is_refused() -> None:
-    _, raw = world()
-    attach = Attach("c", 0, False, source=Source(), target=Coordinator(), initial_delivery_count=0)
-    told = raw.say(attach)
-    assert ended(told) == ["amqp:not-implemented"]
-    assert raw.say(transfer(0, b"\x00\x53\x77\x00\x53\x31\x45")) == []
-    (answer,) = [value for value in told if isinstance(value, Attach)]
-    assert answer.target is None and raw.alive
 
 
 @pytest.mark.parametrize("address", ["work", None, "$management"])

@@ -10,7 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Relea
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker import topic as topics
 from holdfast.broker.topic import Topic
-from holdfast.settings import QueueConfig
+from holdfast.settings import Limits, QueueConfig
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS
 
@@ -333,7 +333,72 @@ def test_it_is_unsubscribed_by_a_link_without_a_source(rig: Rig) -> None:
     assert not log(hub).named and log(hub).messages == 0
 
 
+def test_management_tells_what_a_subscription_wants_and_makes_none(rig: Rig) -> None:
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    durable(rig, client, "s", "a.#", selector="length  >  3")
+    status, told, _ = client.manage("READ", "subscription", "s", queue="topic/flights")
+    assert (status, told["pattern"], told["selector"], told["is_shared"]) == (200, "a.#", "length > 3", False)
+    status, _, text = client.manage("OPEN", "subscription", "t", queue="topic/flights", mode="copy")
+    assert status == 409 and "is a topic" in text
+    status, told, _ = client.manage("DELETE", "queue", "topic/flights")
+    assert status == 409
+    client.session.attach_receiver("x", Source("q"), Target("here"))
+    opened = client.amqp.remote_open
+    assert opened is not None and Symbol("SHARED-SUBS") in (opened.offered_capabilities or ())
+    assert (opened.properties or {})[Symbol("topic-prefix")] == "topic/"
+
+
+def test_one_with_listeners_is_not_deleted(rig: Rig) -> None:
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    link = subscribe(rig, client)
+    status, _, text = client.manage("DELETE", "queue", "topic/flights")
+    assert status == 409 and "subscriptions" in text
+    link.detach(closed=True)
+    rig.settle()
+    assert client.manage("DELETE", "queue", "topic/flights")[0] == 200
+
+
 # ------------------------------------------------------------------------------------------------ bounds and failures
+
+
+def test_a_topic_with_many_subscriptions_is_work_for_who_publishes(rig: Rig) -> None:
+    """Messages are taken as far as the turn's share goes; the others wait for the next turn."""
+    hub = rig.node("hub")
+    clients = [rig.client(hub) for _ in range(40)]
+    for client in clients:
+        client.receiver("topic/flights", credit=1_000)
+    rig.settle()
+    sender = publisher(rig, hub)
+    turns = hub.turns
+    for number in range(500):
+        sender[0].send(sender[1], f"{number}")
+    rig.settle()
+    assert hub.turns - turns > 4, "40 subscriptions and 500 messages are 20,000 looks; a turn has 5,000"
+    assert all(bodies(client) == [f"{number}" for number in range(500)] for client in clients)
+
+
+def test_the_listeners_of_a_topic_are_bounded(rig: Rig) -> None:
+    hub = rig.node("hub", limits=Limits(queue_subscriptions_max=3))
+    clients = [rig.client(hub) for _ in range(4)]
+    links = [subscribe(rig, client) for client in clients]
+    assert [link.error is None for link in links] == [True] * 3 + [False]
+    assert str(links[3].error.condition) == "amqp:resource-limit-exceeded"  # type: ignore[union-attr]
+
+
+def test_a_topic_of_another_node_is_published_there(rig: Rig) -> None:
+    jfk, hub = rig.pair()
+    hub.unwatched.add("$holdfast/custody")
+    client = rig.client(hub)
+    subscribe(rig, client, "a.#")
+    sender = publisher(rig, jfk, "topic/flights@hub")
+    publish(rig, sender, "a.1", "b.1", "a.2")
+    rig.run(2)
+    assert bodies(client) == ["a.1", "a.2"] and log(hub).messages == 0
+    refused = rig.client(jfk).sender("topic/flights/a.1@hub")
+    rig.settle()
+    assert refused.error is not None and str(refused.error.condition) == "amqp:not-implemented"
 
 
 def test_a_full_topic_blocks_its_publishers_until_the_slowest_is_done(rig: Rig) -> None:

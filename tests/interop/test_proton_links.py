@@ -252,6 +252,18 @@ def test_read_from_a_sequence(client: Client, address: str) -> None:
     client.await_depth(address, 10)
 
 
+def test_a_topic_spreads_by_subject(client: Client) -> None:
+    """A durable subscription, one that is not, and one by a pattern in the address."""
+    all_of_it = client.receiver("topic/proton").flow(10)
+    stored = client.receiver("topic/proton/late.#", DurableSubscription(), name="late").flow(10)
+    some = client.receiver("topic/proton/*.jfk").flow(10)
+    for subject in ("late.jfk", "early.jfk", "late"):
+        client.send("topic/proton", Message(body=subject, subject=subject))
+    assert [item.body for item in all_of_it.take(3)] == ["late.jfk", "early.jfk", "late"]
+    assert [item.body for item in stored.take(2)] == ["late.jfk", "late"]
+    assert [item.body for item in some.take(2)] == ["late.jfk", "early.jfk"]
+
+
 def test_a_selector_takes_what_it_selects(client: Client, address: str) -> None:
     client.send(address, Message(body="red", properties={"colour": "red"}), Message(body="blue"))
     arrivals = client.receiver(address, Selector("colour = 'red'")).drain()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.stored.records import BINDING
 from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
@@ -32,13 +34,15 @@ Kind = tuple[str, bytes]
 KINDS: frozenset[Kind] = frozenset(
     {(table, b"") for table in TABLES if table not in ("custody", "node")}
     | {("custody", kind) for kind in CUSTODY_ROWS}
-    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS)}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING)}
 )
 LARGE = 3 * MIB
 
 
 def kind_of(table: str, key: bytes) -> Kind:
     if table == "node":
+        if key[:1] == BINDING:
+            return table, BINDING
         return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
     return table, key[:1] if table == "custody" else b""
 
@@ -149,12 +153,24 @@ def numbered_anew(rig: Rig) -> None:
     assert jfk.core is not None and jfk.core.identities.renewed
 
 
+def subscribed(rig: Rig) -> None:
+    """A topic with a durable subscription, which another takes the place of."""
+    node = rig.node("hub")
+    client = rig.client(node)
+    for pattern in ("a", "b"):
+        source = {"durable": 2, "expiry_policy": Symbol("never")}
+        link = client.receiver(f"topic/news/{pattern}", name="s", source=source)
+        rig.run(1)
+        link.detach(closed=False)
+        rig.settle()
+
+
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
     for name, history in HISTORIES.items():
         assert history.run(1).ok, name
         watch.end()
-    for script in (large_and_resumable, numbered_anew):
+    for script in (large_and_resumable, numbered_anew, subscribed):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS

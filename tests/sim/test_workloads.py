@@ -91,6 +91,11 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "relay", "node": "lhr", "queue": "flights", "address": "back@jfk"},
         {"kind": "consume", "node": "jfk", "queue": "back"},
     ),
+    "transact": (
+        PUBLISH,
+        {"kind": "transact", "node": "lhr", "queue": "flights", "address": "table@lhr"},
+        {**CONSUME, "queue": "table"},
+    ),
     "by hand": (
         {**PUBLISH, "node": "lhr", "address": "flights"},
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},
@@ -164,6 +169,7 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("by hand", ["by-hand-2.moved"]),
         ("by the clock", ["expiring-1.with an end on the clock"]),
         ("relay", ["relay-2.passed on"]),
+        ("transact", ["transact-2.passed on", "transact-2.committed", "transact-2.aborted"]),
         ("manage", ["manage-3.purged", "manage-4.purged"]),
     ],
 )

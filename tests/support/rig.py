@@ -66,7 +66,7 @@ class Node:
         self.ever_stored: set[bytes] = set()
         self.given: dict[int, bytes] = {}
         """By identity's number: what this store gave one (with one destination alone)."""
-        self.unwatched = {"$management", "$holdfast/control"}
+        self.unwatched = {"$management", "$holdfast/control", "$coordinator"}
         self.stopped = False
         self.due = False
         self.asked: tuple[float, float | None] | None = None
@@ -390,15 +390,9 @@ class Client:
             self._management = self.sender("$management"), replies
             self.rig.settle()
         self._requests += 1
-        request = Message(
-            properties=Properties(message_id=f"m{self._requests}", reply_to="replies"),
-            application_properties={
-                "operation": operation,
-                "type": kind if "." in kind else f"holdfast:{kind}",
-                "name": name,
-            },
-            value=arguments,
-        )
+        told = {"operation": operation, "type": kind if "." in kind else f"holdfast:{kind}", "name": name}
+        properties = Properties(message_id=f"m{self._requests}", reply_to="replies")
+        request = Message(properties=properties, application_properties=told, value=arguments)
         self._management[0].send(request.encode(), context=None, settled=True)
         self.rig.settle()
         found = [item for item in self.deliveries if item.link.name == "replies"]

@@ -9,13 +9,17 @@ from typing import Any
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import PRODUCER
-from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.peers.link_tables import links_of
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
 from support.streams import LARGE, begun, body
+from support.transactions import Controller
+
+SELECTOR = Symbol("apache.org:selector-filter:string")
 
 Standing = SimpleNamespace
 """`rig`, `node`, `core`, and what else a node of that kind has."""
@@ -72,6 +76,24 @@ def serving() -> Standing:
         rig=rig, node=node, core=core, client=client, peer=peer, plain=node.queue("plain"), work=node.queue("work"),
         memory=node.queue("memory"), links={link.link.name: link for link in links_of(peer)}, held=held,
     )  # fmt: skip
+
+
+def selecting() -> Standing:
+    """A node with a consumer whose selector some of the messages match: it holds two of those three."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("chosen")
+    rig.settle()
+    for number in range(6):
+        client.send(link, str(number), properties=Properties(subject="late" if number > 2 else "early"))
+    rig.settle()
+    client.receiver(
+        "chosen", credit=2, source={"filter": {Symbol("selector"): Described(SELECTOR, "JMSType = 'late'")}}
+    )
+    rig.settle()
+    assert client.bodies() == ["3", "4"]
+    return Standing(rig=rig, node=node, core=core_of(node), chosen=node.queue("chosen"))
 
 
 def committing() -> Standing:
@@ -150,6 +172,36 @@ def streaming() -> Standing:
     return Standing(
         rig=rig, node=node, core=core, client=client, slow=peers["slow"], peer=peers["client"], work=node.queue("work")
     )
+
+
+def transacting() -> Standing:
+    """A node with an open transaction, which sends one message and takes two, one of them settled."""
+    rig = Rig()
+    node = rig.node("hub", queues=(QueueConfig(name="other", messages_max=5),))
+    client = send(rig, node, "1", "2", to="hub")
+    controller, link = Controller(client), client.sender("other")
+    client.receiver("work")
+    rig.settle()
+    txn_id = controller.begin()
+    controller.send(txn_id, link, "x")
+    controller.take(txn_id)
+    controller.take(txn_id, settled=False)
+    core = core_of(node)
+    transaction = core.transactions.open[txn_id]
+    assert len(transaction.posts) == 1 and len(transaction.takes) == 2
+    return Standing(
+        rig=rig, node=node, core=core, client=client, controller=controller, transaction=transaction,
+        held=core.transactions, work=node.queue("work"), other=node.queue("other"),
+    )  # fmt: skip
+
+
+def deciding() -> Standing:
+    """The same, while the disk has its commit."""
+    found = transacting()
+    found.node.hold_commits = True
+    found.controller.commit(found.transaction.txn_id)
+    assert found.transaction.deciding
+    return found
 
 
 def sending() -> Standing:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.message.message import split
 from holdfast.amqp.wire.composites import decode_composite
-from holdfast.amqp.wire.performatives import Accepted, Attach, Disposition, Transfer
+from holdfast.amqp.wire.performatives import Accepted, Attach, Coordinator, Disposition, Transfer
 from holdfast.amqp.wire.types import Symbol
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Watch:
         for channel, performative, payload in self.heard.feed(data):
             if isinstance(performative, Attach) and not performative.role:
                 address = getattr(performative.target, "address", None)
+                if isinstance(performative.target, Coordinator):
+                    address = "$coordinator"  # what comes there is no message
                 self.targets[channel, performative.handle] = str(address)
             elif isinstance(performative, Transfer):
                 place = channel, performative.handle

@@ -32,8 +32,13 @@ class Queue(EntryLog):
     work: "Work[Queue]"
     stopped: bool = False
     """Whether nothing is offered for now."""
+    dropped_total: int = 0
+    """Messages that went to make room for later ones."""
     offered_first: int = 0
     """Which kind of its readers was first when it was offered last (core/offering.py)."""
+    reserved: int = 0
+    reserved_bytes: int = 0
+    """What open transactions are to bring: it counts towards the bounds (endpoints/transactions/)."""
     shared: Cursor = field(init=False, repr=False)
     named: dict[str, Cursor] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
@@ -61,8 +66,8 @@ class Queue(EntryLog):
         config = self.config
         if self.memory is not None and not self.memory.fits(size + count * ENTRY_BYTES):
             return False
-        return (config.messages_max is None or self.messages + count <= config.messages_max) and (
-            config.bytes_max is None or self.bytes_held + size <= config.bytes_max
+        return (config.messages_max is None or self.messages + self.reserved + count <= config.messages_max) and (
+            config.bytes_max is None or self.bytes_held + self.reserved_bytes + size <= config.bytes_max
         )
 
     def fits(self, size: int) -> bool:
@@ -70,19 +75,20 @@ class Queue(EntryLog):
         config = self.config
         if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
             return False
-        if config.messages_max is not None and self.messages >= config.messages_max:
+        held = self.messages + self.reserved
+        if config.messages_max is not None and held >= config.messages_max:
             return False
-        return config.bytes_max is None or self.bytes_held + size <= config.bytes_max or self.messages == 0
+        return config.bytes_max is None or self.bytes_held + self.reserved_bytes + size <= config.bytes_max or held == 0
 
     def room(self, at_most: int) -> int:
         """Deliveries that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe by `fits`."""
         config = self.config
         room = at_most
         if config.messages_max is not None:
-            room = min(room, max(0, config.messages_max - self.messages))
+            room = min(room, max(0, config.messages_max - self.messages - self.reserved))
         if config.bytes_max is not None:
             average = max(256, self.bytes_held // self.messages if self.messages else 1024)
-            left = config.bytes_max - self.bytes_held
+            left = config.bytes_max - self.bytes_held - self.reserved_bytes
             room = min(room, max(left // average, 1 if left > 0 else 0))
         if self.memory is not None:
             average = ENTRY_BYTES + max(256, self.bytes_held // self.messages if self.messages else 1024)

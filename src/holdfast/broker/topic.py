@@ -17,7 +17,7 @@ from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.broker.stored.records import BindingRecord
 
 LISTENER_MESSAGES_MAX: Final = 1_000
@@ -26,6 +26,9 @@ LISTENER_BYTES_MAX: Final = 1024 * 1024
 
 MARKED_MAX: Final = FINISHED_MAX // 2
 """Ranges of what a subscription has finished, after which what it does not want is found out when it comes there."""
+
+MARKED_MIN: Final = 16
+"""The same where the node's memory for such ranges is used up."""
 
 BETWEEN_MS: Final = 1_000
 """How seldom it is looked for messages that are finished by all behind one that is not."""
@@ -47,8 +50,6 @@ class Topic(Queue):
     """What each of `named` that a link made wants, as it is stored."""
     listeners: dict[Queue, EntrySelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
-    dropped_total: int = 0
-    """What listeners were not given because too much waited for them."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
     looked_between_ms: int = 0
@@ -66,14 +67,28 @@ class Topic(Queue):
     def room(self, at_most: int) -> int:
         return Queue.room(self, at_most) if self.named else at_most
 
+    @property
+    def asked_for_each(self) -> int:
+        """How many subscriptions are asked about each message."""
+        return len(self.named) + len(self.listeners)
+
     # ------------------------------------------------------------------------------------------------ published
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        self.tell(value, size)
+        return self.store(value, size)
+
+    def tell(self, value: bytes, size: int) -> None:
+        """Gives the message to the listeners that want it; `store` has the rest of `append`."""
         is_large = bool(value[1] & entry.BLOB)
         for queue, wants in list(self.listeners.items()):
             if is_large or wants is None or wants.matches(value):
                 self._tell(queue, value, size)
+
+    def store(self, value: bytes, size: int) -> int:
+        """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
+        is_large = bool(value[1] & entry.BLOB)
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
             without = [
@@ -81,11 +96,13 @@ class Topic(Queue):
                 for cursor in self.named.values()
                 if cursor.selector is not None and not cursor.selector.matches(value)
             ]
+        marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         if len(without) == len(self.named) and not (is_large and not self.listeners):
             return 0
         sequence = EntryLog.append(self, value, size)
         for cursor in without:
-            _mark(cursor, sequence)
+            if len(cursor.finished) < marked_max:
+                cursor.pass_by(sequence)
         if not self.named:  # a large message that nobody wants: what came of it is on disk
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
@@ -151,6 +168,10 @@ class Topic(Queue):
         """One turn's share of `reclaim`, of what is matched again after a start, and of what nobody is owed."""
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
+        for cursor in self.named.values():  # what was marked when messages were published is counted here
+            held = RANGE_BYTES * len(cursor.finished)
+            self.ranges.recount(cursor.counted_bytes, held)
+            cursor.counted_bytes = held
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
@@ -160,6 +181,7 @@ class Topic(Queue):
             self._sweep_some()
 
     def _mark_some(self, first: int, end: int) -> None:
+        marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         found = self.read(first, count_max=MARK_COUNT, bytes_max=READ_BYTES)
         for sequence, value in found:
             if sequence >= end:
@@ -169,9 +191,10 @@ class Topic(Queue):
                     cursor.selector is not None
                     and sequence >= cursor.position
                     and sequence not in cursor.finished
+                    and len(cursor.finished) < marked_max
                     and not cursor.selector.matches(value)
                 ):
-                    _mark(cursor, sequence)
+                    cursor.pass_by(sequence)
         last = found[-1][0] + 1 if found else end
         self.unmarked = (last, end) if last < end else None
         self.touch()
@@ -201,9 +224,3 @@ class Topic(Queue):
             for first, last in cursor.finished.gaps(cursor.floor, end):
                 kept.add(first, last)
         return kept.gaps(low, end)
-
-
-def _mark(cursor: Cursor, sequence: int) -> None:
-    """The subscription does not want the entry: it has finished it."""
-    if len(cursor.finished) < MARKED_MAX:
-        cursor.pass_by(sequence)

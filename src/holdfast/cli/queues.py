@@ -90,8 +90,9 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument("--messages-max", type=count, metavar="N", help=f"the maximum number of messages{none}")
             parser.add_argument(
                 "--when-full",
-                choices=("block", "refuse"),
-                help="at a limit, give producers no credit (block, the default) or reject their messages (refuse)",
+                choices=("block", "refuse", "drop-oldest", "dead-letter"),
+                help="at a limit, give producers no credit (block, the default), reject their messages (refuse), "
+                "delete the oldest ones (drop-oldest), or make theirs dead letters (dead-letter)",
             )
         if name == "create":
             parser.add_argument(

@@ -21,6 +21,9 @@ from holdfast.client.errors import (
     LinkStolen,
     ManagementError,
     ProducerConflict,
+    TransactionError,
+    TransactionInDoubt,
+    TransactionRolledBack,
     UndecodableMessage,
 )
 from holdfast.client.network.url import Url, parse_url
@@ -33,6 +36,7 @@ from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
 from holdfast.client.spool.spool import Spool
+from holdfast.client.transactions import Transaction
 
 __all__ = [
     "Accepted",
@@ -63,6 +67,10 @@ __all__ = [
     "Sender",
     "Spool",
     "Spooled",
+    "Transaction",
+    "TransactionError",
+    "TransactionInDoubt",
+    "TransactionRolledBack",
     "UndecodableMessage",
     "Url",
     "connect",

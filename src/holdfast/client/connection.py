@@ -17,6 +17,7 @@ from holdfast.client.receive.terms import Lease, Terms
 from holdfast.client.reconnecting import Reconnecting
 from holdfast.client.send.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool.spool import Spool
+from holdfast.client.transactions import Controller, Transaction
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Connection(Reconnecting):
             dial=dial,
         )
         self._management: Management | None = None
+        self._controller: Controller | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -193,6 +195,22 @@ class Connection(Reconnecting):
         self._add(receiver)
         await self._ready(receiver)
         return receiver
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be used as `async with`: what is sent and settled within it is done together at the end of
+        the block, or not at all if the block raises (docs/client.md, "Transactions").
+
+        Raises TransactionRolledBack, TransactionInDoubt, and as `sender` does.
+        """
+        return Transaction(self)
+
+    def controller(self) -> Controller:
+        """The link to the node's coordinator; made where there is none."""
+        self._check()
+        if self._controller is None or self._controller.failure is not None:
+            self._controller = Controller(self, f"{self._fresh_name()}-transactions")
+            self._add(self._controller)
+        return self._controller
 
     async def manage(
         self,

@@ -46,6 +46,23 @@ class ClientFull(ClientError):
     """As many messages are in doubt, or as many bytes in the spool, as the program allowed."""
 
 
+class TransactionError(ClientError):
+    """A transaction was not committed, or nobody knows whether it was. `condition` is the node's AMQP error condition,
+    or None."""
+
+    def __init__(self, text: str, condition: str | None) -> None:
+        super().__init__(text)
+        self.condition = condition
+
+
+class TransactionRolledBack(TransactionError):
+    """Nothing of the transaction was done: no message was sent, and what was settled is given out again."""
+
+
+class TransactionInDoubt(TransactionError):
+    """The connection broke during the commit: the node did all of the transaction, or nothing."""
+
+
 class BodyGone(ClientError):
     """The connection broke while a body was sent that can be read only once; the node does not have the message."""
 

@@ -69,6 +69,8 @@ def too_large(bytes_max: int) -> Rejected:
 
 def from_state(state: object) -> Outcome:
     """The outcome that a settled delivery's state means (§3.4); what is none of the others was not taken."""
+    if isinstance(state, performatives.TransactionalState):  # the outcome that it has within its transaction
+        state = state.outcome
     if isinstance(state, performatives.Accepted):
         return ACCEPTED
     if isinstance(state, performatives.Rejected):

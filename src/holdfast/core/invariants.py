@@ -9,6 +9,7 @@ import sys
 from holdfast.core.parts import Parts
 from holdfast.custody import validation as custody
 from holdfast.endpoints import validation as endpoints
+from holdfast.endpoints.transactions.validation import transactions
 from holdfast.engine.invariants import must
 from holdfast.links import validation as links
 from holdfast.management import validation as management
@@ -35,6 +36,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     management.answers(connections)
     peers.guard(core.guard, core.refusals, connections)
     endpoints.resumable(core.resume)
+    transactions(core.transactions, connections, catalog, stopping=stopping)
     endpoints.dynamic_nodes(core.dynamic_nodes, connections, catalog)
     peers.users(core.users, connections)
     for waits, part in core.timed:  # else it is not asked (peers/deadlines.py)

@@ -237,11 +237,13 @@ class Parts:
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
             large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
-            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, resting=self.containment.resting,
+            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
+            streams=self.streams, rng=rng, resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
-        self.resume = endpoints.resume
+        self.resume, self.transactions = endpoints.resume, endpoints.transactions
+        self.queue_changes.suspended_by(self.transactions.suspended)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
@@ -294,6 +296,7 @@ class Parts:
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
+            (self.transactions.timed, self.transactions),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
@@ -310,6 +313,7 @@ class Parts:
             self.destination,
         )
         self.undoing: tuple[Undoing, ...] = (
+            self.transactions,
             self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding.sent_back,
             self.large_receives, self.losses,
         )  # fmt: skip

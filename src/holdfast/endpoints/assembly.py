@@ -4,6 +4,7 @@ Rules of this file: it builds and joins, and holds no rule.
 """
 
 from collections.abc import Callable, Container
+from random import Random
 
 from holdfast.amqp.connection import Receiver
 from holdfast.broker.entries.work import Work
@@ -26,6 +27,9 @@ from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.transactions.coordinator import CoordinatorParts
+from holdfast.endpoints.transactions.discharge import CommitParts, Commits
+from holdfast.endpoints.transactions.transactions import TransactionParts, Transactions
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
@@ -39,6 +43,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.settings import NodeConfig
+from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -74,29 +79,45 @@ class Endpoints:
         jobs: BackgroundJobs,
         dynamic_nodes: DynamicNodes,
         authoriser: Authoriser,
+        blobs: Blobs,
+        streams: Container[object],
+        rng: Random,
         resting: Container[object],
         requests: Callable[[Peer, Receiver], Requests],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`resting`: queues, among others, that rest after a failure. `requests` makes what takes the requests to
-        `$management` that come on a link without an address. `is_stopping`: whether the node ends."""
+        """`streams`: large messages that are on their way in. `resting`: queues, among others, that rest after a
+        failure. `requests` makes what takes the requests to `$management` that come on a link without an address.
+        `is_stopping`: whether the node ends."""
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
+        self.transactions = transactions = Transactions(
+            TransactionParts(limits, clock, memory, catalog, blobs, links, duplicates, rng)
+        )
+        commits = Commits(
+            CommitParts(
+                config, catalog, turns, work, room, disk, memory, outbox, identities, dead_lettering, streams
+            ),
+            transactions,
+        )  # fmt: skip
         self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, dead_lettering, dynamic_nodes, self.resolver, catalog, requests,
+            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
-            returns, dynamic_nodes, resting,
+            returns, dynamic_nodes, transactions, resting,
         )  # fmt: skip
-        readers = ReaderParts(config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names)
+        readers = ReaderParts(
+            config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names, transactions
+        )
         self.resume = Resumption(
             limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
             catalog.ledger.links, is_stopping=is_stopping,
         )  # fmt: skip
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
-        producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers)
+        coordinators = CoordinatorParts(links, transactions, commits)
+        producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers, coordinators)
         decoded = Decoded()
         topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded)
         consuming = ConsumerAttach(

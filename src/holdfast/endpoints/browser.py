@@ -17,6 +17,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.transfers.carried import passed_by
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import offers
+from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.links.large_sends import LargeSend
 from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, too_large
 from holdfast.peers.peer import Peer
@@ -50,6 +51,7 @@ class ReaderParts(OutgoingParts):
     dynamic_nodes: DynamicNodes
     resting: Container[object]
     store_names: StoreNames
+    transactions: Transactions
 
 
 class ReaderLink(Offered):
@@ -196,9 +198,11 @@ class ReaderLink(Offered):
         return self.following >= self.end
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        if isinstance(state, TransactionalState):
-            refuse_transaction(self, state)
-            return
+        if isinstance(state, TransactionalState):  # it moves nothing, so nothing of it is the transaction's
+            if self.parts.transactions.find(self.peer, state.txn_id) is None:
+                refuse_transaction(self, state)
+                return
+            state = state.outcome
         self.queue.touch()
         if not settled:
             self.link.settle(first, last, state if state is not None else Accepted())

@@ -13,7 +13,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.entry_consumer import UNLIMITED, EntrySelector
+from holdfast.broker.cursors.entry_consumer import UNLIMITED, Acquired, EntrySelector
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.message_records import record_message
 from holdfast.custody.dead_lettering import DeadLettering
@@ -21,6 +21,8 @@ from holdfast.custody.returns import Returns
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import has_something, offers, only_excluded
 from holdfast.endpoints.settlements import Settlements
+from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.work import Take
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
 from holdfast.links.large_sends import LargeSend
@@ -50,6 +52,7 @@ class ConsumerParts(OutgoingParts):
     settlements: Settlements
     returns: Returns
     dynamic_nodes: DynamicNodes
+    transactions: Transactions
     resting: Container[object]
 
 
@@ -78,6 +81,8 @@ class ConsumerLink(Offered):
         """Of what it holds unsettled, as the queue counts it."""
         self.settling = 0
         """What it rejected or annotated and is on its way (settlements.py): until then it counts as if it were held."""
+        self.provisional: dict[int, Take] = {}
+        """By sequence: deliveries that a transaction takes, and that their peer has not settled."""
         self.use = peer.use
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
@@ -261,8 +266,12 @@ class ConsumerLink(Offered):
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
+        if self.provisional:
+            contexts = self.parts.transactions.changed(self, contexts, settled=settled)
+            if not contexts:
+                return
         if isinstance(state, TransactionalState):
-            refuse_transaction(self, state)
+            self._in_transaction(contexts, state, settled=settled)
             return
         if state is None or isinstance(state, Received):
             if not settled:
@@ -300,6 +309,33 @@ class ConsumerLink(Offered):
             self.parts.turns.gathered.answers.append(answer)
         self.check_excluded()
 
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def _in_transaction(self, contexts: list[Any], state: TransactionalState, *, settled: bool) -> None:
+        if not self.parts.transactions.take(self, contexts, state, settled=settled):
+            refuse_transaction(self, state)
+            return
+        if settled and self.large is not None and self.large.context in contexts:
+            self.large.stop()
+        self.cursor.queue.touch()
+        self.check_excluded()
+
+    def give(self, sequence: int, size: int) -> None:
+        """A delivery that a transaction had taken is in its hands again."""
+        self.cursor.acquired[sequence] = Acquired(self, size)
+        self.held += 1
+        self.count_held(size)
+
+    def take_away(self, sequence: int, size: int) -> None:
+        """A delivery is in its hands no more."""
+        self.held -= 1
+        self._settled(size)
+
+    def exclude(self, sequence: int) -> None:
+        """The entry is undeliverable on it."""
+        if self in self.cursor.consumers:
+            self.cursor.exclusions.exclude(self, [sequence])
+
     def all_settled(self) -> None:
         """Nothing that it rejected or annotated waits in settlements.py any more; what that took is on disk with the
         next commit."""
@@ -312,6 +348,8 @@ class ConsumerLink(Offered):
             self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
+        if self.provisional:
+            self.parts.transactions.link_gone(self)
         held = self.held
         known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
         self.let_go()

@@ -11,21 +11,25 @@ from holdfast.amqp.connection import Deliveries, Delivery, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE
 from holdfast.amqp.message.expiry import expiry_of_whole
 from holdfast.amqp.message.framing import data_starts, fault
-from holdfast.amqp.message.message import BARE_STARTS, split
+from holdfast.amqp.message.message import BARE_STARTS, Sections, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
-from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
+from holdfast.broker.topic import Topic
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
@@ -36,6 +40,12 @@ from holdfast.schema import is_whole_within
 from holdfast.settings import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
+
+ASKED_IN_RUNS: Final = 4
+"""Subscriptions of a topic up to which a run of messages is published at once."""
+TRANSACTION_CREDIT: Final = 64
+"""Deliveries under way that a full queue lets a connection have that has a transaction open: what they bring may fit
+where the transaction takes as much."""
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
@@ -55,6 +65,7 @@ class ProducerParts(IncomingParts):
     dead_lettering: DeadLettering
     dynamic_nodes: DynamicNodes
     resolver: Resolver
+    transactions: Transactions
 
 
 class ProducerLink(Intake):
@@ -64,6 +75,8 @@ class ProducerLink(Intake):
     """
 
     parts: ProducerParts
+
+    remembers_tags = False
 
     may_wait = True
     """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
@@ -95,6 +108,11 @@ class ProducerLink(Intake):
         self._header_durable = False
         parts.links.producers_of(queue)[self] = None
 
+    @property
+    def _asks_many(self) -> bool:
+        """Whether each of its messages is work beyond its bytes, so that a run of them is not taken at once."""
+        return isinstance(self.queue, Topic) and self.queue.asked_for_each > ASKED_IN_RUNS
+
     def stays(self, lost: Container[Queue]) -> bool:
         return not self.queue.config.durable and self.queue not in lost
 
@@ -110,6 +128,8 @@ class ProducerLink(Intake):
             room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
                 self.parts.memory.wait(self)
+            if not room and self.peer in self.parts.transactions.counts:  # a transaction may take what it replaces
+                room = min(limit, TRANSACTION_CREDIT)
             self.top_up(room)
             return
         if self.parts.disk.takes_nothing:
@@ -168,6 +188,7 @@ class ProducerLink(Intake):
             or self.destination
             or self.unknown
             or self._subject
+            or self._asks_many
             or parts.config.telemetry_messages
         ):
             if not payloads[0].startswith(self._plain_starts):
@@ -217,39 +238,43 @@ class ProducerLink(Intake):
         self._header_durable = header is not None and header.durable
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
 
-    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
-        parts = self.parts
-        payload = delivery.payload
-        try:
-            told_max = parts.limits.annotation_bytes_max
-            sections = split(payload, told_max)
-            notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
-            if sections.delivery_annotations is not None and notes.number is None:
-                number: Any = sections.delivery_annotations.get(NUMBER)
-            else:
-                number = notes.number
-        except RemoteProtocolError as error:
-            return self._answer(delivery, rejection(error.condition, error.description))
+    def _read(self, payload: bytes) -> tuple[Sections, annotate.Annotations, Any]:
+        """The message's sections, the annotations that are kept, and its producer's number as it was sent;
+        RemoteProtocolError where they cannot be read."""
+        told_max = self.parts.limits.annotation_bytes_max
+        sections = split(payload, told_max)
+        notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
         if self._subject:
             notes = notes._replace(item_count=notes.item_count + 2, items=notes.items + self._subject)
         if sections.bare > HEAD_BYTES_FREE:
             self.peer.amqp.took(sections.bare)
+        number: Any = notes.number
+        if sections.delivery_annotations is not None and number is None:
+            number = sections.delivery_annotations.get(NUMBER)
+        if self.producer is not None and not is_whole_within(number, 1, 2**63):
+            text = f"invalid value {number!r} for {NUMBER} of a named producer; expected 1 to 2^63 - 1"
+            raise RemoteProtocolError(conditions.INVALID_FIELD, text)
+        return sections, notes, number
+
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
+        parts = self.parts
+        payload = delivery.payload
+        try:
+            sections, notes, number = self._read(payload)
+        except RemoteProtocolError as error:
+            return self._answer(delivery, rejection(error.condition, error.description))
         producer = self.producer
-        if producer is not None:
-            if not is_whole_within(number, 1, 2**63):
-                text = f"invalid value {number!r} for {NUMBER} of a named producer; expected 1 to 2^63 - 1"
-                return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
-            if number in producer.stored:
-                if not delivery.settled:
-                    parts.turns.gathered.arrived(self, delivery.delivery_id)
-                parts.duplicates.suppressed += 1
-                return True
-        size = len(payload) - sections.bare + len(notes.items)
-        if large is not None:
-            size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
+        if producer is not None and number in producer.stored:
+            if not delivery.settled:
+                parts.turns.gathered.arrived(self, delivery.delivery_id)
+            parts.duplicates.suppressed += 1
+            return True
+        size = _size_of(payload, sections, notes, large=large)
         queue = self.queue
-        if not queue.fits(size):
-            if queue.config.when_full == "block" and self.may_wait:
+        when_full = queue.config.when_full
+        fits = queue.fits(size) or (when_full == "drop-oldest" and make_room(queue, size))
+        if not fits and when_full != "dead-letter":
+            if when_full != "refuse" and self.may_wait:  # what is not on disk yet cannot be dropped before it is
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
@@ -262,38 +287,14 @@ class ProducerLink(Intake):
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {ranges_max}"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        header = sections.header
-        ttl = header.ttl if header is not None else None
-        bare = memoryview(payload)[sections.bare :]
-        expires_at_ms = expiry_of_whole(payload, sections.bare) if large is None else large.expires_at_ms
-        clock = parts.clock
-        if (
-            self.destination is None
-            and not notes.item_count
-            and large is None
-            and not expires_at_ms
-            and (header is None or (ttl is None and header.priority == 4))
-        ):
-            value = entry.pack_plain(
-                header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
-            )
+        identity = None if self.destination is None else parts.identities.next(self.destination)
+        value = self._pack(delivery, sections, notes, identity, large=large)
+        if isinstance(queue, Topic):
+            self.peer.amqp.took(queue.asked_for_each)
+        if fits:
+            sequence = self.keep(value, size)
         else:
-            identity = None if self.destination is None else parts.identities.next(self.destination)
-            flags = entry.DURABLE if header is not None and header.durable else 0
-            value = entry.pack(
-                flags=flags | entry.BLOB if large is not None else flags,
-                enqueued_ms=clock.wall_ms,
-                bare=bare,
-                priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
-                expires_ms=0 if ttl is None else max(1, clock.steady_ms + ttl - self.waited_ms(delivery.delivery_id)),
-                message_format=delivery.message_format or 0,
-                annotation_count=notes.item_count,
-                annotations=notes.items,
-                identity=identity,
-                to=self.to,
-                expires_at_ms=expires_at_ms,
-            )
-        sequence = self.keep(value, size)
+            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
@@ -303,8 +304,75 @@ class ProducerLink(Intake):
             record_message(parts.outbox, "stored", queue, sequence, value)
         return True
 
+    def _pack(
+        self,
+        delivery: Delivery,
+        sections: Sections,
+        notes: annotate.Annotations,
+        identity: entry.Identity | None,
+        *,
+        large: Stream | None,
+    ) -> bytes:
+        """The entry of a message."""
+        header, clock = sections.header, self.parts.clock
+        ttl = header.ttl if header is not None else None
+        bare = memoryview(delivery.payload)[sections.bare :]
+        expires_at_ms = expiry_of_whole(delivery.payload, sections.bare) if large is None else large.expires_at_ms
+        if (
+            self.destination is None
+            and not notes.item_count
+            and large is None
+            and not expires_at_ms
+            and (header is None or (ttl is None and header.priority == 4))
+        ):
+            return entry.pack_plain(
+                header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
+            )
+        flags = entry.DURABLE if header is not None and header.durable else 0
+        return entry.pack(
+            flags=flags | entry.BLOB if large is not None else flags,
+            enqueued_ms=clock.wall_ms,
+            bare=bare,
+            priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
+            expires_ms=0 if ttl is None else max(1, clock.steady_ms + ttl - self.waited_ms(delivery.delivery_id)),
+            message_format=delivery.message_format or 0,
+            annotation_count=notes.item_count,
+            annotations=notes.items,
+            identity=identity,
+            to=self.to,
+            expires_at_ms=expires_at_ms,
+        )
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
+        """What a transaction keeps of the message until it is discharged; RemoteProtocolError where it is none."""
+        sections, notes, number = self._read(delivery.payload)
+        value = self._pack(delivery, sections, notes, None, large=large)
+        size = _size_of(delivery.payload, sections, notes, large=large)
+        producer = self.producer
+        known = 0 if producer is None else int(number)
+        return Prepared(value, size, self.queue, self.destination, self.to, self.unknown, producer, known)
+
+    def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
+        return self.parts.transactions.post(self, delivery, state)
+
+    def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
+        return self.parts.transactions.begin_large(self.peer, stream, state)
+
+    def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
+        self.parts.transactions.post_large(self, stream, state)
+
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
             return self.parts.dead_lettering.dead_letter_unroutable(value, self.to, self.unknown)
         return self.queue.append(value, size)
+
+
+def _size_of(payload: bytes, sections: Sections, notes: annotate.Annotations, *, large: Stream | None) -> int:
+    """What the message counts in its queue."""
+    size = len(payload) - sections.bare + len(notes.items)
+    if large is not None:
+        size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
+    return size

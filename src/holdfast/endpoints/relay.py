@@ -14,6 +14,7 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message.message import to_of
 from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import TransactionalState
 from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit, plain_address
 from holdfast.endpoints.addresses.resolver import MANAGEMENT, ResolvedAddress
@@ -127,6 +128,29 @@ class RelayLink(Intake):
         if address == MANAGEMENT:
             return self._request(delivery)
         return self._take_for(address, delivery, large=large)
+
+    def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
+        transactions = self.parts.transactions
+        self.peer.amqp.took(ADDRESSED)
+        try:
+            address = self._address(delivery.payload)
+            if address == MANAGEMENT:
+                text = f"a request to {MANAGEMENT} cannot be a part of a transaction; send it without one"
+                raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            return transactions.post(self._route(address), delivery, state)
+        except (Refusal, RemoteProtocolError) as error:
+            return transactions.refuse(self, delivery, state, error)
+
+    def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
+        return self.parts.transactions.begin_large(self.peer, stream, state)
+
+    def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
+        transactions = self.parts.transactions
+        try:
+            route = self._route(stream.address or "") if stream.outcome is None else self
+            transactions.post_large(route, stream, state)
+        except (Refusal, RemoteProtocolError) as error:
+            transactions.refuse(self, stream.delivery(), state, error)
 
     def _request(self, delivery: Delivery) -> bool:
         try:

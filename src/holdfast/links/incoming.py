@@ -46,6 +46,16 @@ def rejection(condition: str, description: str, *, later: bool = False) -> Rejec
     return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX], info))
 
 
+def unknown_transaction(state: TransactionalState) -> Rejected:
+    """The outcome of what is of a transaction that is not known here."""
+    return rejection(conditions.UNKNOWN_TRANSACTION, unknown_text(state))
+
+
+def unknown_text(state: TransactionalState) -> str:
+    """What is wrong with a transaction that is not known here."""
+    return f"transaction {state.txn_id.hex()[:64]} is not known here; declare it on this connection first"
+
+
 class Ingress(PeerLink):
     """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
     unless the kind of link sets its `stream_bytes`."""
@@ -97,8 +107,10 @@ class Ingress(PeerLink):
         """
         state = delivery.state
         if isinstance(state, TransactionalState):
-            text = f"{conditions.NO_TRANSACTIONS} (txn-id {state.txn_id.hex()})"
-            outcome = rejection(conditions.UNKNOWN_TRANSACTION, text)
+            if delivery.payload and self.in_transaction(delivery, state):
+                self.peer.touch()
+                return True
+            outcome = unknown_transaction(state)
             if delivery.settled:  # nobody waits for its outcome
                 self.link.detach(closed=True, error=outcome.error)
         elif delivery.payload:
@@ -109,6 +121,10 @@ class Ingress(PeerLink):
             self.settle([delivery.delivery_id], outcome)
         self.peer.touch()
         return True
+
+    def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
+        """Takes a message into its transaction, and answers it; False where that is not known on such a link."""
+        return False
 
     def begun(self, event: DeliveryBegun) -> None:
         """A large delivery has begun, of which nothing can be told yet; hops look at it."""
@@ -273,6 +289,8 @@ class Intake(Ingress):
         if self.parked:
             for stream in [item for item in self.parked if isinstance(item, Stream)]:
                 stream.advance()
+                if stream.state is not None and (stream.ready or (stream.whole and stream.outcome is not None)):
+                    self._leave_for_transaction(stream, stream.state)
         while self.parked:
             item = self.parked[0]
             if self._is_spent():
@@ -284,6 +302,15 @@ class Intake(Ingress):
                 break
             if self.parked:  # what could not be taken at all may have ended all that is parked with it
                 self._unpark()
+
+    def _leave_for_transaction(self, stream: Stream, state: TransactionalState) -> None:
+        """It waits for no room in a queue: what is parked before it may wait for what its transaction takes away."""
+        self.take_in_transaction(stream, state)
+        if stream in self.parked:  # else its end ended the link
+            self.parked.remove(stream)
+            self.unchecked = min(self.unchecked, len(self.parked))
+            self.came_ms.pop(stream.first.delivery_id, None)
+        stream.close()
 
     def _unpark(self) -> None:
         item = self.parked.popleft()
@@ -329,10 +356,13 @@ class Intake(Ingress):
                 self.unchecked += 1
         assert stream is not None
         if part.last and isinstance(part.state, TransactionalState):
-            text = f"{conditions.NO_TRANSACTIONS} (txn-id {part.state.txn_id.hex()})"
-            stream.fail(conditions.UNKNOWN_TRANSACTION, text)
-            if part.settled:
-                self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))
+            if self.large_in_transaction(stream, part.state):
+                stream.state = part.state
+            else:
+                text = unknown_text(part.state)
+                stream.fail(conditions.UNKNOWN_TRANSACTION, text)
+                if part.settled:
+                    self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))
         stream.add(part)
         if part.last:
             self.growing = None
@@ -340,6 +370,15 @@ class Intake(Ingress):
                 self.came_ms.pop(part.delivery_id, None)
                 self.settle_one(part.delivery_id, part.settled, stream.outcome)
         self.parts.links.refills[self] = None
+
+    def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
+        """A large message of a transaction came whole, and is taken there by `take_in_transaction` once it is on disk,
+        before all that is parked; False where the transaction is not known."""
+        return False
+
+    def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
+        """Takes a large message into its transaction, or refuses it there, and answers it."""
+        raise AssertionError("a link that knows transactions takes them")
 
     def aborted(self) -> None:
         """Its sender gave it up."""

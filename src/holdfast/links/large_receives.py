@@ -13,6 +13,7 @@ from holdfast.amqp.message.expiry import expiry_of
 from holdfast.amqp.message.framing import Framing
 from holdfast.amqp.message.message import split
 from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import TransactionalState
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.blob import PIECE_OVERHEAD, Blob
 from holdfast.broker.entries.work import Work
@@ -74,8 +75,8 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted",
-        "expires_at_ms", "fault", "first", "outcome", "receives", "sections", "settled", "whole",
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "expires_at_ms",
+        "fault", "first", "outcome", "receives", "sections", "settled", "state", "whole",
     )  # fmt: skip
 
     def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -87,6 +88,8 @@ class Stream:
         """A larger one is not taken, however much room there is."""
         self.settled = False
         self.whole = False
+        self.state: TransactionalState | None = None
+        """Of the transaction that it is a part of."""
         self.address: str | None = None
         """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
         self.expires_at_ms = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.wire.conditions import NO_TRANSACTIONS, UNKNOWN_TRANSACTION
+from holdfast.amqp.wire.conditions import UNKNOWN_TRANSACTION
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries import entry
@@ -35,7 +35,7 @@ def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> b
 
 def refuse_transaction(link: "Offered", state: TransactionalState) -> None:
     """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
-    text = f"{NO_TRANSACTIONS} (txn-id {state.txn_id.hex()})"
+    text = f"transaction {state.txn_id.hex()[:64]} is not known here; declare it on this connection first"
     link.detach_with(text, UNKNOWN_TRANSACTION)
 
 

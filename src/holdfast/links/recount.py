@@ -61,7 +61,7 @@ class LinkCounts:
     def recover(self) -> None:
         """Blobs are held by who brings and who sends them; what waits in memory is what the links have."""
         brought = {stream.blob for stream in self._streams}
-        pins = pins_of(self._connections)
+        pins = pins_of(self._connections) + self._blobs.pinned
         for blob in self._blobs.by_number.values():
             blob.open = blob.open and blob in brought
             blob.pins = pins[blob]

@@ -65,7 +65,7 @@ def pressure(pressure: Pressure, connections: Connections, streams: Iterable[Str
 
 def blobs(blobs: Blobs, connections: Connections, streams: Iterable[Stream]) -> None:
     """Each blob that is open is brought by somebody, and is pinned by who sends it."""
-    brought, pins = {stream.blob for stream in streams}, pins_of(connections)
+    brought, pins = {stream.blob for stream in streams}, pins_of(connections) + blobs.pinned
     for number, blob in blobs.by_number.items():
         must(not blob.open or blob in brought, f"blob {number}: nobody brings it")
         must(blob.pins == pins[blob], f"blob {number}: who sends it", blob.pins, pins[blob])

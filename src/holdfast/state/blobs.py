@@ -6,6 +6,8 @@ it: some pieces a commit, that no commit takes long. Whatever takes an entry awa
 one place where that is seen.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from holdfast.broker.entries import entry
@@ -33,6 +35,7 @@ class Blobs:
         self.by_place: dict[EntryRef, Blob] = {}
         self.loose: dict[Blob, None] = {}
         """Those without an entry: still open, sent, or going."""
+        self._pinned: list[Callable[[], Iterable[Blob]]] = []
         self._next = 1
         ends = {queue.queue_id: queue.next_sequence for queue in catalog.queues.values() if queue.config.durable}
         for key, data in store.table(TABLE):
@@ -55,6 +58,15 @@ class Blobs:
     def close(self, blob: Blob) -> None:
         """Nobody brings it any more: it has an entry, in this turn's batch at the latest, or goes."""
         blob.open = False
+
+    def pinned_by(self, find: Callable[[], Iterable[Blob]]) -> None:
+        """Registers who pins blobs beside who sends them: `find` has each as often as it is pinned."""
+        self._pinned.append(find)
+
+    @property
+    def pinned(self) -> Counter[Blob]:
+        """How often each blob is pinned by who does not send it."""
+        return Counter(blob for find in self._pinned for blob in find())
 
     def pin(self, number: int) -> Blob:
         """Keeps the blob while it is being sent; `unpin` it."""

@@ -16,6 +16,7 @@ from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue
 from holdfast.broker.stored import records
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.engine.port import EntryReader, Rows, Settings, Space
@@ -121,6 +122,8 @@ class Catalog:
         """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
         self.ledger = Ledger(config.name, work, self.transit)
         self.next_queue_id = 1
+        self.tied: dict[Cursor, dict[int, None]] = {}
+        """By cursor that remembers what it finished: sequences that are finished once a transaction is stored."""
         self._load()
 
     # ------------------------------------------------------------------------------------------------ start
@@ -451,15 +454,24 @@ class Catalog:
                 batch.puts.pop(key, None)
                 batch.deletes.append(key)
         for name, cursor in queue.dirty_cursors.items():
-            record = records.CursorRecord(
-                cursor.mode == "take", cursor.floor, cursor.watermark, cursor.lease_epoch, cursor.finished
-            )
+            floor, finished = self._with_tied(cursor) if cursor in self.tied else (cursor.floor, cursor.finished)
+            record = records.CursorRecord(cursor.mode == "take", floor, cursor.watermark, cursor.lease_epoch, finished)
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
             if isinstance(queue, Topic) and name in queue.deleted_cursors and name in queue.bindings:  # made anew
                 self.bind(queue, name, queue.bindings[name])
             self.memory.count_ranges(cursor, cursor.finished)
             watermarks.append((cursor, cursor.watermark))
         return watermarks
+
+    def _with_tied(self, cursor: Cursor) -> tuple[int, RangeSet]:
+        """Floor and finished ranges of the cursor once the batch that is gathered or under way is on disk."""
+        finished = cursor.finished.copy()
+        for sequence in self.tied[cursor]:
+            if sequence >= cursor.floor:
+                finished.add(sequence)
+        floor = max(cursor.floor, finished.end_of_run(cursor.floor) + 1)
+        finished.drop_below(floor)
+        return floor, finished
 
     def before_stop(self) -> None:
         """A proper stop: exactly what was shown is remembered, not all that might have been."""

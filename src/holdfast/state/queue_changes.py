@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.accounts import Account
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.broker.entries.kinds import QueueKind
@@ -133,8 +134,9 @@ class QueueChanges:
             if catalog.has(cursor.queue):
                 cursor.queue.touch_counters()
         moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
-        retry.retires += [item for item in batch.retires if item not in moved]
+        retry.retires += [item for item in batch.retires if item not in moved and item not in turn.tied]
         self._undo_moves(turn, retry)
+        self._undo_tied(turn)
         gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
         retry.deletes += batch.deletes
         for (table, key), record in batch.puts.items():
@@ -165,6 +167,22 @@ class QueueChanges:
             _requeue(queue, sequences)
             queue.touch_counters()
             queue.touch()
+
+    def _undo_tied(self, turn: Turn) -> None:
+        """What left only together with the rest of the turn is in the hands again in which it was."""
+        for (queue_id, sequence), tied in turn.tied.items():
+            queue = self._catalog.by_id.get(queue_id)
+            if queue is None:
+                continue
+            queue.messages += 1
+            queue.bytes_held += tied.size
+            tied.cursor.acquired[sequence] = Acquired(tied.consumer, tied.size)
+            if sequence >= tied.cursor.position:
+                tied.cursor.ahead.add(sequence)
+            if tied.failures is not None:
+                tied.cursor.counts[sequence] = tied.failures
+            queue.touch_counters()
+            _reopen(queue, tied.cursor, sequence)
 
     def _undo_rewritten(self, turns: tuple[Turn, ...], retry: Batch) -> None:
         """Entries that `turns`, the oldest first, put anew, however often, are what the commit that stays makes of
@@ -228,3 +246,17 @@ def _requeue(queue: Queue, sequences: list[int]) -> None:
         cursor.counts.setdefault(sequence, 1)
     queue.look_again(below)
     cursor.freed(sequences)
+
+
+def _reopen(queue: Queue, cursor: Cursor, sequence: int) -> None:
+    """A cursor that began to remember what it finished while the entry was leaving has not finished that one."""
+    if not cursor.tracked:
+        return
+    if sequence < cursor.floor:
+        if sequence + 1 < cursor.floor:
+            cursor.finished.add(sequence + 1, cursor.floor - 1)
+        cursor.floor = sequence
+    elif sequence in cursor.finished:
+        cursor.finished.remove(sequence)
+    queue.reclaim_from = min(queue.reclaim_from, sequence)
+    queue.dirty(cursor)

@@ -6,7 +6,7 @@ stored copy). A refused turn never was: numbers it took are given back, copies i
 
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.amqp.connection import Sender
@@ -48,6 +48,16 @@ class Arriving(Protocol):
         """What it has in the batch is not stored, for that reason."""
 
 
+class Tied(NamedTuple):
+    """An entry that leaves only if its turn is stored: in whose hands it was, its size as its queue counts it, and how
+    often its delivery had failed."""
+
+    cursor: Cursor
+    consumer: object
+    size: int
+    failures: int | None
+
+
 Extent = tuple[int, ...] | None
 """How much a turn had gathered (Turn.extent); None: not known."""
 
@@ -60,6 +70,9 @@ class Turn:
     arrivals: dict[Arrivals, list[int]] = field(default_factory=dict)
     moves: list[tuple[Queue, int, bytes]] = field(default_factory=list)
     """Entries whose copy elsewhere is in this very batch: (queue, sequence, value)."""
+    tied: dict[tuple[int, int], Tied] = field(default_factory=dict)
+    """By (queue id, sequence): entries among those that leave which stay if the turn is undone. Of others that is true
+    of no entry: what was taken is taken."""
     answers: list[tuple[Sender, int, int, object]] = field(default_factory=list)
     """Dispositions of receivers that settle second: answered when the retirement is on disk."""
     then: list[Effect] = field(default_factory=list)
@@ -105,7 +118,7 @@ class Turn:
     """Blobs of which all pieces below that index are gone, once the batch is on disk."""
 
     def __bool__(self) -> bool:
-        return bool(self.batch or self.arrivals or self.answers or self.then)
+        return bool(self.batch or self.arrivals or self.answers or self.then or self.decided)
 
     def extent(self) -> tuple[int, ...]:
         """How much was gathered, by kind: what differs from an earlier answer has changed the turn since."""

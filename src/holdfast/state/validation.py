@@ -166,17 +166,14 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
 def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
     """Consumers are with a selector or without; what one with a selector passed over is no free entry that matches."""
     selections = cursor.selections
-    if selections is None:
-        must(
-            cursor.consumers.keys() == cursor.unfiltered.keys(), f"{where}: its consumers, and those without selectors"
-        )
-        return
-    filtered = [each for selection in selections for each in selection.consumers]
+    filtered = [] if selections is None else [each for selection in selections for each in selection.consumers]
     must(
         cursor.consumers.keys() == {*cursor.unfiltered, *filtered}
         and len(cursor.consumers) == len(cursor.unfiltered) + len(filtered),
         f"{where}: its consumers, and those with selectors and without",
     )
+    if selections is None:
+        return
     waiting = {*cursor.requeued, *cursor.exclusions.aside}
     free = [
         sequence

@@ -63,6 +63,8 @@ class History:
         """Who has to be shown every message of a `queue@node`, beside the consumers that share it."""
         self.owed: dict[str, dict[bytes, None]] = {}
         """By reader: accepted, not excused, and not yet shown to it."""
+        self.topics: set[str] = set()
+        """Those of `readers`' addresses that store a message only for readers that want it."""
         self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""
@@ -86,7 +88,7 @@ class History:
     def accept(self, key: bytes) -> None:
         """The producer was told that its node has it."""
         self.accepted[key] = None
-        if key not in self.received and key not in self.excused:
+        if key not in self.received and key not in self.excused and self.offered.get(key) not in self.topics:
             self.outstanding[key] = None
         if self.readers and key not in self.excused:
             address = self.offered.get(key)
@@ -141,6 +143,14 @@ class History:
         reader."""
         self.readers[name] = address, selects
         self.owed[name] = {}
+
+    def is_stored_for_nobody(self, key: bytes) -> bool:
+        """Whether it was sent to a topic, and each reader there that wants it has been shown it."""
+        address = self.offered.get(key)
+        return address in self.topics and not any(
+            wanted == address and selects(key) and (reader, key) not in self._paid
+            for reader, (wanted, selects) in self.readers.items()
+        )
 
     def paid(self, reader: str, key: bytes) -> None:
         """The reader has it."""

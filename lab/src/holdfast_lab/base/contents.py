@@ -76,6 +76,21 @@ SELECTORS: Final[dict[str, Callable[[bytes], bool]]] = {
 """Selectors that readers use, and whether the message of a key is selected, if its producer gave no header."""
 
 
+def _subject(key: bytes) -> str:
+    properties = message_of(key, 0, None).properties
+    return (properties.subject if properties is not None else None) or ""
+
+
+PATTERNS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "": lambda key: True,
+    "#": lambda key: True,
+    "*": lambda key: bool(_subject(key)),
+    "subject 3.#": lambda key: _subject(key) == "subject 3",
+    "no.such": lambda key: False,
+}
+"""Patterns of topics' subscriptions, and whether they match the message of a key."""
+
+
 def content_of(message: Message) -> Content:
     """What must arrive of it."""
     bare = Message(

@@ -15,6 +15,7 @@ from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
+from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
@@ -28,6 +29,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *CLIENT_CANARIES,
         *LINK_CANARIES,
         *DRIVER_CANARIES,
+        *TRANSACTION_CANARIES,
     )
 }
 

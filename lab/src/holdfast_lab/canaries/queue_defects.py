@@ -151,6 +151,33 @@ def _freed_and_forgotten(original: Function) -> Function:
     return freed
 
 
+def _topic_lets_go_early(original: Function) -> Function:
+    """What the quickest subscription has finished leaves, whoever has not."""
+
+    def _finished_between(self: Any, low: int) -> list[tuple[int, int]]:
+        quickest = max(self.named.values(), key=lambda cursor: cursor.floor)
+        return self.swept.gaps(low, quickest.floor - 1) if quickest.floor > low else []
+
+    return _finished_between
+
+
+def _topic_matches_alike(original: Function) -> Function:
+    """What is matched again after a start is matched for the first subscription, and marked for all."""
+
+    def _mark_some(self: Any, first: int, end: int) -> None:
+        cursors = list(self.named.values())
+        own = [cursor.selector for cursor in cursors]
+        try:
+            for cursor in cursors:
+                cursor.selector = own[0]
+            original(self, first, end)
+        finally:
+            for cursor, selector in zip(cursors, own, strict=True):
+                cursor.selector = selector
+
+    return _mark_some
+
+
 def _offered_on_its_way_out(original: Function) -> Function:
     """Only what is in hands counts as taken, not what is accepted and still on the disk."""
 
@@ -215,7 +242,7 @@ QUEUE_CANARIES = (
     Canary(
         name="redelivery-not-marked",
         sentence="After a crash the last message that may have been shown comes unmarked.",
-        target="broker.cursors.cursor:Cursor.failures",
+        target="broker.cursors.holdings:Holdings.failures",
         signature="(self, sequence: int) -> int | None",
         broken=_redelivery_not_marked,
         expected="not as a redelivery",
@@ -223,7 +250,7 @@ QUEUE_CANARIES = (
     Canary(
         name="given-back-unmarked",
         sentence="A message released while others that were given back wait comes again unmarked.",
-        target="broker.cursors.cursor:Cursor.requeue",
+        target="broker.cursors.holdings:Holdings.requeue",
         signature="(self, sequences: list[int], *, failed: bool) -> None",
         broken=_given_back_unmarked,
         expected="not as a redelivery",
@@ -239,7 +266,7 @@ QUEUE_CANARIES = (
     Canary(
         name="advanced-beyond",
         sentence="ADVANCE lets one more entry go than the reader's checkpoint has.",
-        target="broker.cursors.cursor:Cursor.advance",
+        target="broker.cursors.holdings:Holdings.advance",
         signature="(self, sequence: int) -> None",
         broken=_advanced_beyond,
         expected="last copy is gone",
@@ -270,11 +297,27 @@ QUEUE_CANARIES = (
         expected="passed over what matches",
     ),
     Canary(
+        name="topic-lets-go-early",
+        sentence="A topic lets go what its quickest subscription has finished.",
+        target="broker.topic:Topic._finished_between",
+        signature="(self, low: int) -> list[tuple[int, int]]",
+        broken=_topic_lets_go_early,
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="topic-matches-alike",
+        sentence="After a start what one subscription of a topic does not want, no other is given.",
+        target="broker.topic:Topic._mark_some",
+        signature="(self, first: int, end: int) -> None",
+        broken=_topic_matches_alike,
+        expected="last copy is gone",
+    ),
+    Canary(
         name="offered-on-its-way-out",
         sentence="A consumer without a selector is offered what one with a selector has accepted in this moment.",
         target="broker.cursors.cursor:Cursor._is_taken",
         signature="(self, sequence: int) -> bool",
         broken=_offered_on_its_way_out,
-        expected="",
+        expected="was shown twice",
     ),
 )

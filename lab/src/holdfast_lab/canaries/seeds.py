@@ -27,6 +27,10 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "advanced-beyond": (10, 50),
     "resumed-in-part": (69, 150),
     "selector-forgotten": (29, 100),
+    "freed-and-forgotten": (147, 300),
+    "topic-lets-go-early": (32, 100),
+    "topic-matches-alike": (32, 100),
+    "offered-on-its-way-out": (19, 50),
     "order-taken-for-granted": (81, 100),
     "renewal-not-taken-back": (119, 150),
     "purged-without-its-end": (5, 50),
@@ -51,5 +55,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "rights-remembered": (38, 50),
+    "untied-beyond-few": (13, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

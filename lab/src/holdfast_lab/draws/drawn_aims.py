@@ -14,7 +14,7 @@ from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_scenes import OF_MOMENTS, RENEWED
 from holdfast_lab.plan.faults import PUT_BACK, Fault
 from holdfast_lab.plan.knobs import KNOBS
-from holdfast_lab.plan.moments import MOMENTS
+from holdfast_lab.plan.moments import MOMENTS, SCENES_ALONE
 from holdfast_lab.plan.plan import Plan
 
 AIMED_SHARE: Final = 0.4
@@ -59,7 +59,7 @@ def with_aims(plan: Plan, seed: int) -> Plan:
     random = SeedTree(seed).child("swarm").stream("aims")
     renewed = {fault.node for fault in plan.faults if fault.kind in PUT_BACK}
     fixed = renewed | {fault.node for fault in plan.faults if fault.kind == "replace-disk"}
-    names = tuple(MOMENTS)
+    names = tuple(moment for moment in MOMENTS if moment not in SCENES_ALONE)
     faults: list[Fault] = []
     knobs = dict(plan.knobs)
     workloads, queues = list(plan.workloads), dict(plan.topology.queues)

@@ -12,10 +12,11 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings import QueueConfig
-from holdfast_lab.base.contents import SELECTORS
+from holdfast_lab.base.contents import PATTERNS, SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_wire import on_lmdb
 from holdfast_lab.plan.faults import PUT_BACK, Fault
+from holdfast_lab.plan.moments import SCENES_ALONE
 from holdfast_lab.plan.networks import joined
 from holdfast_lab.plan.plan import Plan
 
@@ -165,6 +166,21 @@ def competing(random: Random, node: str) -> Scene:
     return Scene([sends, picks, rest], faults)
 
 
+def topic(random: Random, node: str) -> Scene:
+    """A topic with subscriptions that overlap, while its node and what they have with it break."""
+    sends = _sends(node, "topic/news", random.choice((60, 200)), producers=4, rate=random.choice((0.0, 50.0)))
+    reads: dict[str, Any] = {"kind": "topic", "node": node, "queue": "topic/news", "name": "news"}
+    reads |= {"subscriptions": random.choice((1, 2, 5)), "listeners": random.choice((0, 1, 3))}
+    reads |= {"patterns": random.sample([*PATTERNS], random.choice((1, 2, 4))), "credit": random.choice((1, 5, 50))}
+    reads |= {"think_s": random.choice((0.0, 0.02)), "selector": random.choice(("", *SELECTORS))}
+    faults = []
+    for _ in range(random.choice((0, 2, 5))):
+        at, kind = round(random.uniform(0.0, 3.0), 6), random.choice(("crash", "power", "cut-clients"))
+        when = random.choice(("", "a commit is under way"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))
+    return Scene([sends, reads], faults)
+
+
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "backlog": (0.08, backlog),
     "competing": (0.1, competing),
@@ -172,6 +188,7 @@ SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "resumed producer": (0.06, resumed),
     "selected": (0.08, selected),
     "spooled": (0.08, spooled),
+    "topic": (0.1, topic),
 }
 """By the name of its stream: the share of the seeds that have it."""
 
@@ -383,6 +400,30 @@ def in_memory(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends], faults, [(node, queue)])
 
 
+def transactions(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that are moved in transactions, here or to the next node, on a disk that is slow and refuses commits,
+    while connections break and the node dies with transactions open or half way to the disk."""
+    if node in _renewed(plan):
+        return Scene()
+    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
+    there = random.choice([node, node, *others])
+    messages = in_time(plan, random.choice((60, 150)))
+    sends = _sends(node, "transacted", messages, rate=random.choice((0.0, round(messages / plan.safety_s, 3))))
+    moves = {
+        "kind": "transact", "node": node, "queue": "transacted", "address": f"transacted-on@{there}",
+        "most": random.choice((1, 5, 20)), "aborts": random.choice((0.0, 0.2)), "name": "transacts",
+        "size": random.choice((12, 200, 6_000)), "think_s": random.choice((0.0, 0.005)),
+    }  # fmt: skip
+    queue = QueueConfig(name="transacted-on", order="none", messages_max=random.choice((None, 30)), when_full="block")
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    for when in SCENES_ALONE:
+        for kind in ("crash", "power", "cut-clients", "refusing-disk", "cut-clients"):
+            at = round(random.uniform(0.1, min(8.0, plan.safety_s)), 6)
+            faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))
+    takes = takes_from(there, "transacted-on")
+    return Scene([sends, moves, takes], faults, [(there, queue)])
+
+
 LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "rejected": (0.08, rejected),
     "returned": (0.04, returned),
@@ -394,6 +435,7 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "crammed": (1.0, crammed),
     "given up": (0.3, given_up),
     "in memory": (0.08, in_memory),
+    "transactions": (0.1, transactions),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

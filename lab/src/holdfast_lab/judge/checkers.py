@@ -266,7 +266,7 @@ class Ledger:
 
     def _gone(self, key: bytes, where: str) -> None:
         """The last copy left a disk, and no consumer was shown it."""
-        if key in self.history.excused:
+        if key in self.history.excused or self.history.is_stored_for_nobody(key):
             return
         if key in self.answered_for:
             self.history.excuse(key, f"the old disk of {self.answered_for[key]} had answered for it")
@@ -310,7 +310,7 @@ class Watch:
     workload. A transfer without credit, beyond a window or for no link is told to who sent it: that is a violation.
     """
 
-    __slots__ = ("_heard", "_links", "_parts", "_said", "_waiting", "disk", "doubtful", "in_memory", "name")
+    __slots__ = ("_heard", "_links", "_parts", "_said", "_waiting", "disk", "doubtful", "in_memory", "name", "unowed")
 
     def __init__(
         self,
@@ -319,8 +319,11 @@ class Watch:
         *,
         doubtful: Container[bytes] = (),
         in_memory: Container[str] = (),
+        unowed: Callable[[bytes], bool] = lambda key: False,
     ) -> None:
         self.name = name
+        self.unowed = unowed
+        """Whether nobody is owed a message that is accepted: then a topic stores none."""
         self.in_memory = in_memory
         """Names of queues that are not durable: what is sent to them is accepted, and on no disk."""
         self.disk = disk
@@ -378,7 +381,7 @@ class Watch:
         for number in range(first, last + 1):
             key = waiting.pop((channel, number), None)
             stored = key is None or key in ever or key in self.doubtful
-            if accepted and key is not None and not stored and key_in(key) is not None:
+            if accepted and key is not None and not stored and key_in(key) is not None and not self.unowed(key):
                 raise Violation(f"{self.name} accepted {key.decode()}, which it has not stored")
             if accepted and key is not None:
                 disk.answered.add(key)

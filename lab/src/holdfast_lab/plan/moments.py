@@ -63,8 +63,13 @@ MOMENTS: Final[dict[str, Moment]] = {
     "the disk is full": lambda core: core.disk.full,
     "the disk is stalled": lambda core: core.disk.stalled,
     "the node stops": lambda core: core.stopping,
+    "a transaction is open": lambda core: any(item.posts or item.takes for item in core.transactions.open.values()),
+    "a transaction is committed": lambda core: bool(core.transactions.deciding),
 }
 """By name: whether a node is in it."""
+
+SCENES_ALONE: Final = ("a transaction is open", "a transaction is committed")
+"""Those that only scenes aim at, which bring about what they need."""
 
 
 def met(core: NodeCore | None) -> list[str]:

@@ -253,6 +253,7 @@ class SimBed:
             disk,
             doubtful=self.ledger.doubtful,
             in_memory={queue.name for queue in queues if not queue.durable},
+            unowed=self.history.is_stored_for_nobody,
         )
 
     def heard(self, node: SimNode, end: End, data: bytes) -> None:

@@ -30,6 +30,8 @@ from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.topics import Topic
+from holdfast_lab.workloads.transact import Transact
 
 KINDS: Final[dict[str, type[Any]]] = {
     kind.kind: kind
@@ -52,6 +54,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Topic,
+        Transact,
         Hostile,
     )
 }
@@ -95,6 +99,8 @@ __all__ = [
     "SlowConsumer",
     "SpooledProducer",
     "Subscription",
+    "Topic",
+    "Transact",
     "Workload",
     "attached",
     "full_address",

@@ -5,6 +5,7 @@ Rules of this file: what a subscription is owed stands in the history, so that a
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from holdfast.client import Delivery
@@ -60,20 +61,27 @@ class Copy:
         """The selector of that subscription."""
         return self.selector or None if name == self.names[0] else None
 
+    def address_of(self, name: str) -> str:
+        """What that subscription's links attach to."""
+        return self.queue
+
+    def selects(self, name: str, key: bytes) -> bool:
+        """Whether that subscription is owed the message."""
+        selector = self.selector_of(name)
+        return selector is None or SELECTORS[selector](key)
+
     async def setup(self, bed: Bed) -> None:
         """Each subscription begins before the first message is sent."""
         for name in self.names:
             connection = await bed.connect(self.node, f"{name}-setup")
             receiver = await attached(
                 lambda connection=connection, name=name: connection.receiver(  # type: ignore[misc]  # bound now
-                    self.queue, credit=1, subscription=name, selector=self.selector_of(name)
+                    self.address_of(name), credit=1, subscription=name, selector=self.selector_of(name)
                 )
             )
             await receiver.close()
             await closed(connection)
-            selector = self.selector_of(name)
-            selects = SELECTORS[selector] if selector is not None else lambda key: True
-            bed.history.add_reader(name, full_address(self.queue, self.node), selects)
+            bed.history.add_reader(name, full_address(self.queue, self.node), partial(self.selects, name))
 
     def start(self, bed: Bed) -> None:
         self.consume.start(bed)
@@ -86,7 +94,7 @@ class Copy:
         while True:
             receiver = await attached(
                 lambda: connection.receiver(
-                    self.queue, credit=self.credit, subscription=name, selector=self.selector_of(name)
+                    self.address_of(name), credit=self.credit, subscription=name, selector=self.selector_of(name)
                 )
             )
             try:
@@ -105,9 +113,7 @@ class Copy:
         key = key_shown(bed.history, delivery, name)
         if key is None:
             return
-        selector = self.selector_of(name)
-        if selector is not None and not SELECTORS[selector](key):
-            raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
+        self.check_wanted(name, key)
         seen, sequence, disk = self.seen.get(name), delivery.sequence, bed.disk_of(self.node, delivery)
         if seen is None or disk > seen.disk:  # another queue, or an older state of it
             seen = self.seen[name] = _Seen(disk)
@@ -131,6 +137,12 @@ class Copy:
             if not marked(delivery):
                 raise Violation(f"{name} was shown {key.decode()} twice, the second time not as a redelivery")
         bed.history.paid(name, key)
+
+    def check_wanted(self, name: str, key: bytes) -> None:
+        """Raises Violation for a message that the subscription is not to be shown."""
+        if not self.selects(name, key):
+            wanted = f"{self.address_of(name)} with {self.selector_of(name)!r}"
+            raise Violation(f"{name} was shown {key.decode()}, which {wanted} does not select")
 
     def check(self, bed: Bed) -> None:
         for name in self.names:

@@ -121,9 +121,8 @@ class SessionEndpoint(Session):
             if link is None:
                 raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
             if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
-                raise LinkFault(
-                    link, conditions.NOT_IMPLEMENTED, f"{conditions.NO_TRANSACTIONS}; send flow without txn-id"
-                )
+                text = "messages cannot be acquired in a transaction; send flow without txn-id"
+                raise LinkFault(link, conditions.NOT_IMPLEMENTED, text)
             if not link.over and link.on_flow(delivery_count, credit, drain, echo):
                 events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
         elif echo:

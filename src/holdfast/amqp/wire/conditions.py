@@ -33,6 +33,5 @@ MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 STOLEN: Final = "amqp:link:stolen"
 
 UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
-
-NO_TRANSACTIONS: Final = "transactions are not supported"
-"""A description, whatever the condition."""
+TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
+TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"

@@ -51,5 +51,9 @@ NUMBER: Final = Symbol("x-opt-holdfast-number")
 PATH: Final = Symbol("x-opt-holdfast-path")
 LATE: Final = Symbol("x-opt-holdfast-late")
 
+SHARED_SUBSCRIPTIONS: Final = Symbol("SHARED-SUBS")
+"""Capability of a connection: subscriptions of topics that several links read (AMQP JMS mapping)."""
+TOPIC_PREFIX_KEY: Final = Symbol("topic-prefix")
+"""Of the open's properties: what a JMS client puts before a topic's name."""
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 """The capability of a node that takes links without an address (Anonymous Terminus for Message Routing §2.1)."""

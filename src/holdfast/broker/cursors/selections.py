@@ -220,10 +220,11 @@ class Selections:
             if self._left <= 0 or self._bytes_left <= 0:
                 return
             value = self._free.value(sequence)
-            self._pay(1, 0 if value is None else len(value))
+            asked = [selection for selection in self._by_text.values() if sequence < selection.position]
+            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value))
             if value is not None:
-                for selection in self._by_text.values():
-                    if sequence < selection.position and selection.selector.matches(value):
+                for selection in asked:
+                    if selection.selector.matches(value):
                         self._add(selection, sequence)
             self._back.discard(sequence)
 

@@ -6,6 +6,10 @@ O(n) in the number of ranges to insert, which the owner bounds.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Final
+
+RANGE_BYTES: Final = 96
+"""What a range takes of memory, about."""
 
 
 class RangeSet:

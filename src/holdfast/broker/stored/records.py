@@ -116,7 +116,7 @@ def leaving_key(queue_id: int) -> bytes:
     return LEAVING + _QUEUE_ID.pack(queue_id)
 
 
-BINDING: Final = b"s"
+BINDING: Final = b"b"
 """Of a row of table `node`: what a topic's subscription wants."""
 
 

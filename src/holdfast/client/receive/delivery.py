@@ -132,6 +132,11 @@ class Delivery:
             self._receiver.settle(self, _encodable(performatives.Modified(delivery_failed, undeliverable_here, told)))
         return _DONE
 
+    def settle_within(self, state: performatives.TransactionalState) -> Settles:
+        """Settles it in a transaction, whose methods call this; returns its receiver."""
+        self._receiver.settle(self, state)
+        return self._receiver
+
 
 def _encodable(outcome: Outcome) -> Outcome:
     try:

@@ -17,7 +17,7 @@ from holdfast.amqp.session import events
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TELLS_PATH
-from holdfast.amqp.wire.performatives import Target
+from holdfast.amqp.wire.performatives import Target, TransactionalState
 from holdfast.client.errors import LinkError
 from holdfast.client.link import ClientLink, LinkHost, shown
 from holdfast.client.messages.payload import placed
@@ -228,8 +228,9 @@ class ReceivingLink(ClientLink):
                 self._handed_out.accept(delivery)
             else:
                 self._handed_out.drop(delivery)
-        if self._resume is not None:
-            self._resume.settled(delivery.tag, outcome)
+        if self._resume is not None:  # a transaction ends with its connection: then the message was not taken
+            told = RELEASED if isinstance(outcome, TransactionalState) else outcome
+            self._resume.settled(delivery.tag, told)
             if self._link is not None and self._link.resumes_only:
                 self.touch()  # another round may tell it
         # A delivery of an earlier link is back at the node, which offers it again.

@@ -9,6 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
+from holdfast.amqp.wire.performatives import TransactionalState
+from holdfast.client.errors import TransactionRolledBack
 from holdfast.client.messages import payload
 from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, is_not_taken
@@ -75,6 +77,7 @@ class Outbox:
         future: Promise,
         on_outcome: OnOutcome | None,
         body: Body | None = None,
+        state: TransactionalState | None = None,
     ) -> PendingMessage | None:
         """Adds a message. `number`: a named producer's own number for it; None gives it the next one. Returns None
         where the node has stored that number already.
@@ -90,6 +93,7 @@ class Outbox:
         key = self._next_key
         self._next_key = key + 1
         message = self.pending[key] = PendingMessage(key, cut, number, future, on_outcome, body)
+        message.state = state
         if self.has_link:
             if not self.unsent:
                 self._touch()
@@ -174,8 +178,10 @@ class Outbox:
         self.load()
 
     def unlinked(self) -> None:
-        """The link is gone."""
+        """The link is gone, and with it the transactions of what was sent on it."""
         self.has_link = False
+        for message in [message for message in self.pending.values() if message.state is not None]:
+            self.drop(message, TransactionRolledBack("the link broke: the transaction is rolled back", None))
         self.retries.clear()
 
     def send_again(self, messages: list[PendingMessage]) -> None:
@@ -225,6 +231,8 @@ class Outbox:
         if self.pending.pop(message.key, None) is not None:
             if message.future is not None and not message.future.done():
                 message.future.set_exception(error)
+                if message.state is not None:
+                    message.future.exception()  # marks it as retrieved: the transaction's end looks at it, or nobody
             self.wake()
 
     def give_up(self, message: PendingMessage) -> None:

@@ -6,6 +6,7 @@ Rules of this file: one small object for each message; nothing is decided here.
 import asyncio
 from collections.abc import Callable
 
+from holdfast.amqp.wire.performatives import TransactionalState
 from holdfast.client.messages import payload
 from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import Outcome
@@ -17,7 +18,7 @@ OnOutcome = Callable[[int | None, Outcome], None]
 class PendingMessage:
     """One message whose outcome is not known: the node may have stored it or not."""
 
-    __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "size")
+    __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "size", "state")
 
     def __init__(
         self,
@@ -36,6 +37,8 @@ class PendingMessage:
         self.on_outcome = on_outcome
         self.body = body
         """What follows `cut`, where the message is sent in parts."""
+        self.state: TransactionalState | None = None
+        """Of the transaction that it is sent in, which ends with its connection."""
         self.local = 0
         """Its place in the spool, if there is one."""
         self.size = 0

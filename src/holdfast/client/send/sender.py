@@ -16,7 +16,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import LinkDetached, Outcomes
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire import performatives
-from holdfast.amqp.wire.performatives import Header
+from holdfast.amqp.wire.performatives import Header, TransactionalState
 from holdfast.amqp.wire.types import MISSING as NO_VALUE
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
@@ -182,6 +182,21 @@ class Sender(ClientLink):
         self._take(message, number, future, None)
         if self._syncing is not None and not self._syncing.interval_s:
             await self._syncing.done()
+        return future
+
+    async def submit_within(
+        self, message: Message | bytes | str, state: TransactionalState, *, number: int | None = None
+    ) -> "asyncio.Future[Outcome]":
+        """As `submit`, in a transaction (`Transaction.send` and `submit` call it)."""
+        if self._spool is not None:
+            raise ConfigError(f"{self._what}: a transaction and a Spool exclude each other; use one of them")
+        if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
+            await self._room()
+        await self.ready()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        if number is not None:
+            self._check_number(number)
+        self._outbox.enter(payload.cut(message), number, future, None, state=state)
         return future
 
     async def post(

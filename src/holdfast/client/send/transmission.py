@@ -127,7 +127,7 @@ class Transmission:
             if bytes_max is not None and sum(map(len, parts)) > bytes_max:
                 self._owner.decided([message], too_large(bytes_max))
                 continue
-            link.send(parts, context=message)
+            link.send(parts, context=message, state=message.state)
         if link.drain and (not unsent or retries.messages or link.resumes_only):
             link.drained()
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp.message import framing
+from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
@@ -255,7 +256,7 @@ class Destination:
             self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
             self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
-        elif not queue.fits(size):
+        elif not queue.fits(size) and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
             self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
         else:
             full = self.full.by_name.get(queue.name)

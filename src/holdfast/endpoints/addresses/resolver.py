@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source, Target
-from holdfast.broker.entries.address import Address, parse
+from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
@@ -98,6 +98,10 @@ class Resolver:
             queue = self._local(address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
             return ResolvedAddress(queue, None, "", subject=subject)
+        topic = split_topic(address.queue)
+        if topic is not None and topic[1]:
+            text = f"{address}: a topic of another node takes no subject from an address; give the messages one"
+            raise Refusal(conditions.NOT_IMPLEMENTED, text)
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
             return ResolvedAddress(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
         return ResolvedAddress(self.transmission(address.node), address.node, address.queue)

@@ -20,6 +20,7 @@ from holdfast.endpoints.attaching.unroutable import UnroutableLink
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.relay import RelayLink, RelayParts
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.transactions.coordinator import CoordinatorParts
 from holdfast.engine.effects import LinkEffect
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
@@ -42,13 +43,20 @@ class ProducerAttach:
     """Answers the attaches of clients' senders."""
 
     def __init__(
-        self, catalog: Catalog, turns: Turns, resolver: Resolver, resume: Resumption, parts: RelayParts
+        self,
+        catalog: Catalog,
+        turns: Turns,
+        resolver: Resolver,
+        resume: Resumption,
+        parts: RelayParts,
+        coordinators: CoordinatorParts,
     ) -> None:
         self._catalog = catalog
         self._turns = turns
         self._resolver = resolver
         self._resume = resume
         self._parts = parts
+        self._coordinators = coordinators
         turns.effects.on(AnswerNamedProducer, _answer_named)
 
     def receive(self, peer: Peer, link: Receiver, address: Any) -> None:
@@ -59,8 +67,8 @@ class ProducerAttach:
         if target is None:
             target = Target()
         if isinstance(target, Coordinator):
-            text = f"{conditions.NO_TRANSACTIONS}; attach to a target with an address"
-            raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            self._coordinators.attach(peer, link)
+            return
         if not isinstance(target, Target):
             raise Refusal(conditions.NOT_IMPLEMENTED, "invalid target; expected one with an address")
         if address is None and not target.dynamic:

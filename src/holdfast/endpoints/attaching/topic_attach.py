@@ -134,6 +134,10 @@ class TopicAttach:
             if queue is not None and self._catalog.has(queue):
                 return queue
             self._shared = {known: each for known, each in self._shared.items() if self._catalog.has(each)}
+        most = self._limits.queue_subscriptions_max
+        if len(topic.listeners) >= most:
+            text = f"topic {topic.name!r} has {most} subscriptions that are not durable, the most that it may have"
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         policy = {LIFETIME_POLICY: Described(ON_NO_LINKS, [])} if is_shared else None
         queue = self._dynamic_nodes.create(peer, policy)
         if queue is None:

@@ -282,6 +282,9 @@ class ResumableConsumer(ConsumerLink):
             if record.consumer is self:
                 self.keeper.ended(record, closed=True)
             return
+        provisional = set(self.provisional)
+        if provisional:
+            self.parts.transactions.link_gone(self)
         mine = self.in_hands(
             unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps), held=len(self.waiting)
         )
@@ -295,6 +298,8 @@ class ResumableConsumer(ConsumerLink):
             step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
         }
         record.held = sent | left | self.waiting
+        if provisional:  # they are their transactions' own
+            record.held = {tag: sequence for tag, sequence in record.held.items() if sequence not in provisional}
         self.keeper.goes_no_further(self)
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())

@@ -70,6 +70,8 @@ class Keeper(Protocol):
 class ResumableProducer(ProducerLink):
     """A producer's link whose delivery tags, which count with its delivery-ids, are remembered once they are stored."""
 
+    remembers_tags = True
+
     def __init__(
         self,
         parts: ProducerParts,

@@ -12,6 +12,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin
+from holdfast.broker.topic import Topic
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.departed import Departures
 from holdfast.custody.forwarding import Forwarding
@@ -180,8 +181,10 @@ class QueueOperations:
         queue = queue_of(self._catalog.queues, name)
         if queue.in_transit:
             return self._delete_for_departed(queue, arguments)
-        if queue.kind is not QueueKind.ORDINARY:
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
             raise Refused(409, f"queue {name!r} belongs to the node")
+        if isinstance(queue, Topic) and queue.listeners:
+            raise Refused(409, f"topic {name!r} has subscriptions that are not durable: {len(queue.listeners)}")
         self._resume.release(queue)
         links = self._links
         if queue.shared.consumers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
@@ -25,11 +27,13 @@ SUBSCRIPTION_ATTRIBUTES: Final = ("queue", "queue_uuid", "mode", "advanced", "he
 
 
 def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
+    wants = queue.bindings.get(cursor.name) if isinstance(queue, Topic) else None
     return {
         "name": cursor.name,
         "queue": queue.name,
         "queue_uuid": str(queue.uuid),
         "mode": cursor.mode,
+        **({} if wants is None else wants._asdict()),
         "advanced": Ulong(cursor.floor),
         "head": Ulong(max(cursor.floor, queue.head())),
         "tail": Ulong(queue.visible),
@@ -85,6 +89,8 @@ class SubscriptionOperations:
             raise Refused(400, str(error)) from error
         if queue is None:
             raise Refused(404, f"no queue {queue_name!r}")
+        if queue.kind is QueueKind.TOPIC:
+            raise Refused(409, f"{queue.name!r} is a topic, whose subscriptions are made by links; attach one")
         mode = text_of(arguments, "mode", "take")
         if mode not in ("take", "copy"):
             raise Refused(400, f"invalid value {mode!r} for mode; expected take or copy")

@@ -17,7 +17,8 @@ QUEUES_A_PAGE: Final = 200
 
 QUEUE_ATTRIBUTES: Final = (
     "uuid", "messages", "tombstones", "bytes", "oldest_s", "next_sequence", "in_total", "out_total", "consumers",
-    "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable",
+    "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "dropped_total", "order",
+    "order_wait_s", "durable",
 )  # fmt: skip
 """What is told of each queue beside its name."""
 
@@ -59,6 +60,7 @@ class QueueStatus:
             "bytes_max": queue.config.bytes_max,
             "messages_max": queue.config.messages_max,
             "when_full": queue.config.when_full,
+            "dropped_total": Ulong(queue.dropped_total),
             "order": queue.config.order,
             "order_wait_s": queue.config.order_wait_s,
             "durable": queue.config.durable,

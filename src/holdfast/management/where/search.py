@@ -266,7 +266,7 @@ class Look:
         first = [hint.to] if hint is not None else sorted(name for name, queue in queues.items() if queue.in_transit)
         names = [*first, WAITING, DEAD_LETTERS]
         if hint is None:
-            clients = [queue for queue in queues.values() if queue.kind is QueueKind.ORDINARY]
+            clients = [queue for queue in queues.values() if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]
             names += [queue.name for queue in clients if queue.messages]
         return names
 

@@ -19,7 +19,7 @@ from holdfast.broker.entries.withheld import Withheld
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
-from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer, Refilled
@@ -54,7 +54,6 @@ UNMEASURED_PARTS: Final = 2_048
 at most (a begin of 20 bytes is a session), so what is not counted yet is a small part of the half that is free."""
 STEP_BYTES: Final = 2 * 1024
 """In so large steps a connection's account goes up."""
-RANGE_BYTES: Final = 96
 LOOKS_A_TURN: Final = 1_000
 """Sessions that one turn measures; the other connections that changed are measured in the next."""
 STALLED_A_TURN: Final = 100
@@ -99,6 +98,8 @@ class Memory:
         """Rejected deliveries that the producers of such links may ask for."""
         self.settling = Account("settling", most // 16, total)
         """What consumers rejected or annotated and is on its way, with their words (endpoints/settlements.py)."""
+        self.transactions = Account("transactions", limits.transactions_bytes_max, total)
+        """What open transactions of clients hold (endpoints/transactions/)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
@@ -129,7 +130,8 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.rejected, self.settling, self.ranges, *self.withheld,
+            self.read_ahead.account, self.resumable, self.rejected, self.settling,
+            self.transactions, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ counted anew

@@ -54,6 +54,7 @@ class QueueRows:
 
     name: str
     durable: bool
+    is_topic: bool = False
     next_sequence: int = 1
     messages: int = 0
     size: int = 0
@@ -102,7 +103,7 @@ class Rows:
         if queue_id in self.queues:
             self.checked.find(f"queue {name!r}: has the id {queue_id}, as queue {self.queues[queue_id].name!r} has")
             return
-        self.queues[queue_id] = QueueRows(name, bool(fields["durable"]))
+        self.queues[queue_id] = QueueRows(name, bool(fields["durable"]), bool(fields.get("topic")))
 
     def _subscription_row(self, key: bytes, value: bytes) -> None:
         queue_id, name = records.split_cursor_key(key)
@@ -168,11 +169,20 @@ class Rows:
         if key in NODE_WORDS:
             NODE_WORDS[key](value)
             return
+        if key[:1] == records.BINDING:
+            self._binding_row(key[1:], value)
+            return
         kind = key[:2] if key[:2] in NODE_ROWS else key[:1]
         row = NODE_ROWS.get(kind)
         if row is None:
             raise ValueError("no such row")
         row(self, _ID.unpack(key[len(kind) :])[0], value)
+
+    def _binding_row(self, key: bytes, value: bytes) -> None:
+        queue_id, name = records.split_cursor_key(key)
+        records.unpack_binding(value)
+        if self._has_queue(queue_id, f"what subscription {name!r} wants") and not self.queues[queue_id].is_topic:
+            self.checked.find(f"subscription {name!r}: queue {self.queues[queue_id].name!r} is no topic")
 
     def _counters_row(self, queue_id: int, value: bytes) -> None:
         counted = COUNTERS.unpack(value)

@@ -1,0 +1,31 @@
+"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`).
+
+Rules of this file: what a consumer holds stays, and so does what is not on disk yet; a call reads a bounded number of
+entries.
+"""
+
+from typing import Final
+
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.purge import at_rest
+from holdfast.broker.queue import Queue
+
+DROPS_MAX: Final = 256
+"""Messages that are looked at to make room for one."""
+
+
+def make_room(queue: Queue, size: int) -> bool:
+    """Drops the oldest messages that nobody holds until one of `size` bytes fits; False where it does not yet."""
+    if len(queue.work.batch.retires) >= RETIRES_MAX:
+        return False
+    found, _ = at_rest(queue, queue.head(), queue.visible, count_max=DROPS_MAX, bytes_max=READ_BYTES)
+    for sequence, value in found:
+        if queue.fits(size):
+            break
+        if any(sequence in cursor.acquired for cursor in queue.named.values()):
+            continue
+        queue.drop([sequence], entry.size_of(value))
+        queue.dropped_total += 1
+    return queue.fits(size)

@@ -1,0 +1,337 @@
+"""The commit of a transaction: all that it holds goes with one turn's batch, or nothing does (AMQP 1.0 §4.3).
+
+Rules of this file: before anything is changed it is asked whether everything can be; what a refused turn takes back is
+tied together (`Turn.tied`, `Catalog.tied`). What needs no disk, as messages given back and queues in memory, follows
+once the batch is stored. Nobody hears of the commit before that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Accepted, Error, Modified, Rejected
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.work import Work
+from holdfast.broker.message_records import record_message
+from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
+from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
+from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.work import Post, Take, Transaction
+from holdfast.engine.effects import Effect
+from holdfast.engine.outbox import Outbox
+from holdfast.links.disk import Disk
+from holdfast.peers.limits.memory import Memory
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Tied, Turns, runs
+
+ENTRY_OVERHEAD: Final = 512
+"""Bytes that an entry may have beyond its value."""
+
+
+class Wait(NamedTuple):
+    """The transaction cannot be committed yet: what the node's disk says next decides."""
+
+
+WAIT: Final = Wait()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Discharged(Effect):
+    """A transaction is in the turn: `answer` is told once that is stored, or why it is not."""
+
+    txn_id: str
+    transaction: Transaction = field(repr=False)
+    answer: Callable[[Error | None], None] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitParts:
+    """What commits use of the node. `streams`: large messages that are on their way in."""
+
+    config: NodeConfig
+    catalog: Catalog
+    turns: Turns
+    work: Work[Queue]
+    room: Room
+    disk: Disk
+    memory: Memory
+    outbox: Outbox
+    identities: Identities
+    dead_lettering: DeadLettering
+    streams: Container[Any]
+
+
+def _error(condition: str, text: str) -> Error:
+    return Error(Symbol(condition), text)
+
+
+class Commits:
+    """Commits transactions."""
+
+    def __init__(self, parts: CommitParts, transactions: Transactions) -> None:
+        self._parts = parts
+        self._transactions = transactions
+        parts.turns.effects.on_decided(Discharged, self._decided)
+
+    def commit(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> Error | Wait | None:
+        """Takes all that the transaction holds into the turn; `answer` is told what became of it. An error where it
+        cannot be committed, and is to be rolled back; WAIT where that is not known yet."""
+        if self._transactions.waits(transaction, self._parts.streams):
+            return WAIT
+        refused = transaction.error or self._gone(transaction)
+        if refused is not None:
+            return refused
+        no_room = self._no_room(transaction)
+        if no_room is not None:
+            return no_room
+        self._transactions.close(transaction)
+        self._transactions.release(transaction)
+        transaction.deciding = True
+        self._transactions.deciding[transaction] = None
+        turn = self._parts.turns.gathered
+        turn.decided.append(Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer))
+        turn.changes += 1
+        self._parts.work.urgent = True
+        self._store(transaction)
+        return None
+
+    # ------------------------------------------------------------------------------------------------ asked
+
+    def _gone(self, transaction: Transaction) -> Error | None:
+        """Why the whole of it cannot be any more: something that it concerns is not there."""
+        catalog = self._parts.catalog
+        for queue in dict.fromkeys(post.message.queue for post in transaction.posts):
+            if not catalog.has(queue):
+                return _error(conditions.RESOURCE_DELETED, f"queue {queue.name!r} was deleted")
+        for (cursor, sequence), _ in transaction.takes.items():
+            held = cursor.acquired.get(sequence)
+            if not catalog.has_cursor(cursor) or held is None or held.consumer is not transaction:
+                text = f"sequence {sequence} of queue {cursor.queue.name!r} is not there any more"
+                return _error(conditions.RESOURCE_DELETED, text)
+        return self._wrong_producer(transaction)
+
+    def _wrong_producer(self, transaction: Transaction) -> Error | None:
+        most = self._parts.config.limits.ranges_max if self._parts.memory.ranges.room else 1
+        numbers = {}
+        for post in transaction.posts:
+            producer = post.message.producer
+            if producer is None:
+                continue
+            if producer.epoch != post.epoch:  # its numbers were told to the newer link without these
+                text = f"producer {producer.name!r} has a newer link"
+                return _error(conditions.STOLEN, text)
+            if producer not in numbers:
+                numbers[producer] = producer.stored.copy()
+            before = len(numbers[producer])
+            numbers[producer].add(post.message.number)
+            if len(numbers[producer]) > max(before, most):
+                text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {most}"
+                return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        return None
+
+    def _no_room(self, transaction: Transaction) -> Error | Wait | None:
+        parts = self._parts
+        needed = 0
+        in_memory: Counter[Queue] = Counter()
+        for post in transaction.posts:
+            message = post.message
+            if message.queue.config.durable:
+                needed += len(message.value) + ENTRY_OVERHEAD
+            else:
+                in_memory[message.queue] += message.size
+        for taken in transaction.takes.values():
+            if _is_copied(taken):
+                needed += taken.size + taken.extra_bytes + DEATH_BYTES_MAX
+        for queue, size in in_memory.items():
+            if queue.memory is not None and not queue.memory.fits(size):
+                return _error(conditions.RESOURCE_LIMIT_EXCEEDED, f"queue {queue.name!r} has no memory left")
+        if not needed:
+            return None
+        if parts.disk.takes_nothing:
+            return WAIT
+        if parts.room.has(needed):
+            return None
+        return WAIT if not parts.room.is_known else parts.disk.refusal.error
+
+    # ------------------------------------------------------------------------------------------------ stored
+
+    def _store(self, transaction: Transaction) -> None:
+        """All that goes to the disk, in the gathered turn."""
+        parts = self._parts
+        for post in transaction.posts:
+            if post.message.queue.config.durable:
+                self._append(post)
+        accepted: dict[Cursor, list[int]] = {}
+        for (cursor, sequence), taken in transaction.takes.items():
+            outcome = taken.outcome
+            queue = parts.catalog.queue_of(cursor)
+            if isinstance(outcome, Rejected) and queue.kind is not QueueKind.DEAD_LETTERS:
+                value = queue.value(sequence)
+                if value is not None:
+                    parts.dead_lettering.dead_letter(value, _reason(outcome), queue.name)
+            elif isinstance(outcome, Modified) and outcome.message_annotations and queue.config.durable:
+                self._annotate(taken, queue)
+            if isinstance(outcome, (Accepted, Rejected)) and queue.config.durable:
+                accepted.setdefault(cursor, []).append(sequence)
+        for cursor, sequences in accepted.items():
+            self._retire(transaction, cursor, sequences)
+
+    def _append(self, post: Post) -> None:
+        parts, message = self._parts, post.message
+        producer = message.producer
+        if producer is not None:
+            if message.number in producer.stored:
+                return
+            parts.turns.gathered.keep_producer(producer)
+            producer.stored.add(message.number)
+        value = message.value
+        if message.destination is not None:
+            identity = parts.identities.next(message.destination)
+            value = entry.repack(entry.unpack(value)._replace(identity=identity))
+        if message.unknown is not None:
+            sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
+        elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
+            sequence = message.queue.store(value, message.size)
+        else:
+            sequence = message.queue.append(value, message.size)
+        if post.link.remembers_tags and not post.settled:
+            parts.turns.gathered.arrived(post.link, post.delivery_id)
+        if parts.config.telemetry_messages:
+            record_message(parts.outbox, "stored", message.queue, sequence, value)
+
+    def _annotate(self, taken: Take, queue: Queue) -> None:
+        notes = annotate.notes_added(taken.outcome.message_annotations)
+        if notes.added:
+            peer = taken.link.peer
+            _, why = self._parts.dead_lettering.annotate_entry(peer, queue, taken.sequence, notes)
+            if why:
+                peer.log("WARNING", f"its annotations of sequence {taken.sequence} are left out: {why}")
+
+    def _retire(self, transaction: Transaction, cursor: Cursor, sequences: list[int]) -> None:
+        """The entries leave with this batch alone, or, where others read them too, are finished with it alone."""
+        parts = self._parts
+        queue = parts.catalog.queue_of(cursor)
+        if cursor.tracked:
+            parts.catalog.tied.setdefault(cursor, {}).update(dict.fromkeys(sequences))
+            queue.dirty(cursor)
+            return
+        tied = {
+            (queue.queue_id, sequence): Tied(
+                cursor, transaction, cursor.acquired[sequence].size, cursor.counts.get(sequence)
+            )
+            for sequence in sequences
+        }
+        cursor.finish(sequences)
+        parts.turns.gathered.tied.update(tied)
+
+    # ------------------------------------------------------------------------------------------------ decided
+
+    def _decided(self, effect: Discharged, stored: bool) -> None:
+        transaction = effect.transaction
+        if transaction not in self._transactions.deciding:
+            return  # tried again after a failure
+        for cursor in dict.fromkeys(cursor for cursor, _ in transaction.takes):
+            mine = self._parts.catalog.tied.get(cursor)
+            if mine is not None:
+                for at, sequence in transaction.takes:
+                    if at is cursor:
+                        mine.pop(sequence, None)
+                if not mine:
+                    del self._parts.catalog.tied[cursor]
+        error = None
+        transaction.deciding = False
+        if stored:
+            self._follow(transaction)
+            self._transactions.roll_back(transaction)
+        else:
+            self._transactions.roll_back(transaction)
+            error = self._why_not()
+        self._transactions.forget(transaction)
+        effect.answer(error)
+
+    def _why_not(self) -> Error:
+        why = self._transactions.refusal
+        if why:
+            return _error(conditions.RESOURCE_LIMIT_EXCEEDED, why)
+        return _error(conditions.TRANSACTION_ROLLBACK, "the node could not commit the transaction, see its log")
+
+    def _follow(self, transaction: Transaction) -> None:
+        """It is on disk: what needs none follows, and what it took is answered."""
+        for post in transaction.posts:
+            queue = post.message.queue
+            if not self._parts.catalog.has(queue):
+                continue
+            if not queue.config.durable:
+                self._append(post)
+            elif isinstance(queue, Topic):
+                queue.tell(post.message.value, post.message.size)
+        takes, transaction.takes = transaction.takes, {}
+        self._answer(takes)
+        finished: dict[Cursor, list[int]] = {}
+        back: dict[tuple[Cursor, bool], list[int]] = {}
+        for (cursor, sequence), taken in takes.items():
+            transaction.counted_bytes -= taken.held_bytes
+            self._parts.memory.transactions.refund(taken.held_bytes)
+            held = cursor.acquired.get(sequence)
+            if held is None or held.consumer is not transaction or not self._parts.catalog.has_cursor(cursor):
+                continue
+            outcome = taken.outcome
+            if isinstance(outcome, (Accepted, Rejected)):
+                finished.setdefault(cursor, []).append(sequence)
+                continue
+            failed = False
+            if isinstance(outcome, Modified):
+                failed = bool(outcome.delivery_failed)
+                if outcome.undeliverable_here:
+                    taken.link.exclude(sequence)
+                if outcome.message_annotations and not cursor.queue.config.durable:
+                    self._annotate(taken, self._parts.catalog.queue_of(cursor))
+            back.setdefault((cursor, failed), []).append(sequence)
+        for cursor, sequences in finished.items():
+            cursor.finish(sequences)
+        for (cursor, failed), sequences in back.items():
+            cursor.requeue(sequences, failed=failed)
+        for cursor in dict.fromkeys(cursor for cursor, _ in takes):
+            cursor.queue.touch()
+
+    def _answer(self, takes: dict[tuple[Cursor, int], Take]) -> None:
+        """Settles the deliveries that their peers left unsettled, with the outcome that they have now."""
+        open_of: dict[Any, dict[int, Take]] = {}
+        for taken in takes.values():
+            if taken.link.provisional.pop(taken.sequence, None) is taken:
+                open_of.setdefault(taken.link, {})[taken.sequence] = taken
+        for link, mine in open_of.items():
+            sender = link.link
+            if sender.detached:
+                continue
+            ids = [(number, mine[context]) for number, context in sender.unsettled.items() if context in mine]
+            by_outcome: list[tuple[Any, list[int]]] = []
+            for number, taken in ids:
+                if not by_outcome or by_outcome[-1][0] != taken.outcome:
+                    by_outcome.append((taken.outcome, []))
+                by_outcome[-1][1].append(number)
+            for outcome, numbers in by_outcome:
+                for first, last in runs(numbers):
+                    sender.settle(first, last, outcome)
+            link.peer.touch()
+
+
+def _is_copied(taken: Take) -> bool:
+    """Whether its message is stored anew: among the dead letters, or with annotations."""
+    outcome = taken.outcome
+    return isinstance(outcome, Rejected) or (isinstance(outcome, Modified) and bool(outcome.message_annotations))
+
+
+def _reason(outcome: Rejected) -> str:
+    said = outcome.error
+    words = "rejected" if said is None else f"rejected: {said.condition} {said.description or ''}".strip()
+    return words[:REASON_CHARACTERS_MAX]

@@ -1,0 +1,58 @@
+"""What holds of transactions after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+"""
+
+from collections import Counter
+
+from holdfast.broker.queue import Queue
+from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.work import POST_BYTES, TRANSACTION_BYTES, Transaction
+from holdfast.engine.invariants import must
+from holdfast.peers.connections import Connections
+from holdfast.peers.peer import Peer
+from holdfast.peers.validation import alive
+from holdfast.state.catalog import Catalog
+
+
+def transactions(held: Transactions, connections: Connections, catalog: Catalog, *, stopping: bool) -> None:
+    """What transactions hold is theirs alone, and is counted; what they have reserved is what their queues say."""
+    counts: Counter[Peer] = Counter()
+    reserved: Counter[Queue] = Counter()
+    reserved_bytes: Counter[Queue] = Counter()
+    for txn_id, transaction in held.open.items():
+        must(transaction.txn_id == txn_id, "a transaction stands under another id", txn_id)
+        must(not transaction.deciding, "an open transaction of which a turn decides", txn_id)
+        alive(connections, transaction.peer, "a transaction's")
+        counts[transaction.peer] += 1
+        for queue, share in transaction.shares.items():
+            reserved[queue] += share.reserved
+            reserved_bytes[queue] += share.reserved_bytes
+    must(held.counts == dict(counts), "transactions by connection")
+    must(held.timed.keys() <= held.open.keys(), "a transaction that is over has a deadline")
+    for transaction in held.deciding:
+        must(transaction.deciding and not transaction.shares, "a transaction of which no turn decides")
+    for transaction in held.all():
+        _one(transaction)
+    for queue in catalog.queues.values():
+        name, messages, size = queue.name, reserved[queue], reserved_bytes[queue]
+        must(queue.reserved == messages, f"queue {name!r}: messages reserved", queue.reserved, messages)
+        must(queue.reserved_bytes == size, f"queue {name!r}: bytes reserved", queue.reserved_bytes, size)
+        for cursor in queue.cursors:
+            for sequence, item in cursor.acquired.items():
+                if isinstance(item.consumer, Transaction):
+                    mine = (cursor, sequence) in item.consumer.takes
+                    must(mine or stopping, f"queue {name!r}: {sequence} is held by a transaction that has it not")
+    for cursor, sequences in catalog.tied.items():
+        known = {sequence for item in held.deciding for at, sequence in item.takes if at is cursor}
+        must(known >= sequences.keys(), f"cursor {cursor.name!r} of queue {cursor.queue.name!r} is tied to nothing")
+
+
+def _one(transaction: Transaction) -> None:
+    where = f"transaction {transaction.txn_id.hex()}"
+    held = TRANSACTION_BYTES + sum(POST_BYTES + len(post.message.value) for post in transaction.posts)
+    held += sum(taken.held_bytes for taken in transaction.takes.values())
+    must(transaction.counted_bytes == held, f"{where}: bytes", transaction.counted_bytes, held)
+    for (cursor, sequence), taken in transaction.takes.items():
+        known = taken.link.provisional.get(sequence) is taken
+        must(known != taken.settled, f"{where}: sequence {sequence} of queue {cursor.queue.name!r}, and its link")

@@ -1,0 +1,170 @@
+"""Transactions of the client library, against a real node (docs/client.md, "Transactions")."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from holdfast.client import (
+    Accepted,
+    Connection,
+    Rejected,
+    Sender,
+    Spool,
+    TransactionInDoubt,
+    TransactionRolledBack,
+    connect,
+)
+from holdfast.client.receive.receiver import Receiver
+from holdfast.errors import ConfigError
+from support.eventually import eventually_async
+from support.process import NodeProcess
+
+
+async def depth(connection: Connection, queue: str) -> int:
+    return int((await connection.manage("READ", "holdfast:queue", queue))["messages"])
+
+
+async def becomes(connection: Connection, queue: str, wanted: int) -> None:
+    async def found() -> int:
+        return await depth(connection, queue)
+
+    await eventually_async(found, lambda count: count == wanted, what=f"{wanted} messages in {queue}")
+
+
+async def opened(node: NodeProcess) -> tuple[Connection, Sender, Receiver]:
+    """A connection with a sender to `out` and a receiver from `in`, which has three messages."""
+    connection = await connect(node.url)
+    sender = await connection.sender("in")
+    for number in range(3):
+        assert await sender.send(str(number)) == Accepted()
+    return connection, await connection.sender("out"), await connection.receiver("in")
+
+
+async def test_a_block_commits_what_was_sent_and_settled(node: NodeProcess) -> None:
+    connection, sender, receiver = await opened(node)
+    async with connection.transaction() as transaction:
+        for _ in range(2):
+            delivery = await anext(receiver)
+            assert await transaction.send(sender, delivery.payload) == Accepted()
+            transaction.accept(delivery)
+        assert await depth(connection, "out") == 0 and await depth(connection, "in") == 3
+    assert await depth(connection, "out") == 2 and await depth(connection, "in") == 1
+    async with connection.transaction() as transaction:
+        transaction.reject(await anext(receiver), "amqp:decode-error", "no")
+    assert await depth(connection, "in") == 0 and await depth(connection, "$dead-letters") == 1
+    await connection.close()
+
+
+async def test_a_block_that_raises_is_rolled_back(node: NodeProcess) -> None:
+    connection, sender, receiver = await opened(node)
+    with pytest.raises(KeyError):
+        async with connection.transaction() as transaction:
+            first = await anext(receiver)
+            transaction.accept(first)
+            await transaction.send(sender, "x")
+            raise KeyError
+    assert await depth(connection, "out") == 0 and await depth(connection, "in") == 3
+    seen = [(await anext(receiver)).message.body_bytes() for _ in range(3)]
+    assert sorted(seen) == [b"0", b"1", b"2"]  # the first came again
+    await connection.close()
+
+
+async def test_several_at_once_and_one_that_releases(node: NodeProcess) -> None:
+    connection, sender, receiver = await opened(node)
+    async with connection.transaction() as one, connection.transaction() as two:
+        await one.send(sender, "1")
+        await two.send(sender, "2")
+        two.release(await anext(receiver))
+        await one.rollback()
+    assert await depth(connection, "out") == 1 and await depth(connection, "in") == 3
+    await connection.close()
+
+
+async def test_a_message_that_is_refused_fails_the_commit(node: NodeProcess) -> None:
+    connection, _, receiver = await opened(node)
+    await connection.manage("CREATE", "holdfast:queue", "small", {"messages_max": 1, "when_full": "refuse"})
+    small = await connection.sender("small")
+    with pytest.raises(TransactionRolledBack, match="full") as caught:
+        async with connection.transaction() as transaction:
+            transaction.accept(await anext(receiver))
+            await transaction.submit(small, "1")
+            refused = await transaction.send(small, "2")
+            assert isinstance(refused, Rejected) and refused.is_full is False
+    assert caught.value.condition == "amqp:resource-limit-exceeded"
+    assert await depth(connection, "small") == 0 and await depth(connection, "in") == 3
+    async with connection.transaction() as transaction:
+        await transaction.send(small, "3")
+    assert await depth(connection, "small") == 1
+    await connection.close()
+
+
+async def test_a_named_producers_numbers_count_with_the_commit(node: NodeProcess) -> None:
+    connection = await connect(node.url)
+    sender = await connection.sender("q", producer="p")
+    for number in (1, 2, 1):  # the first is repeated, as after an answer that was lost
+        async with connection.transaction() as transaction:
+            await transaction.send(sender, str(number), number=number)
+    await connection.close()
+    async with await connect(node.url) as again:
+        assert (await again.sender("q", producer="p")).last_number == 2
+        assert await depth(again, "q") == 2
+
+
+async def test_a_kill_rolls_back_what_was_open(node: NodeProcess) -> None:
+    connection, sender, receiver = await opened(node)
+    with pytest.raises(TransactionRolledBack, match="rolled"):
+        async with connection.transaction() as transaction:
+            transaction.accept(await anext(receiver))
+            assert await transaction.send(sender, "x") == Accepted()
+            await node.kill()
+            await node.restart(same_port=True)
+            await becomes(connection, "in", 3)
+            await transaction.send(sender, "y")
+    assert await depth(connection, "out") == 0
+    async with connection.transaction() as transaction:
+        await transaction.send(sender, "z")
+    assert await depth(connection, "out") == 1
+    await connection.close()
+
+
+async def test_a_break_during_the_commit_is_in_doubt(node: NodeProcess) -> None:
+    connection, sender, _ = await opened(node)
+    transaction = connection.transaction()
+    await transaction.__aenter__()
+    await transaction.send(sender, "x")
+    controller = connection.controller()
+    ask = controller.ask
+
+    async def broken(value: Any) -> Any:
+        asked = ask(value)
+        assert connection._wire is not None
+        node.signal(signal.SIGSTOP)
+        connection.loop.call_later(0.05, connection._wire.abort, "cut")
+        try:
+            return await asked
+        finally:
+            node.signal(signal.SIGCONT)
+
+    controller.ask = broken  # type: ignore[method-assign]
+    with pytest.raises(TransactionInDoubt, match="may have done it or not"):
+        await transaction.commit()
+    await connection.close()
+
+
+async def test_mistakes_are_told(node: NodeProcess, tmp_path: Any) -> None:
+    connection, sender, receiver = await opened(node)
+    transaction = connection.transaction()
+    with pytest.raises(ConfigError, match="has not begun"):
+        await transaction.send(sender, "x")
+    spooled = await connection.sender("q", producer="p", when_full=Spool(tmp_path / "spool"))
+    async with transaction:
+        delivery = await anext(receiver)
+        transaction.accept(delivery)
+        with pytest.raises(ConfigError, match="settled already"):
+            transaction.accept(delivery)
+        with pytest.raises(ConfigError, match="exclude each other"):
+            await transaction.send(spooled, "x")
+    with pytest.raises(ConfigError, match="is over"):
+        await transaction.send(sender, "x")
+    await connection.close()

@@ -1,0 +1,273 @@
+"""Corruptions of queues, cursors, blobs and the turn (support/corruption.py).
+
+Rules of this file: one function, or one line, each.
+"""
+
+from typing import Any
+
+from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.entries.blob import Blob
+from support.corruption import breaks, one_more
+from support.standing import committing, selecting, serving, streaming
+
+# ------------------------------------------------------------------------------------------------- state: queues
+
+
+@breaks("state: a queue stands under another name", serving)
+def _(s: Any) -> None:
+    s.core.catalog.queues["other"] = s.core.catalog.queues.pop("plain")
+
+
+for count in ("messages", "bytes_held"):
+    one_more("state: queue {} counts below nothing", serving, lambda s: s.plain, count, by=-1000)
+
+
+one_more("state: queue {} shows what it has not given yet", serving, lambda s: s.plain, "visible")
+
+
+@breaks("state: queue {}: its flag, and its consumers", serving)
+def _(s: Any) -> None:
+    s.plain.has_consumers = False
+
+
+one_more("state: queue {}: messages, and entries", serving, lambda s: s.plain, "messages")
+
+
+@breaks("state: queue {}: messages, and entries", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral.popitem()
+
+
+@breaks("state: queue {}: messages, and entries", committing)
+def _(s: Any) -> None:
+    s.core.turns.in_flight.batch.appends.clear()
+
+
+@breaks("state: queue {}: messages, and entries", committing)
+def _(s: Any) -> None:
+    s.core.work.batch.appends.clear()
+
+
+one_more("state: queue {}: bytes, and those of its entries", serving, lambda s: s.plain, "bytes_held")
+
+
+@breaks("state: queue {} has sequences that it never gave", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral[9] = s.memory.ephemeral.pop(2)
+
+
+@breaks("state: queue {} has sequences that it never gave", serving)
+def _(s: Any) -> None:
+    s.memory.ephemeral[0] = s.memory.ephemeral.pop(2)
+
+
+@breaks("state: queue {} caches what is not its entry", serving)
+def _(s: Any) -> None:
+    s.plain.cache[5] = b"another"
+
+
+@breaks("state: queue {}: nothing will show what was taken", serving)
+def _(s: Any) -> None:
+    s.plain.visible -= 1
+    s.plain.shared.position = s.plain.visible
+
+
+@breaks("state: queue {} has another queue's cursor", serving)
+def _(s: Any) -> None:
+    s.plain.shared.queue = s.work
+
+
+@breaks("state: {} has passed entries that are in nobody's hands", serving)
+def _(s: Any) -> None:
+    del s.plain.shared.acquired[3]
+
+
+@breaks("state: {} has passed entries that are in nobody's hands", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.remove(1)
+
+
+@breaks("state: {} counts failures of entries that are gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.counts[77] = 1
+
+
+@breaks("state: cursor {} of queue {} passed over {}", serving)
+def _(s: Any) -> None:
+    del s.work.shared.acquired[3]
+
+
+@breaks("state: {} has given-back entries twice", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.append(1)
+
+
+@breaks("state: {}: given back and held", serving)
+def _(s: Any) -> None:
+    s.plain.shared.requeued.append(3)
+
+
+@breaks("state: {}: set aside, and held or given back", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[3] = 0
+
+
+@breaks("state: {}: set aside, and held or given back", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[1] = 0
+
+
+@breaks("state: {}: {} is held by who is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.acquired[3] = Acquired(object(), s.plain.shared.acquired[3].size)
+
+
+@breaks("state: {}: {} is held ahead", serving)
+def _(s: Any) -> None:
+    s.plain.shared.position = 4
+
+
+@breaks("state: {}: {} is held ahead", selecting)
+def _(s: Any) -> None:
+    s.chosen.shared.ahead.clear()
+
+
+@breaks("state: {}: ahead and held by nobody", selecting)
+def _(s: Any) -> None:
+    s.chosen.shared.ahead.add(s.chosen.next_sequence)
+
+
+@breaks("state: {}: held beyond what was handed out ahead", selecting)
+def _(s: Any) -> None:
+    s.chosen.shared.ahead_end = 4
+
+
+@breaks("state: {}: its consumers, and those with selectors and without", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.consumers.clear()
+
+
+@breaks("state: {}: its consumers, and those with selectors and without", selecting)
+def _(s: Any) -> None:
+    s.chosen.shared.unfiltered.update(s.chosen.shared.consumers)
+
+
+@breaks("state: {}: hits, and those that are known", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.hits.append(1)
+
+
+@breaks("state: {}: selector {} passed over what matches", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.position = s.chosen.visible
+    selection.hits.clear()
+    selection.waiting.clear()
+
+
+@breaks("state: {}: {} is held and no entry", serving)
+def _(s: Any) -> None:
+    s.plain.shared.acquired[0] = s.plain.shared.acquired[3]
+
+
+@breaks("state: {}: {} is held with another size", serving)
+def _(s: Any) -> None:
+    held = s.plain.shared.acquired
+    held[3] = Acquired(held[3].consumer, held[3].size + 1)
+
+
+@breaks("state: {}: finished, and held or given back", serving)
+def _(s: Any) -> None:
+    s.work.shared.finished.add(3)
+
+
+@breaks("state: {}: finished below its floor", serving)
+def _(s: Any) -> None:
+    s.work.shared.finished.add(s.work.shared.floor - 1)
+
+
+one_more(
+    "state: {}: its stored watermark is ahead of its watermark", serving, lambda s: s.plain.shared, "watermark_stored"
+)
+
+
+one_more(
+    "state: {} waits for a watermark that nothing stores", serving, lambda s: s.plain.shared, "watermark_stored", by=-1
+)
+
+
+def lying(s: Any) -> Blob:
+    """The blob of an entry."""
+    found: Blob = next(blob for blob in s.core.blobs.by_number.values() if blob.places)
+    return found
+
+
+@breaks("state: a blob stands under another number", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.by_number[9] = s.core.blobs.by_number[1]
+
+
+@breaks("state: blob {}: loose, and referred to", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.loose[lying(s)] = None
+
+
+@breaks("state: blob {}: loose, and referred to", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.loose.clear()
+
+
+@breaks("state: blob {}: an entry that it knows nothing of", streaming)
+def _(s: Any) -> None:
+    s.core.blobs.by_place[77, 1] = lying(s)
+
+
+@breaks("state: blob {}: an entry that knows nothing of it", streaming)
+def _(s: Any) -> None:
+    lying(s).places[77, 1] = None
+
+
+@breaks("state: an entry whose message is nowhere", streaming)
+def _(s: Any) -> None:
+    blob = lying(s)
+    for place in blob.places:
+        del s.core.blobs.by_place[place]
+    blob.places = {}
+    s.core.blobs.loose[blob] = None
+
+
+@breaks("state: an entry whose blob is gone", streaming)
+def _(s: Any) -> None:
+    blob = lying(s)
+    del s.core.blobs.by_number[blob.number]
+
+
+@breaks("state: the queues gather into another batch than the turn's", committing)
+def _(s: Any) -> None:
+    s.core.turns.gathered.batch = type(s.core.work.batch)()
+
+
+@breaks("state: what leaves with the commit under way", committing)
+def _(s: Any) -> None:
+    s.core.work.retires_in_flight = []
+
+
+@breaks("state: moves of the turn, and of its queues", committing)
+def _(s: Any) -> None:
+    s.core.turns.gathered.moves.append((s.work, 77, 1))
+
+
+@breaks("state: entries that leave twice", committing)
+def _(s: Any) -> None:
+    s.core.work.batch.retires += s.core.work.batch.retires
+
+
+@breaks("state: a deleted queue that is still there", committing)
+def _(s: Any) -> None:
+    s.core.catalog.leaving[s.work.queue_id] = None
+
+
+one_more("state: bytes heard in a turn", committing, lambda s: s.core.turns.in_flight, "heard_bytes")
+one_more("state: bytes heard in a turn", committing, lambda s: s.core.turns.gathered, "heard_bytes")
