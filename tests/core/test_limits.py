@@ -62,6 +62,11 @@ ELSEWHERE = {
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",
+    "transactions_max": "test_transactions.py",
+    "transaction_operations_max": "test_transactions.py",
+    "transaction_bytes_max": "test_transactions.py",
+    "transaction_s": "test_transactions.py",
+    "transactions_bytes_max": "test_transactions.py",
     "excluded_max": "test_exclusions.py",
     "too_large_links_max": "test_exclusions.py",
 }
