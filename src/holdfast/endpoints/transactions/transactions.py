@@ -446,7 +446,8 @@ class Transactions:
         for transaction in list(self.open.values()):
             if connections.get(transaction.peer.number) is not transaction.peer:
                 self.end(transaction)
-        self.timed = {txn_id: item for txn_id, item in self.timed.items() if txn_id in self.open}
+        for txn_id in [txn_id for txn_id in self.timed if txn_id not in self.open]:
+            del self.timed[txn_id]
         self.counts = dict(Counter(transaction.peer for transaction in self.open.values()))
         for queue in self._parts.catalog.queues.values():
             shares = [item.shares[queue] for item in self.open.values() if queue in item.shares]
