@@ -16,6 +16,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import (
     Coordinator,
     Declare,
+    Declared,
     Discharge,
     Modified,
     Properties,
@@ -289,18 +290,25 @@ def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
         sender.wait(lambda: len(client.outcomes) >= 5, "its outcomes")
         coordinator = client.session.attach_sender("tx", Source(), Coordinator())
         sender.wait(lambda: coordinator.attached and coordinator.credit, "the coordinator")
-        coordinator.send(request(Declare()), context="declared")
-        sender.wait(lambda: client.outcomes[-1][0] == "declared", "a transaction")
-        declared = client.outcomes[-1][1]
-        link.send(
-            Message(data=[b"t"], properties=Properties(to="local")).encode(),
-            context="posted",
-            state=TransactionalState(declared.txn_id),
-        )
-        sender.wait(lambda: client.outcomes[-1][0] == "posted", "its message")
-        coordinator.send(request(Discharge(declared.txn_id, False)), context="committed")
-        sender.wait(lambda: client.outcomes[-1][0] == "committed", "its commit")
-        coordinator.detach()
+
+        def ask(value: Any) -> Any:
+            asked = object()
+            coordinator.send(request(value), context=asked)
+            told: list[Any] = []
+
+            def answered() -> bool:
+                told[:] = [state for context, state in client.outcomes if context is asked]
+                return bool(told) or coordinator.detached
+
+            sender.wait(answered, "the coordinator's answer")
+            return told[0] if told else None
+
+        for fail in (True, False):
+            declared = ask(Declare())
+            if isinstance(declared, Declared):
+                message = Message(properties=Properties(to="transacted"), data=[b"t"]).encode()
+                link.send(message, context="t", state=TransactionalState(declared.txn_id))
+                ask(Discharge(declared.txn_id, fail))
 
     sender.stubborn(work)
     calm()

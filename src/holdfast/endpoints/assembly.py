@@ -91,9 +91,8 @@ class Endpoints:
         `is_stopping`: whether the node ends."""
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
         self.transactions = transactions = Transactions(
-            TransactionParts(limits, clock, memory, catalog, blobs, links, duplicates, rng)
+            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, duplicates, rng)
         )
-        connections.each_leaves(transactions.left)
         commits = Commits(
             CommitParts(
                 config, catalog, turns, work, room, disk, memory, outbox, identities, dead_lettering, streams
