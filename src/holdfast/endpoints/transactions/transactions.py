@@ -445,6 +445,8 @@ class Transactions:
     def recover(self) -> None:
         """After a failure: those of connections that are gone are over, and what they all hold is counted anew."""
         connections = self._parts.connections
+        for transaction in [item for item in self.deciding if not item.deciding]:  # its end was cut short
+            self.end(transaction)
         for transaction in list(self.open.values()):
             if connections.get(transaction.peer.number) is not transaction.peer:
                 self.end(transaction)
