@@ -397,6 +397,13 @@ class Transactions:
         if not self.counts[peer]:
             del self.counts[peer]
 
+    def decide(self, transaction: Transaction) -> None:
+        """The gathered turn decides of it from now on: its id is known no more, and what it brings is its queues'."""
+        self.release(transaction)
+        self.close(transaction)
+        transaction.deciding = True  # from here on nothing is called that could fail
+        self.deciding[transaction] = None
+
     def end(self, transaction: Transaction) -> None:
         """It is rolled back, and nothing of it is known from now on."""
         self.close(transaction)
@@ -406,6 +413,7 @@ class Transactions:
     def forget(self, transaction: Transaction) -> None:
         """Nothing of it is held any more."""
         self.deciding.pop(transaction, None)
+        transaction.deciding = False
         self._parts.memory.transactions.refund(transaction.counted_bytes)
         transaction.counted_bytes = 0
 

@@ -93,6 +93,8 @@ class Post:
     message: Prepared
     epoch: int
     blob: Blob | None
+    told: bool = False
+    """Whether what needs no disk was done of it, after the commit."""
 
 
 @dataclass(eq=False, slots=True)
