@@ -14,6 +14,7 @@ from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
+LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
@@ -67,6 +68,23 @@ class QueueConfig:
         if not 0 <= self.order_wait_s <= ORDER_WAIT_S_MAX:
             text = f"invalid value {self.order_wait_s!r} for {where} order_wait_s; expected a number of seconds"
             raise ConfigError(f"{text} from 0 to {ORDER_WAIT_S_MAX} (a year)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkConfig:
+    """A link between queues (docs/links.md, `[[link]]`): from the queue `source` of this node to `target`, an address
+    as a client's; `selector` "" for all messages."""
+
+    name: str
+    source: str
+    target: str
+    selector: str = ""
+    mode: str = "move"
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the link and the key."""
+        check_name(self.name)
+        _one_of(f"link {self.name!r} mode", self.mode, LINK_MODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,6 +405,7 @@ class NodeConfig:
     neighbours: tuple[NeighbourConfig, ...] = ()
     forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
+    links: tuple[LinkConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
     unknown_destination: str = "refuse"
@@ -412,6 +431,7 @@ class NodeConfig:
         for what, names in (
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),
             ("queue", [queue.name for queue in self.queues]),
+            ("link", [link.name for link in self.links]),
             ("user", [user.name for user in self.users]),
             ("route", [destination for destination, _ in self.forwarding]),
         ):
@@ -440,3 +460,5 @@ class NodeConfig:
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         for queue in self.queues:
             queue.validate()
+        for link in self.links:
+            link.validate()

@@ -14,13 +14,14 @@ import pytest
 
 import holdfast
 from holdfast.errors import BrokenInvariant
-from support import corruptions, queue_corruptions, transaction_corruptions
+from support import corruptions, queue_corruptions, queue_link_corruptions, transaction_corruptions
 from support.corruption import CORRUPTIONS, Corruption
 from support.standing import (
     Standing,
     apart,
     committing,
     deciding,
+    linking,
     of_each,
     rejecting,
     selecting,
@@ -31,7 +32,7 @@ from support.standing import (
     waiting,
 )
 
-ALL = (apart, committing, deciding, rejecting, selecting, sending, serving, streaming, transacting, waiting)
+ALL = (apart, committing, deciding, linking, rejecting, selecting, sending, serving, streaming, transacting, waiting)
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
@@ -81,7 +82,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
-    assert corruptions and queue_corruptions and transaction_corruptions, "which add theirs"
+    assert corruptions and queue_corruptions and queue_link_corruptions and transaction_corruptions, "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

@@ -15,7 +15,7 @@ from holdfast.node.config import (
     load_settings,
     parse_source,
 )
-from holdfast.settings import DeadLettersConfig, Limits, NeighbourConfig, QueueConfig
+from holdfast.settings import DeadLettersConfig, Limits, LinkConfig, NeighbourConfig, QueueConfig
 
 WHOLE = """
 [node]
@@ -55,6 +55,13 @@ user = "jfk"
 [[route]]
 destination = "ord"
 via = "hub"
+
+[[link]]
+name = "clean"
+from = "raw"
+to = "flights"
+selector = "a = 1"
+mode = "copy"
 
 [[queue]]
 name = "flights"
@@ -107,6 +114,7 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
     assert given.store_bytes_max == 1_000_000_000 and given.store_must_exist
     assert given.telemetry_file == Path("telemetry.ndjson")
     core = given.core
+    assert core.links == (LinkConfig(name="clean", source="raw", target="flights", selector="a = 1", mode="copy"),)
     assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
     assert core.dead_letters == DeadLettersConfig(messages_max=70, bytes_max=80_000, keep_s=90)
     assert core.limits == Limits(connections_max=50, idle_time_out_s=30)
@@ -195,6 +203,16 @@ MISTAKES = [
     (
         "[[route]]\ndestination = 'x'\nvia = 'n'\n",
         "invalid value 'n' for route 'x' via; expected the name of a [[neighbour]]",
+    ),
+    ("[[link]]\nname = 'l'\nfrom = 'a'\n", "link 'l' has no to; expected text in quotes"),
+    ("[[link]]\nname = 'l'\nto = 'a'\n", "link 'l' has no from; expected text in quotes"),
+    (
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nmode = 'x'\n",
+        "invalid value 'x' for link 'l' mode; expected one of move, copy",
+    ),
+    (
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = []\n",
+        "unknown key 'steps' in link 'l'; expected one of name, from, to, selector, mode",
     ),
     ("[[route]]\ndestination = 'x'\n", "route 'x' has no via; expected the name of a [[neighbour]]"),
     ("[[route]]\nvia = 'x'\n", "route number 1 has no destination; expected text in quotes"),

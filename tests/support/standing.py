@@ -12,7 +12,7 @@ from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.peers.link_tables import links_of
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings import Limits, LinkConfig, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
@@ -172,6 +172,33 @@ def streaming() -> Standing:
     return Standing(
         rig=rig, node=node, core=core, client=client, slow=peers["slow"], peer=peers["client"], work=node.queue("work")
     )
+
+
+def linking() -> Standing:
+    """A node with links between queues: one that copies, with its batch at the disk, and one that has nothing to do."""
+    rig = Rig()
+    links = (
+        LinkConfig(name="copies", source="work", target="copied", mode="copy"),
+        LinkConfig(name="idle", source="empty", target="moved"),
+    )
+    node = rig.node("hub", links=links)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    for number in range(3):
+        client.send(link, str(number))
+    core = core_of(node)
+    held = core.queue_links
+    rig.settle()
+    while not (node.pending is not None and held.by_name["copies"].moving):
+        node.finish_commit()
+        rig.settle()
+    assert len(held.by_name["copies"].moving.left) == 3 and core.catalog.tied
+    return Standing(
+        rig=rig, node=node, core=core, client=client, links=held, copies=held.by_name["copies"],
+        idle=held.by_name["idle"],
+    )  # fmt: skip
 
 
 def transacting() -> Standing:

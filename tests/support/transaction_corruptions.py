@@ -56,11 +56,6 @@ def _(s: Any) -> None:
     s.core.memory.transactions.refund(taken.held_bytes)
 
 
-@breaks("endpoints.transactions: cursor {} of queue {} is tied to nothing", transacting)
-def _(s: Any) -> None:
-    s.core.catalog.tied[s.work.shared] = {1: None}
-
-
 @breaks("endpoints.transactions: {}: bytes", transacting)
 def _(s: Any) -> None:
     s.transaction.counted_bytes += 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import distributions, messages, network, process, queues, serving
+from holdfast.cli import distributions, links, messages, network, process, queues, serving
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -38,6 +38,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     serving.add_node(verbs)
     messages.add(verbs)
     queues.add(verbs)
+    links.add(verbs)
     serving.add_store(verbs)
     network.add(verbs)
     distributions.add_installed(verbs, words)

@@ -16,6 +16,7 @@ from holdfast.management import validation as management
 from holdfast.peering import validation as peering
 from holdfast.peers import validation as peers
 from holdfast.peers.link_tables import links_of
+from holdfast.queue_links import validation as queue_links
 from holdfast.state import validation as state
 
 
@@ -37,6 +38,8 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     peers.guard(core.guard, core.refusals, connections)
     endpoints.resumable(core.resume)
     transactions(core.transactions, connections, catalog, stopping=stopping)
+    queue_links.links(core.queue_links, catalog, stopping=stopping)
+    queue_links.tied(core.queue_links, core.transactions, catalog)
     endpoints.dynamic_nodes(core.dynamic_nodes, connections, catalog)
     peers.users(core.users, connections)
     for waits, part in core.timed:  # else it is not asked (peers/deadlines.py)

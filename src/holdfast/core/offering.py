@@ -62,6 +62,8 @@ def offer(core: Parts, extent: Extent = None) -> None:
                 core.links.refills[receiver] = None
             else:
                 del core.links.parked_receivers[receiver]
+    if core.queue_links.has_work:
+        containment.run(core.queue_links, core.queue_links.step)
     if core.connections.sending:
         core.large_sends.pump()
     if core.links.presettled:
@@ -105,6 +107,8 @@ def _offer_of(core: Parts, queue: Queue) -> None:
             cursor.exclusions.count_given_back(len(cursor.counts))
     if shared.counts or shared.exclusions.counted_given_back:
         shared.exclusions.count_given_back(len(shared.counts))
+    if queue in core.queue_links.by_target:
+        core.queue_links.room_may_be_back(queue)
     producers = core.links.producers.get(queue)
     if producers:
         if queue.bounded:

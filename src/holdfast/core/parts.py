@@ -67,6 +67,8 @@ from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours.session_port import ControlKinds
 from holdfast.peers.peer_log import PeerLog
 from holdfast.peers.users import Users
+from holdfast.queue_links.handing import HandingParts
+from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
@@ -226,7 +228,7 @@ class Parts:
             self.routing = self.session_parts.routing = Routes(
                 config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
                 self.neighbours, self.control_kinds,
-                version=wall_ms, advertised_uuid=lambda: self.advertised_uuid, nodes_left=self.departures.look_soon,
+                version=wall_ms, advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
             )  # fmt: skip
             self.store_names.routed_by(self.routing)
             self.destination.paths.routed_by(self.routing)
@@ -245,6 +247,13 @@ class Parts:
         self.resume, self.transactions = endpoints.resume, endpoints.transactions
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
+        self.queue_links = QueueLinks(
+            HandingParts(
+                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
+                self.identities, self.dead_lettering, self.forwarding,
+            ),
+            store, rng, is_stopping=lambda: self.stopping,
+        )  # fmt: skip
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
         )
@@ -258,7 +267,7 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            authoriser=authoriser, delete_queue=self.delete_queue,
+            queue_links=self.queue_links, authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (
@@ -353,6 +362,7 @@ class Parts:
 
     def _nodes_may_have_left(self) -> None:
         self.departures.look_soon()
+        self.queue_links.look_soon()
 
     def _offer_again(self, queue: Queue) -> None:
         self.jobs.offer_again(queue)

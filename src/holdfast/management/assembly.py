@@ -30,6 +30,7 @@ from holdfast.links.large_receives import Stream
 from holdfast.management.operations.connections import ConnectionOperations
 from holdfast.management.operations.entities import EntityOperations
 from holdfast.management.operations.entries import EntryOperations
+from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
@@ -56,6 +57,7 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
+from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
@@ -105,6 +107,7 @@ class Administration:
         routing: Routes | None,
         jobs: BackgroundJobs,
         resume: Resumption,
+        queue_links: QueueLinks,
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
@@ -134,16 +137,16 @@ class Administration:
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
-            warnings=self.warnings, started_at=clock.now,
+            warnings=self.warnings, queue_links=queue_links, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
-            forwarding=forwarding, destination=destination, delete=delete_queue,
+            forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
         )  # fmt: skip
         groups = (
             NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume), queues,
-            ConnectionOperations(connections, refusals),
+            ConnectionOperations(connections, refusals), LinkOperations(queue_links),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())

@@ -21,6 +21,7 @@ from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, che
 from holdfast.settings import (
     DeadLettersConfig,
     Limits,
+    LinkConfig,
     NeighbourConfig,
     NodeConfig,
     QueueConfig,
@@ -197,6 +198,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "unsettled_bytes_max": COUNT,
         "requests_per_s": COUNT,
     },
+    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
@@ -268,6 +270,14 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     return destination, table["via"]
 
 
+def _link(table: Mapping[str, Any]) -> LinkConfig:
+    for key in ("from", "to"):
+        if key not in table:
+            raise ConfigError(f"link {table['name']!r} has no {key}; expected {TEXT.expected}")
+    rest = {key: value for key, value in table.items() if key not in ("from", "to")}
+    return LinkConfig(source=table["from"], target=table["to"], **rest)
+
+
 def _joined(
     document: Mapping[str, Any], name: str
 ) -> tuple[tuple[str, ...], tuple[NeighbourConfig, ...], Topology | None]:
@@ -322,6 +332,7 @@ def _settings(
         topology=topology,
         forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
+        links=tuple(_link(table) for table in document.get("link", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),

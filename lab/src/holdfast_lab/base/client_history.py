@@ -65,6 +65,8 @@ class History:
         """By reader: accepted, not excused, and not yet shown to it."""
         self.topics: set[str] = set()
         """Those of `readers`' addresses that store a message only for readers that want it."""
+        self.rounds: dict[str, int] = {}
+        """By `queue@node`: how often links between queues bring a message there, if not once."""
         self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""

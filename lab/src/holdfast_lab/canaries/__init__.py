@@ -14,6 +14,7 @@ from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
+from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
 from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
@@ -30,6 +31,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *LINK_CANARIES,
         *DRIVER_CANARIES,
         *TRANSACTION_CANARIES,
+        *QUEUE_LINK_CANARIES,
     )
 }
 

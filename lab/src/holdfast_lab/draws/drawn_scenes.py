@@ -424,6 +424,45 @@ def transactions(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, moves, takes], faults, [(there, queue)])
 
 
+def links(random: Random, node: str, plan: Plan) -> Scene:
+    """Links between queues, one behind the other, into one, in a ring, over two nodes or beside consumers, while their
+    node's disk refuses commits and the node dies."""
+    if node in _renewed(plan):
+        return Scene()
+    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
+    there = random.choice([node, *others])
+    messages, shape = in_time(plan, random.choice((60, 300))), random.choice(("chain", "fan-in", "ring", "far", "copy"))
+    first, second, last = "linked", "linked-on", "linked-to"
+    sends = [_sends(node, first, messages, rate=random.choice((0.0, round(messages / plan.safety_s, 3))))]
+    told: dict[str, Any] = {"kind": "linked", "name": "links", "think_s": random.choice((0.0, 0.005))}
+    told |= {"credit": random.choice((1, 20, 100))}
+    if shape == "chain":
+        told |= {"links": [(node, first, second, "move"), (node, second, f"{last}@{there}", "move")]}
+        told |= {"ends": [(there, last)]}
+    elif shape == "fan-in":
+        sends.append(_sends(node, second, messages))
+        told |= {"links": [(node, name, f"{last}@{there}", "move") for name in (first, second)]}
+        told |= {"ends": [(there, last)]}
+    elif shape == "copy":
+        told |= {"links": [(node, first, second, "copy"), (node, first, f"{last}@{there}", "move")]}
+        told |= {"copies": [(node, second, f"{first}@{node}")], "ends": [(there, last)]}
+    elif shape == "ring" or there == node:
+        told |= {"links": [(node, first, second, "move"), (node, second, first, "move")]}
+        told |= {"ends": [(node, first)], "rounds": {f"{first}@{node}": 2}}
+    else:
+        told |= {"links": [(node, first, f"{second}@{there}", "move"), (there, second, f"{first}@{node}", "move")]}
+        told |= {"ends": [(node, first)], "rounds": {f"{first}@{node}": 2}}
+    bound = random.choice((None, 5, 30))
+    queues = [
+        (at, QueueConfig(name=name, order="none", messages_max=bound)) for at, name in ((node, second), (there, last))
+    ]
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    for kind in ("crash", "power", "cut-clients", "refusing-disk"):
+        at = round(random.uniform(0.1, min(8.0, plan.safety_s)), 6)
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit is under way"))
+    return Scene([*sends, told], faults, queues)
+
+
 LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "rejected": (0.08, rejected),
     "returned": (0.04, returned),
@@ -436,6 +475,7 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "given up": (0.3, given_up),
     "in memory": (0.08, in_memory),
     "transactions": (0.1, transactions),
+    "links": (0.1, links),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

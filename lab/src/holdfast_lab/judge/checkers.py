@@ -96,6 +96,8 @@ class Ledger:
         """Keys that a dead disk held and had answered for, and its node: the answer may still be under way."""
         self.moved_by_hand: set[str] = set()
         """Names of queues whose messages a client moves on under their own keys: those may be there again."""
+        self._came: dict[tuple[str, bytes], int] = {}
+        """How often each message that goes round came to a queue, if more than once."""
         self.doubtful: set[bytes] = set()
         """Keys that a lying node held, was sent or spoke of: those may be lost, left lying, or come again."""
         self._last: dict[tuple[str, bytes], int] = {}
@@ -233,7 +235,13 @@ class Ledger:
         there = self.appended.get(place)
         if there is None:
             there = self.appended[place] = set()
-        if key in there and not (name in self.moved_by_hand or key in self.doubtful or key in self.history.may_repeat):
+        if key in there and place in self.history.rounds:
+            came = self._came[place, key] = self._came.get((place, key), 1) + 1
+            if came > self.history.rounds[place]:
+                raise Violation(f"{key.decode()} came {came} times to {name} at {disk.name}")
+        elif key in there and not (
+            name in self.moved_by_hand or key in self.doubtful or key in self.history.may_repeat
+        ):
             raise Violation(f"{key.decode()} was appended twice to {name} at {disk.name}")
         there.add(key)
         order = self.orders.get(place)

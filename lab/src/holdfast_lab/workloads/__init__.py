@@ -20,6 +20,7 @@ from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
+from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
 from holdfast_lab.workloads.presettled import Presettled
@@ -56,6 +57,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Guarded,
         Topic,
         Transact,
+        Linked,
         Hostile,
     )
 }
@@ -89,6 +91,7 @@ __all__ = [
     "Expiring",
     "Hostile",
     "InMemory",
+    "Linked",
     "Manage",
     "Presettled",
     "ProducerLog",

@@ -50,6 +50,8 @@ OWN_PREFIX: Final = "x-opt-holdfast-"
 NUMBER: Final = Symbol("x-opt-holdfast-number")
 PATH: Final = Symbol("x-opt-holdfast-path")
 LATE: Final = Symbol("x-opt-holdfast-late")
+LINKS: Final = Symbol("x-opt-holdfast-links")
+"""Which links between queues a message has passed: their ids, of 8 bytes each. Nodes carry it to each other."""
 
 SHARED_SUBSCRIPTIONS: Final = Symbol("SHARED-SUBS")
 """Capability of a connection: subscriptions of topics that several links read (AMQP JMS mapping)."""

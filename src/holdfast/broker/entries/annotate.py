@@ -1,8 +1,9 @@
 """From the wire into an entry and back: header and annotations rewritten, the bare message untouched (§3.2).
 
 Rules of this file: pure; annotations `x-opt-holdfast-…` are stripped from whoever is no neighbour, and never
-stored in an entry; consumers are told `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other
-brokers already know, and a redelivery is always marked as one.
+stored in an entry, but for the subject that an address gave and the links that a message passed; consumers are told
+`x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers already know, and a redelivery is
+always marked as one.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from holdfast.amqp.message.message import Sections
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import LATE, NUMBER, OWN_PREFIX, PATH, SUBJECT
+from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, OWN_PREFIX, PATH, SUBJECT
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
@@ -36,6 +37,7 @@ _MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
 _OUR_NAMES: Final = (OWN_PREFIX.encode(), *(name.encode() for name in TOLD_ANEW))
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
+_LINKS_NAME: Final = LINKS.encode()
 
 DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 """The header that `for_neighbour` writes for a durable message of the usual priority, without time to live."""
@@ -44,6 +46,24 @@ DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 def _ours(key: object) -> bool:
     """Whether a node says this, and no client: told anew at each delivery, so that it stands there once."""
     return str(key).startswith(OWN_PREFIX) or key in TOLD_ANEW
+
+
+LINK_ID_BYTES: Final = 8
+LINKS_MAX: Final = 64
+"""Links between queues that a message may pass."""
+
+
+def _are_links(value: object) -> bool:
+    return isinstance(value, bytes) and not len(value) % LINK_ID_BYTES and len(value) <= LINK_ID_BYTES * LINKS_MAX
+
+
+def links_passed(value: bytes) -> bytes:
+    """The ids of the links that an entry has passed, the first one first."""
+    count, items = entry.annotations_of(value)
+    if _LINKS_NAME not in items:
+        return b""
+    found = _decoded(count, items).get(LINKS)
+    return found if _are_links(found) and isinstance(found, bytes) else b""
 
 
 class Annotations(NamedTuple):
@@ -62,8 +82,9 @@ def subject_items(subject: str) -> bytes:
     return encode(SUBJECT) + encode(subject) if subject else b""
 
 
-def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
-    """The message annotations of a payload without ours. RemoteProtocolError where they are no map, or too large."""
+def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: bool = False) -> Annotations:
+    """The message annotations of a payload without ours. RemoteProtocolError where they are no map, or too large.
+    `is_carried`: a neighbour says them, which is believed which links the message has passed."""
     first, last = sections.annotations
     if first == last:
         return NO_ANNOTATIONS
@@ -79,7 +100,11 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
     if sent is not None:
         return sent
     number = fields.get(NUMBER)
-    kept = {key: value for key, value in fields.items() if not _ours(key)}
+    kept = {
+        key: value
+        for key, value in fields.items()
+        if not _ours(key) or (is_carried and key == LINKS and _are_links(value))
+    }
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 

@@ -124,6 +124,36 @@ def binding_key(queue_id: int, name: str) -> bytes:
     return BINDING + cursor_key(queue_id, name)
 
 
+QUEUE_LINK: Final = b"k"
+"""Of a row of table `node`: a link between queues, by its name."""
+
+
+def queue_link_key(name: str) -> bytes:
+    return QUEUE_LINK + name.encode()
+
+
+class QueueLinkRecord(NamedTuple):
+    """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, its own for good; `is_created`: by a request,
+    and not in the configuration; `is_stopped`: it takes nothing."""
+
+    source: str
+    target: str
+    selector: str
+    mode: str
+    link_id: bytes
+    is_created: bool
+    is_stopped: bool
+
+
+def pack_queue_link(record: QueueLinkRecord) -> bytes:
+    return pack_map(record._asdict())
+
+
+def unpack_queue_link(data: bytes) -> QueueLinkRecord:
+    fields = unpack_map(data)
+    return QueueLinkRecord(*(fields[name] for name in QueueLinkRecord._fields))
+
+
 class BindingRecord(NamedTuple):
     """A pattern of subjects and a selector, "" for none, and whether several links share the subscription."""
 

@@ -24,35 +24,36 @@ NONE: Final = "none"
 
 def status(args: argparse.Namespace) -> int:
     """`holdfast status`."""
-    return run(partial(_asked, args, _status))
+    return run(partial(asked, args, _status))
 
 
 def queue(args: argparse.Namespace) -> int:
     """`holdfast queue ACTION`."""
-    return run(partial(_asked, args, _queue))
+    return run(partial(asked, args, _queue))
 
 
 def subscription(args: argparse.Namespace) -> int:
     """`holdfast subscription ACTION`."""
-    return run(partial(_asked, args, _subscription))
+    return run(partial(asked, args, _subscription))
 
 
 def forget(args: argparse.Namespace) -> int:
     """`holdfast topology forget`."""
-    return run(partial(_asked, args, _forget))
+    return run(partial(asked, args, _forget))
 
 
 async def _forget(connection: Connection, args: argparse.Namespace) -> None:
     answer = await connection.manage("FORGET", "holdfast:node", args.node)
     if args.json:
-        _print_json(answer)
+        print_json(answer)
     else:
         say(f"{args.node} forgotten")
 
 
-async def _asked(
+async def asked(
     args: argparse.Namespace, ask: Callable[[Connection, argparse.Namespace], Coroutine[Any, Any, None]]
 ) -> int:
+    """The exit code of a verb that asks the node something; a refusal is one line."""
     async with await connect_as(args, place_of(args)) as connection:
         try:
             await ask(connection, args)
@@ -61,7 +62,8 @@ async def _asked(
     return 0
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """One line for a program."""
     say(json_line(plain(value)))
 
 
@@ -76,7 +78,7 @@ async def whole_status(connection: Connection) -> dict[str, Any]:
 async def _status(connection: Connection, args: argparse.Namespace) -> None:
     answer = await whole_status(connection)
     if args.json:
-        _print_json(answer)
+        print_json(answer)
         return
     say(*status_lines(plain(answer)))
 
@@ -86,7 +88,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     if args.action == "list":
         queues = await _queues(connection)
         if args.json:
-            _print_json(queues)
+            print_json(queues)
             return
         columns = ("name", "messages", "bytes", "oldest_s", "next_sequence")
         if queues:
@@ -116,7 +118,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         arguments = {"tombstones": True}
     answer = await connection.manage(args.action.upper(), kind, args.name, arguments)
     if args.json:
-        _print_json(answer)
+        print_json(answer)
     elif args.action == "create":
         is_new = answer.get("created", True)  # an older node does not say
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
@@ -150,7 +152,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
     found = await _subscriptions(connection, args.queue)
     if args.action == "list":
         if args.json:
-            _print_json(found)
+            print_json(found)
         elif found:
             columns = list(dict.fromkeys(("queue", "name", *found[0])))
             say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
@@ -164,22 +166,22 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         raise ConfigError(f"subscription {args.name!r} is on {', '.join(queues)}; name one with --queue")
     answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})
     if args.json:
-        _print_json(answer)
+        print_json(answer)
     else:
         say(f"{args.name} on {queues[0]} deleted")
 
 
 async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:
     """Every subscription of the queue, or of all queues, as the node tells them, with the queue's name."""
-    return await _pages(connection, "subscription", "queue", {} if queue is None else {"queue": queue})
+    return await pages(connection, "subscription", "queue", {} if queue is None else {"queue": queue})
 
 
 async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any]]:
     """Every queue whose name comes after that, page by page."""
-    return await _pages(connection, "queue", "name", {"after": after} if after else {})
+    return await pages(connection, "queue", "name", {"after": after} if after else {})
 
 
-async def _pages(connection: Connection, what: str, after: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+async def pages(connection: Connection, what: str, after: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
     """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after`'s last."""
     found: list[dict[str, Any]] = []
     while True:

@@ -247,7 +247,9 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         header is not None and bool(header.durable),
         header.priority if header is not None else entry.PRIORITY_DEFAULT,
         header.ttl if header is not None else None,
-        annotate.strip(payload, sections, SECTION_BYTES_MAX) if sections.annotations[1] else annotate.NO_ANNOTATIONS,
+        annotate.strip(payload, sections, SECTION_BYTES_MAX, is_carried=True)
+        if sections.annotations[1]
+        else annotate.NO_ANNOTATIONS,
         memoryview(payload)[sections.bare :],
         expires_at_ms=int(expires_at_ms),
     )

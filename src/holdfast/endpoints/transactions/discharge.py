@@ -29,9 +29,10 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings import NodeConfig
+from holdfast.state import tied
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
-from holdfast.state.turns import Tied, Turns, runs
+from holdfast.state.turns import Turns, runs
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its value."""
@@ -215,21 +216,7 @@ class Commits:
                 peer.log("WARNING", f"its annotations of sequence {taken.sequence} are left out: {why}")
 
     def _retire(self, transaction: Transaction, cursor: Cursor, sequences: list[int]) -> None:
-        """The entries leave with this batch alone, or, where others read them too, are finished with it alone."""
-        parts = self._parts
-        queue = parts.catalog.queue_of(cursor)
-        if cursor.tracked:
-            parts.catalog.tied.setdefault(cursor, {}).update(dict.fromkeys(sequences))
-            queue.dirty(cursor)
-            return
-        tied = {
-            (queue.queue_id, sequence): Tied(
-                cursor, transaction, cursor.acquired[sequence].size, cursor.counts.get(sequence)
-            )
-            for sequence in sequences
-        }
-        cursor.finish(sequences)
-        parts.turns.gathered.tied.update(tied)
+        tied.retire(self._parts.catalog, self._parts.turns.gathered, cursor, transaction, sequences)
 
     # ------------------------------------------------------------------------------------------------ decided
 
@@ -238,13 +225,7 @@ class Commits:
         if transaction not in self._transactions.deciding:
             return  # tried again after a failure
         for cursor in dict.fromkeys(cursor for cursor, _ in transaction.takes):
-            mine = self._parts.catalog.tied.get(cursor)
-            if mine is not None:
-                for at, sequence in transaction.takes:
-                    if at is cursor:
-                        mine.pop(sequence, None)
-                if not mine:
-                    del self._parts.catalog.tied[cursor]
+            tied.untie(self._parts.catalog, cursor, [number for at, number in transaction.takes if at is cursor])
         error = None if stored else self._why_not()
         if stored:
             self._follow(transaction)

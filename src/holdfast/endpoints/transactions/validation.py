@@ -43,9 +43,6 @@ def transactions(held: Transactions, connections: Connections, catalog: Catalog,
                 if isinstance(item.consumer, Transaction):
                     mine = (cursor, sequence) in item.consumer.takes
                     must(mine or stopping, f"queue {name!r}: {sequence} is held by a transaction that has it not")
-    for cursor, sequences in catalog.tied.items():
-        known = {sequence for item in held.deciding for at, sequence in item.takes if at is cursor}
-        must(known >= sequences.keys(), f"cursor {cursor.name!r} of queue {cursor.queue.name!r} is tied to nothing")
 
 
 def _one(transaction: Transaction) -> None:

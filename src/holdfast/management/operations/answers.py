@@ -67,6 +67,7 @@ ATTACHMENT: Final = "holdfast:attachment"
 SUBSCRIPTION: Final = "holdfast:subscription"
 ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
+LINK: Final = "holdfast:link"
 
 
 class Operations(Protocol):

@@ -7,7 +7,7 @@ or whose subscription moved on as it was read.
 from typing import Any
 
 from holdfast.columns import counted
-from holdfast.management.operations.answers import ENTRY, NODE, QUEUE, SUBSCRIPTION, Answer
+from holdfast.management.operations.answers import ENTRY, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -19,6 +19,8 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return _of_queue(operation, name, body, created=answer.status == 201)
     if (kind, operation) == (NODE, "FORGET"):
         return f"node {name!r} forgotten"
+    if kind == LINK:
+        return _of_link(operation, name, body)
     if kind == ENTRY and operation == "DELETE":
         return f"message {body['deleted']} of queue {name!r} deleted"
     if kind == ENTRY and "to" in body:
@@ -31,6 +33,14 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         if operation == "DELETE":
             return f"{what} deleted"
     return None
+
+
+def _of_link(operation: str, name: str, body: dict[str, Any]) -> str | None:
+    if operation == "CREATE" and body["created"]:
+        chosen = f", selector {body['selector']}" if body["selector"] else ""
+        return f"link {name!r} created: {body['mode']} from {body['from']!r} to {body['to']!r}{chosen}"
+    done = {"DELETE": "deleted", "STOP": "stopped", "START": "started"}.get(operation)
+    return None if done is None else f"link {name!r} {done}"
 
 
 def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.management.operations.answers import (
     ENTRY,
+    LINK,
     MANAGEMENT,
     NODE,
     QUEUE,
@@ -48,6 +49,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
+    (LINK, "CREATE"): ("from", "to", "selector", "mode"),
 }
 """By type and operation: what the request has in its body; nothing of those that are not here."""
 

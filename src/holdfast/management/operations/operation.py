@@ -1,8 +1,8 @@
 """`$management`: which operation a request asks for, who may ask for it, and what it costs (AMQP Management, request
 and response; docs/management.md lists the operations).
 
-Rules of this file: each group of operations (queues.py, subscriptions.py, nodes.py, connections.py, entities.py) adds
-its own to one table. An operation that is not known is 501, one that its sender may not ask for 403.
+Rules of this file: each group of operations (queues.py, subscriptions.py, links.py, nodes.py, connections.py,
+entities.py) adds its own to one table. An operation that is not known is 501, one that its sender may not ask for 403.
 """
 
 from collections.abc import Callable

@@ -25,6 +25,7 @@ from holdfast.management.operations.entities import EntityType
 from holdfast.management.status.queues import QUEUE_ATTRIBUTES, QueueStatus
 from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
+from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind
 from holdfast.settings import QueueConfig
 from holdfast.state.catalog import WAITING, Catalog, told_fields
@@ -93,6 +94,7 @@ class QueueOperations:
         departures: Departures,
         forwarding: Forwarding,
         destination: Destination,
+        queue_links: QueueLinks,
         delete: Callable[[Queue], None],
     ) -> None:
         """`delete`: deletes a queue that no link holds, with all that is kept of it."""
@@ -107,6 +109,7 @@ class QueueOperations:
         self._departures = departures
         self._forwarding = forwarding
         self._destination = destination
+        self._queue_links = queue_links
         self._delete_queue = delete
 
     def register(self, table: Table) -> None:
@@ -185,6 +188,9 @@ class QueueOperations:
             raise Refused(409, f"queue {name!r} belongs to the node")
         if isinstance(queue, Topic) and queue.listeners:
             raise Refused(409, f"topic {name!r} has subscriptions that are not durable: {len(queue.listeners)}")
+        naming = self._queue_links.naming(queue)
+        if naming:
+            raise Refused(409, f"queue {name!r} is named by links: {', '.join(sorted(naming))}; delete them first")
         self._resume.release(queue)
         links = self._links
         if queue.shared.consumers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):

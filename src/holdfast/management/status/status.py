@@ -30,6 +30,7 @@ from holdfast.peering.routes import Routes
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
+from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import NodeConfig
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
@@ -68,6 +69,7 @@ class NodeStatus:
         origins: OriginStatus,
         losses: Losses,
         warnings: Warnings,
+        queue_links: QueueLinks,
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
@@ -88,6 +90,7 @@ class NodeStatus:
         tells("turns", lambda: turn_times.status(clock.now))
         tells("connections", lambda: len(connections))
         tell(queues.fields)
+        tells("links", queue_links.status)
         tells("sessions", sessions.status)
         tells("routes", destinations.status)
         if routing is not None:

@@ -65,7 +65,8 @@ REFILL_BYTES: Final = MIB
 class WaitsForMemory(Refilled, Protocol):
     """A link to a queue in memory."""
 
-    queue: Queue
+    @property
+    def queue(self) -> Queue: ...
 
 
 class Memory:

@@ -169,6 +169,10 @@ class Rows:
         if key in NODE_WORDS:
             NODE_WORDS[key](value)
             return
+        if key[:1] == records.QUEUE_LINK:
+            key.decode()
+            records.unpack_queue_link(value)
+            return
         if key[:1] == records.BINDING:
             self._binding_row(key[1:], value)
             return

@@ -1,0 +1,93 @@
+"""The operations of `$management` about links between queues (docs/management.md).
+
+Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
+on disk. A link that the configuration has is deleted there.
+"""
+
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+from holdfast.management.operations.answers import LINK, Answer, Refused, Table, text_of
+from holdfast.management.operations.entities import EntityType
+from holdfast.queue_links.link import QueueLink
+from holdfast.queue_links.links import QueueLinks
+from holdfast.settings import LinkConfig
+
+_KEYS: Final = ("from", "to", "selector", "mode")
+LINK_ATTRIBUTES: Final = (*_KEYS, "configured", "state", "moved_total", "dead_lettered_total")
+
+
+class LinkOperations:
+    """Links made, deleted, stopped and started again."""
+
+    def __init__(self, links: QueueLinks) -> None:
+        self._links = links
+
+    def register(self, table: Table) -> None:
+        table |= {
+            (LINK, "QUERY"): self.query,
+            (LINK, "CREATE"): self.create,
+            (LINK, "DELETE"): self.delete,
+            (LINK, "START"): self.start,
+            (LINK, "STOP"): self.stop,
+        }
+
+    def types(self) -> tuple[EntityType, ...]:
+        """What QUERY of the management node tells of them."""
+        return (EntityType(LINK, LINK_ATTRIBUTES, self._keys, self._row),)
+
+    def _keys(self, after: str) -> list[str]:
+        return sorted(name for name in self._links.by_name if name > after)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        return {"identity": name, **self._links.told(self._links.by_name[name])}
+
+    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+        return Answer(200, "OK", {"links": self._links.status(), "more": False})
+
+    def create(self, name: str, arguments: dict[str, Any]) -> Answer:
+        for key in arguments:
+            if key not in _KEYS:
+                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
+        config = LinkConfig(
+            name=name,
+            source=text_of(arguments, "from"),
+            target=text_of(arguments, "to"),
+            selector=text_of(arguments, "selector", ""),
+            mode=text_of(arguments, "mode", "move"),
+        )
+        found = self._links.by_name.get(name)
+        if found is not None and (found.ended or found.config != config):
+            text = "is being deleted; ask again" if found.ended else "is there with other settings; delete it first"
+            raise Refused(409, f"link {name!r} {text}")
+        if found is not None:
+            return Answer(200, "OK", {**self._links.told(found), "created": False}, stored=True)
+        try:
+            link = self._links.create(config)
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
+        return Answer(201, "Created", {**self._links.told(link), "created": True}, stored=True)
+
+    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
+        link = self._link(name)
+        if not link.is_created:
+            raise Refused(409, f"link {name!r} is in the configuration; remove it there, or stop it")
+        self._links.delete(link)
+        return Answer(200, "OK", {}, stored=True)
+
+    def start(self, name: str, arguments: dict[str, Any]) -> Answer:
+        return self._stop(name, is_stopped=False)
+
+    def stop(self, name: str, arguments: dict[str, Any]) -> Answer:
+        return self._stop(name, is_stopped=True)
+
+    def _stop(self, name: str, *, is_stopped: bool) -> Answer:
+        link = self._link(name)
+        self._links.stop(link, is_stopped=is_stopped)
+        return Answer(200, "OK", self._links.told(link), stored=True)
+
+    def _link(self, name: str) -> QueueLink:
+        link = self._links.by_name.get(name)
+        if link is None or link.ended:
+            raise Refused(404, f"no link {name!r}")
+        return link

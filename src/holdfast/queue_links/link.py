@@ -1,0 +1,136 @@
+"""One link between queues: a consumer of its source, whose credit is the room of its target.
+
+Rules of this file: it takes a bounded number of entries a turn, and no more before the commit that has what became of
+them is answered; so between turns at most one batch is in its hands.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.queue import Queue
+from holdfast.queue_links.selecting import LinkSelector
+from holdfast.settings import LinkConfig
+from holdfast.units import MIB
+
+TAKEN_COUNT: Final = 256
+TAKEN_BYTES: Final = 1 * MIB
+"""What a link takes in one turn; one entry may go beyond."""
+
+
+@dataclass(slots=True, eq=False)
+class Moving:
+    """What a turn does for a link. `sequences`: of the source, that are in its hands; `left`: those that leave it;
+    `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored; `dead`:
+    how many became dead letters."""
+
+    sequences: list[int]
+    left: list[int] = field(default_factory=list)
+    posts: deque[tuple[bytes, int]] = field(default_factory=deque)
+    dead: int = 0
+
+
+class QueueLink:
+    """An `EntryConsumer`. `cursor`: the source's shared one if the link moves, its own if it copies. `node` and `to`
+    where `target` is the transmission queue to another node; `target` None while nothing is known of that node."""
+
+    bytes_max = UNLIMITED
+    run_bytes_max = UNLIMITED
+    deferred = False
+
+    def __init__(
+        self,
+        config: LinkConfig,
+        link_id: bytes,
+        cursor: Cursor,
+        selector: LinkSelector,
+        *,
+        node: str | None,
+        to: str,
+        is_created: bool,
+        room: "Callable[[QueueLink], int]",
+        took: "Callable[[QueueLink], None]",
+    ) -> None:
+        """`room` says how many entries the target takes now; `took` is told that some were taken."""
+        self.config = config
+        self.link_id = link_id
+        self.cursor = cursor
+        self.selector = selector
+        self.node = node
+        self.to = to
+        self.is_created = is_created
+        self.target: Queue | None = None
+        self.excluded: set[int] = set()
+        self.is_stopped = False
+        self.ended = False
+        """It was deleted, and goes once nothing is in its hands."""
+        self.taken: list[tuple[int, bytes]] = []
+        """Of this turn."""
+        self.taken_bytes = 0
+        self.moving: Moving | None = None
+        self.needs = 0
+        """The size of an entry for which there was no room."""
+        self.starved = False
+        """It waits for room in its target."""
+        self.moved_total = self.dead_total = 0
+        self._room = room
+        self._took = took
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def source(self) -> str:
+        return self.config.source
+
+    @property
+    def queue(self) -> Queue:
+        """Where it waits for memory."""
+        assert self.target is not None
+        return self.target
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in its hands."""
+        return self.moving is None and not self.taken
+
+    def refill(self) -> None:
+        """There may be room in the store again."""
+        self.cursor.queue.touch()
+
+    # ------------------------------------------------------------------------------------------------ as a consumer
+
+    def wants(self) -> int:
+        if self.is_stopped or self.ended or self.moving is not None or self.taken_bytes >= TAKEN_BYTES:
+            return 0
+        if len(self.taken) >= TAKEN_COUNT:
+            return 0
+        return max(0, min(TAKEN_COUNT, self._room(self)) - len(self.taken))
+
+    def will_want(self) -> int:
+        return self.wants()
+
+    @property
+    def room_bytes(self) -> int:
+        return max(0, TAKEN_BYTES - self.taken_bytes)
+
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        return len(value)
+
+    def count_held(self, size: int) -> None:
+        """Nothing is counted beside what the turn has."""
+
+    def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        self.taken.append((sequence, value))
+        self.taken_bytes += len(value)
+        self._took(self)
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        self.taken += zip(sequences, values, strict=True)
+        self.taken_bytes += sum(map(len, values))
+        self._took(self)
+        return len(values)

@@ -1,0 +1,311 @@
+"""All links between queues of a node: made at start from the configuration and the store, and by requests.
+
+Rules of this file: what a link is stands in one row of table `node`; a row that the configuration made goes when the
+configuration no longer has it. A link that is deleted goes once nothing is in its hands.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.entries.address import parse, split_topic
+from holdfast.broker.entries.annotate import LINK_ID_BYTES
+from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored import records
+from holdfast.broker.stored.records import QueueLinkRecord
+from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.attaching.filters import Decoded, Filters, entry_selector
+from holdfast.errors import ConfigError
+from holdfast.queue_links.handing import Handed, Handing, HandingParts
+from holdfast.queue_links.link import QueueLink
+from holdfast.queue_links.selecting import LinkSelector
+from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.predicate import compile_selector
+from holdfast.settings import LinkConfig
+from holdfast.state.catalog import Tables
+
+LINKS_MAX: Final = 256
+"""Links between queues of one node."""
+
+CURSOR_PREFIX: Final = "$link:"
+"""Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
+
+
+class QueueLinks:
+    """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
+    turn."""
+
+    def __init__(self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool]) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._catalog = parts.catalog
+        self._forwarding: Forwarding = parts.forwarding
+        self._rng = rng
+        self._reader = store
+        self._is_stopping = is_stopping
+        self._handing = Handing(parts)
+        self._decoded = Decoded()
+        self._look_due = False
+        self.by_name: dict[str, QueueLink] = {}
+        self.by_target: dict[Queue, dict[QueueLink, None]] = {}
+        self.pending: dict[QueueLink, None] = {}
+        parts.turns.effects.on_decided(Handed, self._decided)
+        self._begin(store)
+
+    # ------------------------------------------------------------------------------------------------ start
+
+    def _begin(self, store: Tables) -> None:
+        stored = {
+            key[len(records.QUEUE_LINK) :].decode(): records.unpack_queue_link(data)
+            for key, data in store.table("node")
+            if key.startswith(records.QUEUE_LINK)
+        }
+        wanted = {name: _of_record(name, row) for name, row in stored.items() if row.is_created}
+        wanted |= {config.name: config for config in self._config.links}
+        configured = {config.name for config in self._config.links}
+        kept = {
+            (row.source, f"{CURSOR_PREFIX}{name}")
+            for name, row in stored.items()
+            if name in wanted and (wanted[name].source, wanted[name].mode) == (row.source, "copy")
+        }
+        for queue in self._catalog.queues.values():
+            for cursor in [name for name in queue.named if name.startswith(CURSOR_PREFIX)]:
+                if (queue.name, cursor) not in kept:
+                    queue.remove_cursor(cursor)
+        for name in stored.keys() - wanted.keys():
+            self._forget_row(name)
+        for name, config in wanted.items():
+            row = stored.get(name)
+            link = self._add(config, None if row is None else row.link_id, is_created=name not in configured)
+            link.is_stopped = row is not None and row.is_stopped
+            self._store(link)
+        self.look()
+
+    def _add(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
+        """A link that takes from now on. ConfigError where it cannot be."""
+        config.validate()
+        where = f"link {config.name!r}"
+        if len(self.by_name) >= LINKS_MAX:
+            raise ConfigError(
+                f"{where} cannot be made; there are {len(self.by_name)} links, and the limit is {LINKS_MAX}"
+            )
+        selector = self._compiled(config, where)
+        source = self._source(config, where)
+        node, to, target = self._target(config, where, source)
+        if link_id is None:
+            link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
+        selects = LinkSelector(link_id, selector)
+        cursor = source.shared if config.mode == "move" else self._own_cursor(config, where, source)
+        link = QueueLink(
+            config, link_id, cursor, selects, node=node, to=to, is_created=is_created, room=self._room_for,
+            took=self._took,
+        )  # fmt: skip
+        self.by_name[config.name] = link
+        if config.mode == "move":
+            cursor.attach(link, selects)
+        else:
+            cursor.selector = selects
+            cursor.attach(link)
+        if target is not None:
+            self._lead(link, target)
+        self._look_due = True
+        return link
+
+    def _compiled(self, config: LinkConfig, where: str) -> EntrySelector | None:
+        if not config.selector:
+            return None
+        try:
+            predicate = compile_selector(config.selector)
+        except SelectorError as error:
+            raise ConfigError(f"invalid selector of {where}: {error}") from error
+        return entry_selector(Filters(selector=predicate), self._reader, self._decoded)
+
+    def _source(self, config: LinkConfig, where: str) -> Queue:
+        source = self._local(config.source)
+        if source is None or source.kind is not QueueKind.ORDINARY:
+            raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
+        return source
+
+    def _target(self, config: LinkConfig, where: str, source: Queue) -> tuple[str | None, str, Queue | None]:
+        """The node and the queue there that the link leads to; or None, "" and the queue here."""
+        expected = "expected another queue or topic of this node, or QUEUE@NODE"
+        try:
+            address = parse(config.target, own_name=self._config.name, own_addresses=self._config.own_addresses)
+        except ConfigError as error:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to: {error}") from error
+        if address.node is not None:
+            if (split_topic(address.queue) or ("", ""))[1]:
+                raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
+            return address.node, address.queue, None
+        target = self._local(address.queue)
+        if target is None or target is source or target.name != address.queue:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
+        if source.config.durable and not target.config.durable:
+            text = f"queue {target.name!r} is in memory, and {source.name!r} is durable"
+            raise ConfigError(f"invalid value {config.target!r} for {where} to: {text}; expected a durable queue")
+        return None, "", target
+
+    def _local(self, name: str) -> Queue | None:
+        try:
+            return None if name.startswith("$") else self._catalog.local(name)
+        except ConfigError:
+            return None
+
+    def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
+        name = f"{CURSOR_PREFIX}{config.name}"
+        found = source.named.get(name)
+        if found is not None:
+            return found
+        full = self._catalog.subscriptions_full(source)
+        if full is not None:
+            raise ConfigError(f"{where} cannot be made; {full}")
+        return source.add_cursor(name, "copy", source.head())
+
+    # ------------------------------------------------------------------------------------------------ rows
+
+    def _store(self, link: QueueLink) -> None:
+        config = link.config
+        record = QueueLinkRecord(
+            config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped
+        )
+        key = ("node", records.queue_link_key(link.name))
+        self._batch.deletes[:] = [each for each in self._batch.deletes if each != key]
+        self._batch.puts[key] = records.pack_queue_link(record)
+
+    def _forget_row(self, name: str) -> None:
+        key = ("node", records.queue_link_key(name))
+        self._batch.puts.pop(key, None)
+        self._batch.deletes.append(key)
+
+    @property
+    def _batch(self) -> Any:
+        return self._parts.turns.gathered.batch
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def create(self, config: LinkConfig) -> QueueLink:
+        """A link of a name that none has. ConfigError where it cannot be."""
+        link = self._add(config, None, is_created=True)
+        self._store(link)
+        return link
+
+    def delete(self, link: QueueLink) -> None:
+        link.ended = True
+        self._forget_row(link.name)
+        if link.is_idle:
+            self._end(link)
+
+    def stop(self, link: QueueLink, *, is_stopped: bool) -> None:
+        """The link takes nothing from now on, over restarts too; or again."""
+        link.is_stopped = is_stopped
+        self._store(link)
+        link.cursor.queue.touch()
+
+    def _end(self, link: QueueLink) -> None:
+        cursor, source = link.cursor, self._catalog.queue_of(link.cursor)
+        cursor.release(link)
+        if link.config.mode == "copy":
+            source.remove_cursor(cursor.name)
+        self._lead(link, None)
+        del self.by_name[link.name]
+
+    def naming(self, queue: Queue) -> list[str]:
+        """The links that take from a queue or lead into it."""
+        return [name for name, link in self.by_name.items() if link.cursor.queue is queue or link.target is queue]
+
+    # ------------------------------------------------------------------------------------------------ turn
+
+    def _room_for(self, link: QueueLink) -> int:
+        return 0 if self._is_stopping() else self._handing.room_for(link)
+
+    def _took(self, link: QueueLink) -> None:
+        self.pending[link] = None
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.pending) or self._look_due
+
+    def step(self) -> None:
+        """What links took in this turn goes into it."""
+        if self._look_due:
+            self.look()
+        for link in list(self.pending):
+            if link.moving is None and link.taken:
+                self._handing.hand_over(link)
+            self.pending.pop(link, None)
+
+    def _decided(self, effect: Handed, stored: bool) -> None:
+        if self._handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
+            self._end(effect.link)
+
+    def room_may_be_back(self, target: Queue) -> None:
+        """Something changed in a queue: those that wait for room there look again."""
+        for link in self.by_target.get(target, ()):
+            if link.starved and self._handing.room_for(link):
+                link.cursor.queue.touch()
+
+    def look_soon(self) -> None:
+        """Nodes may be known now that were not, or have left."""
+        self._look_due = bool(self.by_name)
+
+    def look(self) -> None:
+        """Links to other nodes find the queue to theirs, or wait until they are known."""
+        self._look_due = False
+        for link in self.by_name.values():
+            node = link.node
+            if node is None:
+                continue
+            if not self._forwarding.knows(node):
+                self._lead(link, None)
+            elif link.target is None or not self._catalog.has(link.target):
+                self._lead(link, self._catalog.transmission(node))
+                self._forwarding.steer(node)
+            link.cursor.queue.touch()
+
+    def _lead(self, link: QueueLink, target: Queue | None) -> None:
+        before = link.target
+        if before is not None:
+            waiting = self.by_target.get(before, {})
+            waiting.pop(link, None)
+            if not waiting:
+                self.by_target.pop(before, None)
+        link.target = target
+        if target is not None:
+            self.by_target.setdefault(target, {})[link] = None
+
+    # ------------------------------------------------------------------------------------------------ told
+
+    def status(self) -> list[dict[str, Any]]:
+        """Each link as `status` and `link list` tell it, by name."""
+        return [self.told(link) for _, link in sorted(self.by_name.items())]
+
+    def told(self, link: QueueLink) -> dict[str, Any]:
+        config = link.config
+        return {
+            "name": link.name,
+            "from": config.source,
+            "to": config.target,
+            "selector": config.selector,
+            "mode": config.mode,
+            "configured": not link.is_created,
+            "state": self._state(link),
+            "moved_total": Ulong(link.moved_total),
+            "dead_lettered_total": Ulong(link.dead_total),
+        }
+
+    def _state(self, link: QueueLink) -> str:
+        if link.ended:
+            return "ending"
+        if link.is_stopped:
+            return "stopped"
+        if link.target is None:
+            return "no route"
+        return "no room" if link.starved or link.needs else "running"
+
+
+def _of_record(name: str, row: QueueLinkRecord) -> LinkConfig:
+    return LinkConfig(name=name, source=row.source, target=row.target, selector=row.selector, mode=row.mode)

@@ -1,0 +1,24 @@
+"""Which entries a link takes: what its selector says, of those that have not passed it.
+
+Rules of this file: the answer depends on the bytes of an entry alone.
+"""
+
+from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
+
+
+class LinkSelector:
+    """`text` is no other link's: what one link takes another may not."""
+
+    __slots__ = ("_link_id", "_selector", "text")
+
+    def __init__(self, link_id: bytes, selector: EntrySelector | None) -> None:
+        self.text = f"link {link_id.hex()}\0{'' if selector is None else selector.text}"
+        self._link_id = link_id
+        self._selector = selector
+
+    def matches(self, value: bytes) -> bool:
+        passed = links_passed(value)
+        if passed and self._link_id in [passed[at : at + LINK_ID_BYTES] for at in range(0, len(passed), LINK_ID_BYTES)]:
+            return False
+        return self._selector is None or self._selector.matches(value)

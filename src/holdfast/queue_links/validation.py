@@ -1,0 +1,48 @@
+"""What holds of links between queues after every event (docs/adr/0020).
+
+Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+"""
+
+from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.engine.invariants import must
+from holdfast.queue_links.link import TAKEN_COUNT
+from holdfast.queue_links.links import CURSOR_PREFIX, QueueLinks
+from holdfast.state.catalog import Catalog
+
+
+def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
+    """What a link holds of its source is in its batch, and each copy has its cursor."""
+    for name, link in held.by_name.items():
+        where = f"link {name!r}"
+        cursor = link.cursor
+        must(link.name == name, "a link between queues stands under another name", name, link.name)
+        must(catalog.has_cursor(cursor), f"{where}: its source is gone")
+        must(link in cursor.consumers or stopping, f"{where} is no consumer of its source")
+        is_own = cursor.name == (f"{CURSOR_PREFIX}{name}" if link.config.mode == "copy" else "")
+        must(is_own, f"{where} reads another's cursor", cursor.name)
+        must(not (link.ended and link.is_idle), f"{where} was deleted, and stays")
+        must(len(link.taken) <= TAKEN_COUNT, f"{where} takes too much in a turn", len(link.taken))
+        must(not link.taken or link in held.pending, f"{where} has taken what nobody hands over")
+        known = {sequence for sequence, _ in link.taken}
+        known.update(() if link.moving is None else link.moving.left)
+        mine = {sequence for sequence, item in cursor.acquired.items() if item.consumer is link}
+        must(mine <= known, f"{where} holds what is in no batch of its", sorted(mine - known)[:20])
+        led = link.target is None or link in held.by_target.get(link.target, ())
+        must(led, f"{where} does not hear of room in its target")
+    for queue in catalog.queues.values():
+        strange = [
+            name
+            for name in queue.named
+            if name.startswith(CURSOR_PREFIX) and name[len(CURSOR_PREFIX) :] not in held.by_name
+        ]
+        must(not strange, f"queue {queue.name!r} keeps messages for links that are gone", strange)
+
+
+def tied(held: QueueLinks, transactions: Transactions, catalog: Catalog) -> None:
+    """What is tied to a batch is a transaction's or a link's."""
+    for cursor, sequences in catalog.tied.items():
+        known = {sequence for item in transactions.deciding for at, sequence in item.takes if at is cursor}
+        for link in held.by_name.values():
+            if link.cursor is cursor and link.moving is not None:
+                known.update(link.moving.left)
+        must(known >= sequences.keys(), f"cursor {cursor.name!r} of queue {cursor.queue.name!r} is tied to nothing")

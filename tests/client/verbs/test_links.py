@@ -1,0 +1,32 @@
+"""`holdfast link` against a node (docs/links.md)."""
+
+import json
+
+from support.process import NodeProcess, run_holdfast
+
+
+async def run(node: NodeProcess, line: str, code: int = 0) -> str:
+    ended = await run_holdfast(*line.split(), "--url", node.url)
+    assert ended.code == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+async def test_links_are_created_listed_and_deleted(node: NodeProcess) -> None:
+    assert json.loads(await run(node, "link list --json")) == []
+    assert await run(node, "link create audit --from raw --to archive --copy") == "audit created\n"
+    again = await run(node, "link create audit --from raw --to archive --copy")
+    assert again == "audit is there already, with these settings\n"
+    assert "with other settings; delete it first" in await run(node, "link create audit --from raw --to b", code=1)
+    assert "expected another queue" in await run(node, "link create same --from raw --to raw", code=1)
+    await run(node, "send raw --count 3")
+    assert len((await run(node, "receive archive --count 3")).splitlines()) >= 3
+    (row,) = json.loads(await run(node, "link list --json"))
+    assert (row["from"], row["to"], row["mode"], row["moved_total"]) == ("raw", "archive", "copy", 3)
+    listed = (await run(node, "link list")).splitlines()
+    assert listed[0].split()[:4] == ["name", "mode", "from", "to"] and listed[1].split()[:4] == [
+        "audit", "copy", "raw", "archive",
+    ]  # fmt: skip
+    assert "is named by links: audit" in await run(node, "queue delete raw", code=1)
+    assert await run(node, "link delete audit") == "audit deleted\n"
+    assert "no link 'audit'" in await run(node, "link delete audit", code=1)
+    await run(node, "queue delete raw")

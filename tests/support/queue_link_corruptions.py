@@ -1,0 +1,68 @@
+"""Corruptions of links between queues (support/corruption.py).
+
+Rules of this file: one function, or one line, each.
+"""
+
+from typing import Any
+
+from support.corruption import breaks
+from support.standing import linking
+
+
+@breaks("queue_links: a link between queues stands under another name", linking)
+def _(s: Any) -> None:
+    s.links.by_name["other"] = s.links.by_name.pop("idle")
+
+
+@breaks("queue_links: {}: its source is gone", linking)
+def _(s: Any) -> None:
+    s.idle.cursor = type(s.idle.cursor)(s.idle.cursor.queue, s.idle.cursor.queue)
+
+
+@breaks("queue_links: {} is no consumer of its source", linking)
+def _(s: Any) -> None:
+    s.idle.cursor.release(s.idle)
+
+
+@breaks("queue_links: {} reads another's cursor", linking)
+def _(s: Any) -> None:
+    s.links.by_name["idle"] = s.links.by_name["copies"]
+    s.links.by_name["idle"].config = s.idle.config
+    del s.links.by_name["copies"]
+
+
+@breaks("queue_links: {} was deleted, and stays", linking)
+def _(s: Any) -> None:
+    s.idle.ended = True
+
+
+@breaks("queue_links: {} takes too much in a turn", linking)
+def _(s: Any) -> None:
+    s.idle.taken = [(1, b"")] * 257
+
+
+@breaks("queue_links: {} has taken what nobody hands over", linking)
+def _(s: Any) -> None:
+    s.idle.taken = [(1, b"")]
+
+
+@breaks("queue_links: {} holds what is in no batch of its", linking)
+def _(s: Any) -> None:
+    s.copies.moving.left.pop()
+    s.core.catalog.tied[s.copies.cursor].popitem()
+
+
+@breaks("queue_links: {} does not hear of room in its target", linking)
+def _(s: Any) -> None:
+    s.links.by_target.clear()
+
+
+@breaks("queue_links: queue {} keeps messages for links that are gone", linking)
+def _(s: Any) -> None:
+    del s.links.by_name["copies"]
+    s.core.catalog.tied.clear()
+
+
+@breaks("queue_links: cursor {} of queue {} is tied to nothing", linking)
+def _(s: Any) -> None:
+    s.core.catalog.tied[s.idle.cursor] = {1: None}
