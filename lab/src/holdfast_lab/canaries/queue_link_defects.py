@@ -53,6 +53,6 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
             "-> holdfast.queue_links.link.QueueLink"
         ),
         broken=_nameless,
-        expected="3 times to",
+        expected="was appended twice to linked",
     ),
 )
