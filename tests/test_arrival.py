@@ -286,7 +286,7 @@ def tables() -> dict[str, frozenset[str]]:
     """By how a table is written in TOML, its keys: of a node's file, and of a topology's."""
     found = {f"[{name}]": set(keys) for name, keys in config._TABLES.items()}
     found |= {f"[[{name}]]": set(keys) for name, keys in config._LISTS.items()}
-    found |= {"[[node]]": set(topology._NODE), "[[link]]": set(topology._LINK)}
+    found |= {"[[node]]": set(topology._NODE), "[[link]]": found["[[link]]"] | set(topology._LINK)}
     return {name: frozenset(keys) for name, keys in found.items()}
 
 

@@ -64,6 +64,11 @@ ELSEWHERE = {
     "request_bytes_max": "test_limits_of_management.py",
     "excluded_max": "test_exclusions.py",
     "too_large_links_max": "test_exclusions.py",
+    "transactions_max": "test_transactions.py",
+    "transaction_operations_max": "test_transactions.py",
+    "transaction_bytes_max": "test_transactions.py",
+    "transactions_bytes_max": "test_transactions.py",
+    "transaction_s": "test_transactions.py",
 }
 """Where a limit is tested that is not here, beside what it bounds."""
 

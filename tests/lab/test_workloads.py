@@ -9,7 +9,7 @@ from holdfast.errors import ConfigError
 from holdfast_lab.base.client_history import History, Violation, make_key
 from holdfast_lab.workloads import KINDS, ProducerLog, full_address, make_workload
 
-NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"]}
+NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r"}
 
 
 def needed(kind: str) -> dict[str, Any]:

@@ -12,7 +12,20 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Any
 
-from holdfast.amqp.wire.performatives import Coordinator, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import (
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    Source,
+    Target,
+    TransactionalState,
+)
 from holdfast.amqp.wire.types import Symbol
 from holdfast.core import turn_end
 from holdfast.core.node import NodeCore
@@ -24,6 +37,7 @@ from support.actors import Lost, World, in_order, names
 from support.hops import reroute
 from support.packages import NODE
 from support.rig import Node
+from support.transactions import request
 
 PACKAGES = tuple(f"holdfast.{name}." for name in NODE)
 """The node's own code: what a peer's event may run through (pyproject.toml, "imports go down only")."""
@@ -264,7 +278,7 @@ def managed(world: World, hub: Node, calm: Callable[[], None]) -> None:
 
 
 def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
-    """The anonymous terminus, a transaction that is refused, a dynamic node."""
+    """The anonymous terminus, a transaction that uses it, a dynamic node."""
     sender, consumer = world.actor(hub, "sender"), world.actor(hub, "consumer")
 
     def work() -> None:
@@ -275,7 +289,26 @@ def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
             client.send(link, f"a{number}", properties=Properties(to=to), context=number)
         sender.wait(lambda: len(client.outcomes) >= 5, "its outcomes")
         coordinator = client.session.attach_sender("tx", Source(), Coordinator())
-        sender.wait(lambda: coordinator.detached, "no transactions")
+        sender.wait(lambda: coordinator.attached and coordinator.credit, "the coordinator")
+
+        def ask(value: Any) -> Any:
+            asked = object()
+            coordinator.send(request(value), context=asked)
+            told: list[Any] = []
+
+            def answered() -> bool:
+                told[:] = [state for context, state in client.outcomes if context is asked]
+                return bool(told) or coordinator.detached
+
+            sender.wait(answered, "the coordinator's answer")
+            return told[0] if told else None
+
+        for fail in (True, False):
+            declared = ask(Declare())
+            if isinstance(declared, Declared):
+                message = Message(properties=Properties(to="transacted"), data=[b"t"]).encode()
+                link.send(message, context="t", state=TransactionalState(declared.txn_id))
+                ask(Discharge(declared.txn_id, fail))
 
     sender.stubborn(work)
     calm()

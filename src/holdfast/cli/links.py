@@ -13,7 +13,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         verbs,
         "link",
         "lists, creates and deletes links that move or copy messages between queues",
-        "holdfast link create clean --from raw --to flights@hub --selector 'delay > 60'\nholdfast link list --json",
+        "holdfast link create clean --from raw --to flights@hub --selector cancelled\nholdfast link list --json",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (

@@ -333,7 +333,7 @@ class Parts:
             self.connections, self.links, memory, self.pressure, self.blobs, self.deadlines, self.streams
         )
         self._recovering: tuple[Recovering, ...] = (
-            client_recovery, self.queue_changes, link_counts, memory, self.users,
+            self.transactions, client_recovery, self.queue_changes, link_counts, memory, self.users,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.forwarding.wake()

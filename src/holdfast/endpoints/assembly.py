@@ -91,7 +91,7 @@ class Endpoints:
         `is_stopping`: whether the node ends."""
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
         self.transactions = transactions = Transactions(
-            TransactionParts(limits, clock, memory, catalog, blobs, links, duplicates, rng)
+            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, duplicates, rng)
         )
         commits = Commits(
             CommitParts(

@@ -191,9 +191,10 @@ class Holdings:
 
     def _unfinish(self, sequences: list[int]) -> None:
         """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
-        self.offer_anew(sequences)
+        there = [sequence for sequence in sequences if self.queue.value(sequence) is not None]
+        self.offer_anew(there)
         waiting = set(self.requeued)
-        for sequence in sequences:
+        for sequence in there:
             if sequence in waiting or sequence >= self.position:
                 self.counts.setdefault(sequence, 1)
 

@@ -104,12 +104,9 @@ class CoordinatorLink(Ingress):
         self.waiting.clear()
         self._parts.links.refills.pop(self, None)
         self._parts.links.waiting_for_space.pop(self, None)
-        mine, self.mine = self.mine, {}
-        transactions = self._parts.transactions
-        for transaction in mine.values():
-            transactions.close(transaction)
-            transactions.roll_back(transaction)
-            transactions.forget(transaction)
+        while self.mine:  # a step that fails is tried again, with what is left
+            _, transaction = self.mine.popitem()
+            self._parts.transactions.end(transaction)
 
     # ------------------------------------------------------------------------------------------------ requests
 
@@ -156,7 +153,6 @@ class CoordinatorLink(Ingress):
         if transaction is None:
             self._refuse(delivery, unknown_transaction(TransactionalState(request.txn_id)))
             return True
-        transactions = self._parts.transactions
         self.peer.amqp.took(OUTCOME + len(transaction.posts) + len(transaction.takes))
         error: Error | None = None
         if not request.fail:
@@ -168,9 +164,7 @@ class CoordinatorLink(Ingress):
                 return True
             error = found
         del self.mine[request.txn_id]
-        transactions.close(transaction)
-        transactions.roll_back(transaction)
-        transactions.forget(transaction)
+        self._parts.transactions.end(transaction)
         self._answer(delivery, error)
         return True
 

@@ -94,14 +94,12 @@ class Commits:
         no_room = self._no_room(transaction)
         if no_room is not None:
             return no_room
-        self._transactions.close(transaction)
-        self._transactions.release(transaction)
-        transaction.deciding = True
-        self._transactions.deciding[transaction] = None
         turn = self._parts.turns.gathered
-        turn.decided.append(Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer))
+        effect = Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer)
         turn.changes += 1
         self._parts.work.urgent = True
+        self._transactions.decide(transaction)
+        turn.decided.append(effect)
         self._store(transaction)
         return None
 
@@ -228,14 +226,10 @@ class Commits:
             return  # tried again after a failure
         for cursor in dict.fromkeys(cursor for cursor, _ in transaction.takes):
             tied.untie(self._parts.catalog, cursor, [number for at, number in transaction.takes if at is cursor])
-        error = None
-        transaction.deciding = False
+        error = None if stored else self._why_not()
         if stored:
             self._follow(transaction)
-            self._transactions.roll_back(transaction)
-        else:
-            self._transactions.roll_back(transaction)
-            error = self._why_not()
+        self._transactions.roll_back(transaction)  # of what is stored nothing is left but what is counted
         self._transactions.forget(transaction)
         effect.answer(error)
 
@@ -246,22 +240,21 @@ class Commits:
         return _error(conditions.TRANSACTION_ROLLBACK, "the node could not commit the transaction, see its log")
 
     def _follow(self, transaction: Transaction) -> None:
-        """It is on disk: what needs none follows, and what it took is answered."""
+        """It is on disk: what needs none follows, and what it took is answered. Tried again where it fails."""
         for post in transaction.posts:
             queue = post.message.queue
-            if not self._parts.catalog.has(queue):
+            if post.told or not self._parts.catalog.has(queue):
                 continue
             if not queue.config.durable:
                 self._append(post)
             elif isinstance(queue, Topic):
                 queue.tell(post.message.value, post.message.size)
-        takes, transaction.takes = transaction.takes, {}
+            post.told = True
+        takes = transaction.takes
         self._answer(takes)
         finished: dict[Cursor, list[int]] = {}
         back: dict[tuple[Cursor, bool], list[int]] = {}
         for (cursor, sequence), taken in takes.items():
-            transaction.counted_bytes -= taken.held_bytes
-            self._parts.memory.transactions.refund(taken.held_bytes)
             held = cursor.acquired.get(sequence)
             if held is None or held.consumer is not transaction or not self._parts.catalog.has_cursor(cursor):
                 continue

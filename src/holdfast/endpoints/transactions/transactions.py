@@ -7,6 +7,7 @@ all together. Past a bound, and after any message that is refused, only the roll
 be part of it, and the rest without it would not be the whole.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -41,6 +42,7 @@ from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, Intake, rejection, unknown_transaction
 from holdfast.links.large_receives import Stream
+from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.peer import Peer
@@ -67,6 +69,7 @@ class TransactionParts:
     memory: Memory
     catalog: Catalog
     blobs: Blobs
+    connections: Connections
     links: LinkTables
     duplicates: Duplicates
     rng: Random
@@ -394,9 +397,23 @@ class Transactions:
         if not self.counts[peer]:
             del self.counts[peer]
 
+    def decide(self, transaction: Transaction) -> None:
+        """The gathered turn decides of it from now on: its id is known no more, and what it brings is its queues'."""
+        self.release(transaction)
+        self.close(transaction)
+        transaction.deciding = True  # from here on nothing is called that could fail
+        self.deciding[transaction] = None
+
+    def end(self, transaction: Transaction) -> None:
+        """It is rolled back, and nothing of it is known from now on."""
+        self.close(transaction)
+        self.roll_back(transaction)
+        self.forget(transaction)
+
     def forget(self, transaction: Transaction) -> None:
         """Nothing of it is held any more."""
         self.deciding.pop(transaction, None)
+        transaction.deciding = False
         self._parts.memory.transactions.refund(transaction.counted_bytes)
         transaction.counted_bytes = 0
 
@@ -428,7 +445,25 @@ class Transactions:
             if any(post.blob is not None and post.blob.number in lost for post in transaction.posts):
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, undone.refusal)
 
-    def suspended(self) -> Iterator[tuple[object, None]]:
+    def suspended(self) -> Iterator[tuple[object, set[int]]]:
         """What transactions hold is in nobody's hands who is gone (state/queue_changes.py)."""
         for transaction in self.all():
-            yield transaction, None
+            yield transaction, {sequence for _, sequence in transaction.takes}
+
+    def recover(self) -> None:
+        """After a failure: those of connections that are gone are over, and what they all hold is counted anew."""
+        connections = self._parts.connections
+        for transaction in [item for item in self.deciding if not item.deciding]:  # its end was cut short
+            self.end(transaction)
+        for transaction in list(self.open.values()):
+            if connections.get(transaction.peer.number) is not transaction.peer:
+                self.end(transaction)
+        for txn_id in [txn_id for txn_id in self.timed if txn_id not in self.open]:
+            del self.timed[txn_id]
+        self.counts = dict(Counter(transaction.peer for transaction in self.open.values()))
+        for queue in self._parts.catalog.queues.values():
+            shares = [item.shares[queue] for item in self.open.values() if queue in item.shares]
+            queue.reserved = sum(share.reserved for share in shares)
+            queue.reserved_bytes = sum(share.reserved_bytes for share in shares)
+        for transaction in self.all():
+            transaction.counted_bytes = transaction.held_bytes

@@ -7,7 +7,7 @@ from collections import Counter
 
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.transactions.transactions import Transactions
-from holdfast.endpoints.transactions.work import POST_BYTES, TRANSACTION_BYTES, Transaction
+from holdfast.endpoints.transactions.work import Transaction
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer
@@ -47,8 +47,7 @@ def transactions(held: Transactions, connections: Connections, catalog: Catalog,
 
 def _one(transaction: Transaction) -> None:
     where = f"transaction {transaction.txn_id.hex()}"
-    held = TRANSACTION_BYTES + sum(POST_BYTES + len(post.message.value) for post in transaction.posts)
-    held += sum(taken.held_bytes for taken in transaction.takes.values())
+    held = transaction.held_bytes
     must(transaction.counted_bytes == held, f"{where}: bytes", transaction.counted_bytes, held)
     for (cursor, sequence), taken in transaction.takes.items():
         known = taken.link.provisional.get(sequence) is taken

@@ -93,6 +93,8 @@ class Post:
     message: Prepared
     epoch: int
     blob: Blob | None
+    told: bool = False
+    """Whether what needs no disk was done of it, after the commit."""
 
 
 @dataclass(eq=False, slots=True)
@@ -153,6 +155,12 @@ class Transaction:
     error: Error | None = None
     deciding: bool = False
     """Whether its work is in a turn's batch: what becomes of it is decided with that."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds in memory, summed up."""
+        held = TRANSACTION_BYTES + sum(POST_BYTES + len(post.message.value) for post in self.posts)
+        return held + sum(taken.held_bytes for taken in self.takes.values())
 
     def share(self, queue: Queue) -> Share:
         found = self.shares.get(queue)
