@@ -17,6 +17,7 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
+from support.routing import network
 from support.streams import LARGE, LIMITS, body, is_clean, pieces
 
 
@@ -530,3 +531,18 @@ def test_a_target_in_memory_waits_for_what_others_hold() -> None:
     rig.run(2)
     assert len(node.bodies("m")) == 1 and node.bodies("work") == []
     links_of(node)
+
+
+def test_a_link_to_a_node_that_a_topology_names_finds_its_way() -> None:
+    rig = Rig()
+    jfk, hub = network(rig, "jfk-hub")
+    rig.run(5)
+    done(rig.client(jfk), "CREATE", "link", "l", **{"from": "work", "to": "work@hub"})
+    for _ in range(2):  # and again from the rows, where routes are put together before links
+        fill(rig, rig.client(jfk), 2)
+        rig.run(5)
+        jfk.crash()
+        jfk.start()
+        rig.run(5)
+    assert hub.bodies("work") == ["1", "2", "1", "2"] and jfk.bodies("work") == []
+    links_of(jfk)

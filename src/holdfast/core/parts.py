@@ -188,6 +188,8 @@ class Parts:
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
         )
+        self._look_at_nodes: list[Callable[[], None]] = []
+        """Who looks again when nodes may be known that were not, or have left."""
         self.forwarding = Forwarding(
             config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
             self.identities, self.dead_lettering, self.destination, self.next_hops, version=self.started_wall_ms,
@@ -254,6 +256,7 @@ class Parts:
             ),
             store, rng, is_stopping=lambda: self.stopping,
         )  # fmt: skip
+        self._look_at_nodes.append(self.queue_links.look_soon)
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
         )
@@ -362,7 +365,8 @@ class Parts:
 
     def _nodes_may_have_left(self) -> None:
         self.departures.look_soon()
-        self.queue_links.look_soon()
+        for look in self._look_at_nodes:
+            look()
 
     def _offer_again(self, queue: Queue) -> None:
         self.jobs.offer_again(queue)
