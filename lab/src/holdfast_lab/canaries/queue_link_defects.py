@@ -10,8 +10,8 @@ from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
 
-FEW: Final = 8
-"""More than most tests have of it."""
+FEW: Final = 1
+"""A test of one message does not find it."""
 
 
 def _untied(original: Function) -> Function:
@@ -42,7 +42,7 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         target="queue_links.handing:Handing.hand_over",
         signature="(self, link: holdfast.queue_links.link.QueueLink) -> None",
         broken=_untied,
-        expected="",
+        expected="its last copy is gone",
     ),
     Canary(
         name="link-id-of-one-life",
