@@ -10,21 +10,6 @@ from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
 
-FEW: Final = 8
-"""More than most tests have of it."""
-
-
-def _untied(original: Function) -> Function:
-    """Of many messages that one turn moves, those behind the first few leave though its commit is refused."""
-
-    def hand_over(self: Any, link: Any) -> None:
-        original(self, link)
-        tied = self._parts.turns.gathered.tied
-        for sequence in link.moving.left[FEW:]:
-            tied.pop((link.cursor.queue.queue_id, sequence), None)
-
-    return hand_over
-
 
 def _nameless(original: Function) -> Function:
     """A link has another id in each life of its node, and does not know again what it has passed on."""
@@ -36,14 +21,6 @@ def _nameless(original: Function) -> Function:
 
 
 QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
-    Canary(
-        name="link-untied-beyond-few",
-        sentence="Of many messages that a link moves, some leave their queue though the disk refuses the copies.",
-        target="queue_links.handing:Handing.hand_over",
-        signature="(self, link: holdfast.queue_links.link.QueueLink) -> None",
-        broken=_untied,
-        expected="",
-    ),
     Canary(
         name="link-id-of-one-life",
         sentence="A link takes what it has passed on before its node was started again.",
