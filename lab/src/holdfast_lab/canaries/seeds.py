@@ -12,7 +12,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "hop-number-ahead": (27, 100),
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (19, 50),
-    "starved-link-asleep": (18, 50),
+    "starved-link-asleep": (4, 50),
     "oversized-forgotten": (77, 100),
     "full-credit-again": (7, 50),
     "priority-lost": (11, 50),
