@@ -224,6 +224,13 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        self.queue_links = QueueLinks(
+            HandingParts(
+                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
+                self.identities, self.dead_lettering, self.forwarding,
+            ),
+            store, rng, is_stopping=lambda: self.stopping,
+        )  # fmt: skip
         if config.topology is not None:
             self.routing = self.session_parts.routing = Routes(
                 config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
@@ -247,13 +254,6 @@ class Parts:
         self.resume, self.transactions = endpoints.resume, endpoints.transactions
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
-        self.queue_links = QueueLinks(
-            HandingParts(
-                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
-                self.identities, self.dead_lettering, self.forwarding,
-            ),
-            store, rng, is_stopping=lambda: self.stopping,
-        )  # fmt: skip
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
         )
