@@ -10,7 +10,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.management.operations.answers import CONNECTION, ENTRY, MANAGEMENT, NODE, QUEUE, SUBSCRIPTION
+from holdfast.management.operations.answers import CONNECTION, ENTRY, LINK, MANAGEMENT, NODE, QUEUE, SUBSCRIPTION
 from holdfast.management.status.origins import ORIGINS_LISTED
 from holdfast.settings import Limits
 from support.rig import Rig
@@ -25,12 +25,13 @@ values = st.recursive(
 KEYS = (
     "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
     "when_full", "order", "order_wait_s", "durable", "origin", "other", "to", "delivery_count", "after", "count",
-    "offset", "entityType", "attributeNames", "tombstones",
+    "offset", "entityType", "attributeNames", "tombstones", "from", "selector",
 )  # fmt: skip
 
 OPERATIONS = [
     (CONNECTION, "CLOSE"),
     *((ENTRY, name) for name in ("COPY", "DELETE", "MOVE", "QUERY", "READ", "REQUEUE")),
+    *((LINK, name) for name in ("CREATE", "DELETE", "QUERY", "START", "STOP")),
     *((NODE, name) for name in ("FORGET", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
     *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "OPEN", "PEEK", "QUERY", "READ")),

@@ -45,6 +45,8 @@ def reported() -> set[str]:
     rig.settle()
     client.send(link, "1")
     rig.settle()
+    client.manage("CREATE", "queue", "other")
+    client.manage("CREATE", "link", "work-other", **{"from": "work", "to": "other"})
     assert a.core is not None
     a.core.logins.has_failed("10.0.0.1", "")
     found = told(a)

@@ -34,4 +34,5 @@ def test_all_or_nothing_under_crashes_cuts_and_full_disks(seed: int) -> None:
 def test_the_seeds_meet_what_they_are_for() -> None:
     metrics = [ran(seed).metrics for seed in range(1, 4)]
     for fate in ("passed on", "committed", "aborted", "rolled back"):
-        assert sum(item[f"transact-1.{fate}"] for item in metrics) > 0, fate
+        found = [count for item in metrics for name, count in item.items() if name.endswith(f".{fate}")]
+        assert sum(found) > 0, fate

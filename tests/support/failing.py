@@ -303,12 +303,11 @@ def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
             sender.wait(answered, "the coordinator's answer")
             return told[0] if told else None
 
-        for fail in (True, False):
-            declared = ask(Declare())
-            if isinstance(declared, Declared):
-                message = Message(properties=Properties(to="transacted"), data=[b"t"]).encode()
-                link.send(message, context="t", state=TransactionalState(declared.txn_id))
-                ask(Discharge(declared.txn_id, fail))
+        declared = ask(Declare())
+        if isinstance(declared, Declared):
+            message = Message(properties=Properties(to="transacted"), data=[b"t"]).encode()
+            link.send(message, context="t", state=TransactionalState(declared.txn_id))
+            ask(Discharge(declared.txn_id, False))
 
     sender.stubborn(work)
     calm()

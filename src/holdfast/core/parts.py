@@ -188,8 +188,6 @@ class Parts:
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
         )
-        self._look_at_nodes: list[Callable[[], None]] = []
-        """Who looks again when nodes may be known that were not, or have left."""
         self.forwarding = Forwarding(
             config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
             self.identities, self.dead_lettering, self.destination, self.next_hops, version=self.started_wall_ms,
@@ -226,6 +224,13 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        self.queue_links = QueueLinks(
+            HandingParts(
+                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
+                self.identities, self.dead_lettering, self.forwarding,
+            ),
+            store, rng, is_stopping=lambda: self.stopping,
+        )  # fmt: skip
         if config.topology is not None:
             self.routing = self.session_parts.routing = Routes(
                 config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
@@ -249,14 +254,6 @@ class Parts:
         self.resume, self.transactions = endpoints.resume, endpoints.transactions
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
-        self.queue_links = QueueLinks(
-            HandingParts(
-                config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
-                self.identities, self.dead_lettering, self.forwarding,
-            ),
-            store, rng, is_stopping=lambda: self.stopping,
-        )  # fmt: skip
-        self._look_at_nodes.append(self.queue_links.look_soon)
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
         )
@@ -365,8 +362,7 @@ class Parts:
 
     def _nodes_may_have_left(self) -> None:
         self.departures.look_soon()
-        for look in self._look_at_nodes:
-            look()
+        self.queue_links.look_soon()
 
     def _offer_again(self, queue: Queue) -> None:
         self.jobs.offer_again(queue)

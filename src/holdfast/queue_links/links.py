@@ -83,7 +83,6 @@ class QueueLinks:
             link = self._add(config, None if row is None else row.link_id, is_created=name not in configured)
             link.is_stopped = row is not None and row.is_stopped
             self._store(link)
-        self.look()
 
     def _add(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
         """A link that takes from now on. ConfigError where it cannot be."""

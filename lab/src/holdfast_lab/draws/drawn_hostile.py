@@ -47,7 +47,8 @@ def with_hostile(plan: Plan, seed: int) -> Plan:
         if consumed:
             honest = random.choice(consumed)
             told["shared"] = honest["queue"]
-            if not GIVES_BACK & set(honest) and random.random() < 0.6:
+            alike = [told for told in plan.workloads if told.get("queue") == honest["queue"]]
+            if not any(GIVES_BACK & set(told) for told in alike) and random.random() < 0.6:
                 told["held"] = honest["queue"]
         found.append(told)
     return replace(plan, workloads=(*plan.workloads, *found))

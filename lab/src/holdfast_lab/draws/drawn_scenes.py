@@ -157,7 +157,11 @@ def competing(random: Random, node: str) -> Scene:
         node, "competing", consumers=random.choice((2, 3, 5)), credit=random.choice((1, 4, 50)), **shares
     )
     picks |= {"selectors": random.sample([*SELECTORS], random.choice((1, 2, 3))), "name": "picks"}
-    picks |= {"stays": random.choice((0, 3, 20)), "resume_s": random.choice((0.0, 5.0)), "think_s": 0.01}
+    picks |= {
+        "stays": random.choice((3, 20) if picks["elsewhere"] else (0, 3, 20)),
+        "resume_s": random.choice((0.0, 5.0)),
+        "think_s": 0.01,
+    }
     rest = takes_from(node, "competing", credit=random.choice((1, 20)), think_s=random.choice((0.0, 0.02, 0.2)))
     faults = []
     for _ in range(random.choice((0, 2, 4))):
@@ -437,21 +441,21 @@ def links(random: Random, node: str, plan: Plan) -> Scene:
     told: dict[str, Any] = {"kind": "linked", "name": "links", "think_s": random.choice((0.0, 0.005))}
     told |= {"credit": random.choice((1, 20, 100))}
     if shape == "chain":
-        told |= {"links": [(node, first, second, "move"), (node, second, f"{last}@{there}", "move")]}
-        told |= {"ends": [(there, last)]}
+        told |= {"links": [[node, first, second, "move"], [node, second, f"{last}@{there}", "move"]]}
+        told |= {"ends": [[there, last]]}
     elif shape == "fan-in":
         sends.append(_sends(node, second, messages))
-        told |= {"links": [(node, name, f"{last}@{there}", "move") for name in (first, second)]}
-        told |= {"ends": [(there, last)]}
+        told |= {"links": [[node, name, f"{last}@{there}", "move"] for name in (first, second)]}
+        told |= {"ends": [[there, last]]}
     elif shape == "copy":
-        told |= {"links": [(node, first, second, "copy"), (node, first, f"{last}@{there}", "move")]}
-        told |= {"copies": [(node, second, f"{first}@{node}")], "ends": [(there, last)]}
+        told |= {"links": [[node, first, second, "copy"], [node, first, f"{last}@{there}", "move"]]}
+        told |= {"copies": [[node, second, f"{first}@{node}"]], "ends": [[there, last]]}
     elif shape == "ring" or there == node:
-        told |= {"links": [(node, first, second, "move"), (node, second, first, "move")]}
-        told |= {"ends": [(node, first)], "rounds": {f"{first}@{node}": 2}}
+        told |= {"links": [[node, first, second, "move"], [node, second, first, "move"]]}
+        told |= {"ends": [[node, first]], "rounds": {f"{first}@{node}": 2}}
     else:
-        told |= {"links": [(node, first, f"{second}@{there}", "move"), (there, second, f"{first}@{node}", "move")]}
-        told |= {"ends": [(node, first)], "rounds": {f"{first}@{node}": 2}}
+        told |= {"links": [[node, first, f"{second}@{there}", "move"], [there, second, f"{first}@{node}", "move"]]}
+        told |= {"ends": [[node, first]], "rounds": {f"{first}@{node}": 2}}
     bound = random.choice((None, 5, 30))
     queues = [
         (at, QueueConfig(name=name, order="none", messages_max=bound)) for at, name in ((node, second), (there, last))
