@@ -55,7 +55,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "rights-remembered": (38, 50),
-    "untied-beyond-few": (13, 50),
     "link-id-of-one-life": (5, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
