@@ -16,7 +16,6 @@ from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_f
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
-from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
@@ -30,7 +29,6 @@ CANARIES: Final[dict[str, Canary]] = {
         *CLIENT_CANARIES,
         *LINK_CANARIES,
         *DRIVER_CANARIES,
-        *TRANSACTION_CANARIES,
         *QUEUE_LINK_CANARIES,
     )
 }

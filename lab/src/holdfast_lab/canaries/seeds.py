@@ -55,7 +55,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "rights-remembered": (38, 50),
-    "untied-beyond-few": (13, 50),
     "link-untied-beyond-few": (75, 150),
     "link-id-of-one-life": (5, 50),
 }

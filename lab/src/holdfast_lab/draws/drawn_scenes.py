@@ -438,7 +438,7 @@ def links(random: Random, node: str, plan: Plan) -> Scene:
     messages, shape = in_time(plan, random.choice((60, 300))), random.choice(("chain", "fan-in", "ring", "far", "copy"))
     first, second, last = "linked", "linked-on", "linked-to"
     sends = [_sends(node, first, messages, rate=random.choice((0.0, round(messages / plan.safety_s, 3))))]
-    told: dict[str, Any] = {"kind": "linked", "name": "links", "think_s": random.choice((0.0, 0.005))}
+    told: dict[str, Any] = {"kind": "linked", "node": node, "name": "links", "think_s": random.choice((0.0, 0.005))}
     told |= {"credit": random.choice((1, 20, 100))}
     if shape == "chain":
         told |= {"links": [[node, first, second, "move"], [node, second, f"{last}@{there}", "move"]]}

@@ -16,13 +16,14 @@ from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, clos
 
 @dataclass(kw_only=True)
 class Linked:
-    """`links`: (node, from, to, mode) of each; `ends`: (node, queue) where messages are taken; `copies`: (node, queue,
-    `queue@node` of the first) where each message is copied to; `rounds`: by `queue@node`, how often a message comes
-    there, if not once."""
+    """Begins at `node`, after which its clients are called. `links`: (node, from, to, mode) of each; `ends`: (node,
+    queue) where messages are taken; `copies`: (node, queue, `queue@node` of the first) where each message is copied to;
+    `rounds`: by `queue@node`, how often a message comes there, if not once."""
 
     kind: ClassVar[str] = "linked"
 
-    links: Sequence[Sequence[str]]
+    node: str
+    links: Sequence[Sequence[str]] = ()
     ends: Sequence[Sequence[str]] = ()
     copies: Sequence[Sequence[str]] = ()
     rounds: dict[str, int] = field(default_factory=dict)
@@ -35,7 +36,7 @@ class Linked:
     async def setup(self, bed: Bed) -> None:
         bed.history.rounds |= self.rounds
         for number, (node, source, target, mode) in enumerate(self.links):
-            connection = await bed.connect(node, f"{self.name}-{number}-setup")
+            connection = await bed.connect(node, f"{self.name}-{self.node}-{number}-setup")
             told = {"from": source, "to": target, "mode": mode}
             await asked(connection, "CREATE", "link", f"{self.name}-{number}", told)
             await closed(connection)
