@@ -36,7 +36,9 @@ queue = "flights"
 """
 
 # A command in a block or an indented line, up to a pipe, a redirection or the end; not what a command prints.
-COMMAND = re.compile(r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)(?:(?! 2>)[^|&<>\n])*)", re.MULTILINE)
+COMMAND = re.compile(
+    r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)(?:(?! 2>)(?:'[^'\n]*'|[^|&<>\n]))*)", re.MULTILINE
+)
 INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"…|\[[A-Z]|\[-")
 
