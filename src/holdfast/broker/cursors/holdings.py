@@ -265,6 +265,11 @@ class Holdings:
     def pass_by(self, sequence: int) -> None:
         """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
         is found out again."""
+        if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
+            self.floor = sequence + 1
+            if self.position <= sequence:
+                self.move_to(sequence + 1)
+            return
         self.finished.add(sequence)
         if sequence == self.floor:
             self.raise_floor()
