@@ -15,7 +15,7 @@ from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, Entr
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.owner import Owner
-from holdfast.broker.cursors.runs import SHARE_MIN, hand_run, is_plain, share_of
+from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
@@ -188,6 +188,7 @@ class Cursor(Holdings):
         given = in_runs = looks = 0
         left_to_another = False
         round_left = share = 0
+        run_max = RUN_COUNT
         room_bytes = look_bytes = PUMP_BYTES
         while consumers:
             left = limit - (given - in_runs - (-in_runs // RUN_PER_ENTRY)) - len(aside) - self.passed
@@ -205,9 +206,9 @@ class Cursor(Holdings):
                     round_left, share = len(consumers), share_of(self, len(consumers))
                 round_left -= 1
                 if share >= SHARE_MIN:
-                    ran, ran_bytes = hand_run(
-                        self, consumer, min(left * RUN_PER_ENTRY, share), min(room_bytes, consumer.room_bytes)
-                    )
+                    most = min(left * RUN_PER_ENTRY, share, run_max)
+                    ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
+                    run_max = RUN_COUNT if ran == most else RUN_LEAST + 2 * ran  # what follows may be as little plain
                     given += ran
                     in_runs += ran
                     room_bytes -= ran_bytes
