@@ -64,14 +64,14 @@ class Cursor(Holdings):
     def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None) -> None:
         """There is one more consumer, which competes for the entries that match its selector, or for all."""
         self.consumers[consumer] = None
+        if not self.name:
+            self.queue.consumers_changed(True)
         if selector is not None:
             if self.selections is None:
                 self.selections = self.selective = Selections(self)
             self.selections.join(consumer, selector)
         else:
             self.unfiltered[consumer] = None
-            if not self.name:
-                self.queue.consumers_changed(True)
             self.exclusions.joined(consumer)
         self.queue.touch()
 
@@ -80,13 +80,13 @@ class Cursor(Holdings):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        if not (self.name or self.consumers):
+            self.queue.consumers_changed(False)
         if self.selections is not None and consumer in self.selections:
             self.selections.leave(consumer)
             self.exclusions.forget_excluded(consumer)
         else:
             del self.unfiltered[consumer]
-            if not (self.name or self.unfiltered):
-                self.queue.consumers_changed(False)
             back = self.exclusions.left(consumer, self.requeued)
             if not self.unfiltered:
                 self.forget_read_ahead()
@@ -106,7 +106,7 @@ class Cursor(Holdings):
     def recount_consumers(self) -> None:
         """A failure may lie between the coming or going of a consumer and what is counted of it."""
         if not self.name:
-            self.queue.consumers_changed(bool(self.unfiltered))
+            self.queue.consumers_changed(bool(self.consumers))
         self.exclusions.recount(self.unfiltered, self.consumers, self.requeued)
         if self.selections is not None:
             self.selections.start_anew()

@@ -309,6 +309,8 @@ def size_of(value: bytes) -> int:
 
 def bare_at(value: bytes) -> int:
     """Where the bare message of an entry begins."""
+    if value[24:30] == b"\0\0\0\0\0\0" and not value[1] & CUSTODY:
+        return FIXED_BYTES
     at = FIXED_BYTES + int.from_bytes(value[24:28], "big") + (value[28] << 8) + value[29]
     return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
 

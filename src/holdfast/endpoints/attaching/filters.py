@@ -212,19 +212,14 @@ class EntrySelector:
         return decoded
 
     def _sections(self, value: bytes) -> Sections:
-        payload, at, whole = value, entry.bare_at(value), True
-        if value[1] & entry.BLOB:
-            blob, length = entry.blob_of(value)
-            payload, at = self._store.piece(blob, 0) or b"", 0
-            whole = len(payload) >= length
-        return Sections(
-            payload,
-            at,
-            durable=bool(value[1] & entry.DURABLE),
-            priority=value[2],
-            annotations=entry.annotations_of(value),
-            whole=whole,
-        )
+        flags = value[1]
+        durable, priority = flags & entry.DURABLE > 0, value[2]
+        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+        if not flags & entry.BLOB:
+            return Sections(value, entry.bare_at(value), durable, priority, notes)
+        blob, length = entry.blob_of(value)
+        piece = self._store.piece(blob, 0) or b""
+        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:
