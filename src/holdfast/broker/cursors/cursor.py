@@ -248,7 +248,7 @@ class Cursor(Holdings):
             consumer = found
             self.acquired[sequence] = Acquired(consumer, size)
             consumer.count_held(size)
-            room_bytes -= len(value)
+            room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
             if consumer not in self.unfiltered:  # it could not have this one, and was sent away
@@ -273,6 +273,7 @@ class Cursor(Holdings):
         """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
         most = self.passed + limit
+        weight = 1 if self.selector is None else self.selector.weight
         while self.passed < most:
             if self.requeued:
                 sequence = self.requeued[0]
@@ -301,7 +302,7 @@ class Cursor(Holdings):
                 self.keep(sequence)
                 raise
             self.passed += 1
-            self.passed_bytes += len(value)
+            self.passed_bytes += len(value) * weight
             if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work

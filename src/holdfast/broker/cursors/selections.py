@@ -226,7 +226,8 @@ class Selections:
                 return
             value = self._free.value(sequence)
             asked = [selection for selection in self._by_text.values() if sequence < selection.position]
-            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value))
+            weight = sum(selection.selector.weight for selection in asked)
+            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value) * max(1, weight))
             if value is not None:
                 for selection in asked:
                     if selection.selector.matches(value):
@@ -352,8 +353,11 @@ class Selections:
         values: list[bytes] = []
         position, size = first, 0
         looked = looked_bytes = 0
+        weight = selection.selector.weight
         for sequence, value in found:
             if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
+                break
+            if looked_bytes >= self._bytes_left:
                 break
             if matches(value):
                 if len(values) >= wanted or size >= room:
@@ -363,7 +367,7 @@ class Selections:
                 size += len(value)
             position = sequence + 1
             looked += 1
-            looked_bytes += len(value)
+            looked_bytes += len(value) * weight
         share = -(-len(values) // len(wanting))
         taken = 0
         for consumer in wanting:
@@ -411,17 +415,18 @@ class Selections:
         concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
         assert self._free is not None
         matching: list[Selection] = []
-        asked = 0
+        asked = weight = 0
         is_free = self._free.has(sequence, value)
         for selection in here:
             if selection.position <= sequence:
                 if is_free:
                     asked += 1
+                    weight += selection.selector.weight
                     if selection.selector.matches(value):
                         matching.append(selection)
                         continue  # its position moves once it is known what becomes of this one
                 selection.position = sequence + 1
-        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value))
+        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
         if self._may_be_shown(sequence):
