@@ -17,6 +17,7 @@ from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.head import head_of
+from holdfast.broker.stored.ranges import RangeSet
 
 COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, watermark of the shared cursor."""
@@ -186,13 +187,24 @@ class Queue(EntryLog):
         Its record, which says what that is, stays until the last of it is gone: a restart goes on with it.
         """
         shared = self.shared
-        finished = [(self.reclaim_from, shared.floor - 1), *shared.finished]
-        self.sweeping = [(first, last) for first, last in reversed(finished) if first <= last]
+        self.sweep([(self.reclaim_from, shared.floor - 1), *shared.finished])
         self.reclaim_from = max(self.reclaim_from, shared.floor)
         self.reclaiming = False
         shared.tracked = False
         self.dirty(shared)
         self.touch()
+
+    def sweep(self, ranges: list[tuple[int, int]]) -> None:
+        """Nobody needs the entries of these ranges any more: they leave, beside what is leaving so already."""
+        wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
+        self.sweeping = [*wanted][::-1]
+
+    def keep_unswept(self, sequence: int) -> None:
+        """The entry stays, though it was to leave with others."""
+        if any(first <= sequence <= last for first, last in self.sweeping):
+            wanted = RangeSet(self.sweeping)
+            wanted.remove(sequence)
+            self.sweeping = [*wanted][::-1]
 
     def _sweep_some(self) -> None:
         """One turn's share of `sweeping`."""

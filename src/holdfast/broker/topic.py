@@ -188,7 +188,7 @@ class Topic(Queue):
 
     def untrack(self) -> None:
         """The last durable subscription is gone: what was stored for it leaves."""
-        self.sweeping = self.swept.gaps(self.reclaim_from, self.next_sequence - 1)[::-1]
+        self.sweep(self.swept.gaps(self.reclaim_from, self.next_sequence - 1))
         self.swept = RangeSet()
         self.reclaim_from = self.next_sequence
         self.reclaiming = False
@@ -199,6 +199,10 @@ class Topic(Queue):
         """The node was started: what it has stored is matched again, some of it each turn."""
         if self.named and self.messages:
             self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
+            self.touch()
+        elif self.messages:  # the last subscription was deleted, and what was stored for it had not all left
+            self.sweep([(0, self.next_sequence - 1)])
+            self.reclaim_from = self.next_sequence
             self.touch()
 
     def reclaim(self) -> None:
