@@ -208,7 +208,8 @@ class Cursor(Holdings):
                 if share >= SHARE_MIN:
                     most = min(left * RUN_PER_ENTRY, share, run_max)
                     ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
-                    run_max = RUN_COUNT if ran == most else RUN_LEAST + 2 * ran  # what follows may be as little plain
+                    # What follows in memory may be as little plain; what was read is handed out one by one first.
+                    run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
                     given += ran
                     in_runs += ran
                     room_bytes -= ran_bytes
