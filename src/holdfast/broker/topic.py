@@ -133,6 +133,7 @@ class Topic(Queue):
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new durable subscription at `start`."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
+        cursor.count_deliveries()
         self.named[name] = cursor
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start

@@ -8,6 +8,7 @@ becomes free.
 """
 
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from typing import Final
 
 from holdfast.broker.cursors import halting
@@ -174,7 +175,7 @@ class Selections:
         )  # fmt: skip
 
     def _may_be_shown(self, sequence: int) -> bool:
-        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+        return self._cursor.may_be_shown(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -208,7 +209,9 @@ class Selections:
         for selection in self._by_text.values():
             if selection.hits and not self._may_be_shown(selection.hits[0]):
                 wanted = selection.wanted()
-                if wanted:
+                if wanted and self._cursor.is_counted:
+                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
                 self._looked.update(selection.wanting())
@@ -315,7 +318,7 @@ class Selections:
         nobody has, to its next consumer at once; returns how many. It ends before the first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
-        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished or cursor.is_counted:
             return 0
         consumer = next(iter(selection.wanting()))
         if consumer.excluded or selection.hits:
@@ -432,6 +435,9 @@ class Selections:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
         self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)
