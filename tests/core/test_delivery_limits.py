@@ -353,3 +353,22 @@ def test_a_rejected_message_is_a_dead_letter_for_that_and_keeps_its_count_if_ref
 def test_values_that_are_refused(value: int) -> None:
     with pytest.raises(ConfigError, match=r"invalid value .* deliveries_max; expected a whole number from 1 to 10,000"):
         QueueConfig(name="work", deliveries_max=value).validate()
+
+
+@pytest.mark.parametrize("options", [{}, selecting("JMSPriority = 4")])
+def test_it_is_not_given_again_before_its_failure_is_on_disk(options: dict[str, Any]) -> None:
+    """So that a node that is killed between forgets none."""
+    rig, node, client = limited(2)
+    fill(rig, client, 1)
+    taker = consumer(rig, node, **options)
+    node.hold_commits = True
+    taker.accept(FAILED)
+    rig.settle()
+    assert taker.bodies() == []
+    node.hold_commits = False
+    rig.settle()
+    assert taker.bodies() == ["1"] and counts(taker) == [1]
+    node.crash()
+    node.start()
+    rig.settle()
+    assert consumer(rig, node, **options).bodies() == [] and dead(rig, node) == [("1", "work", 2)]

@@ -68,9 +68,11 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             if not isinstance(cursor.counts, DeliveryCounts):
                 continue
             counts = cursor.counts
+            written = {item for at, found in (in_flight.counts if in_flight else ()) if at is cursor for item in found}
+            lost = counts.unstored - counts.changed - written
+            must(not lost, f"{where}: waits for a failed delivery that nothing stores", sorted(lost)[:20])
             must(counts.marked_stored <= counts.marked, f"{where}: stored as shown, and not to be shown")
             due = queue in work.dirty_counters or not counts.changed
             must(due, f"{where}: nothing stores failed deliveries", sorted(counts.changed)[:20])
-            written = {item for at, found in (in_flight.counts if in_flight else ()) if at is cursor for item in found}
             waiting = counts.marked - counts.marked_stored - counts.changed - written
             must(not waiting, f"{where}: nothing stores what is to be shown", sorted(waiting)[:20])

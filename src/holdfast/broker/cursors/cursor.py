@@ -324,6 +324,9 @@ class Cursor(Holdings):
         while self.passed < most:
             if self.requeued:
                 sequence = self.requeued[0]
+                if self.is_counted and not self.may_be_shown(sequence):
+                    self.mark_shown([sequence])
+                    return None
                 value = queue.value(sequence)
                 heappop(self.requeued)
                 if value is None:  # purged or expired meanwhile
@@ -406,6 +409,8 @@ class Cursor(Holdings):
             if sequence < self.ahead_end and self._is_taken(sequence):
                 self.move_to(sequence + 1)
                 continue
+            if self.counts and self.is_counted and not self.may_be_shown(sequence):
+                break
             self.position = sequence + 1
             if self.prefetched:
                 self.prefetched.pop()

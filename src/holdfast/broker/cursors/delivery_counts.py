@@ -15,11 +15,13 @@ EXHAUSTED: Final = "exhausted"
 class DeliveryCounts(dict[int, int]):
     """Failed deliveries, by sequence, as a cursor without a bound keeps them in a plain dictionary."""
 
-    __slots__ = ("changed", "marked", "marked_stored")
+    __slots__ = ("changed", "marked", "marked_stored", "unstored")
 
     def __init__(self, counts: dict[int, int]) -> None:
         super().__init__(counts)
         self.changed: set[int] = {sequence for sequence, count in counts.items() if count}
+        self.unstored: set[int] = set()
+        """Those whose failure is not on disk yet: they are not offered again before."""
         self.marked: set[int] = set()
         self.marked_stored: set[int] = set()
         """Those of `marked` that are on disk as such: these may be shown."""
@@ -28,8 +30,9 @@ class DeliveryCounts(dict[int, int]):
         return len(self) > 0 or bool(self.marked)
 
     def __setitem__(self, sequence: int, count: int) -> None:
-        if count or self.get(sequence):
+        if count != self.get(sequence, 0):
             self.changed.add(sequence)
+            self.unstored.add(sequence)
         super().__setitem__(sequence, count)
 
     def setdefault(self, sequence: int, count: int = 0) -> int:
@@ -43,6 +46,7 @@ class DeliveryCounts(dict[int, int]):
             self.marked_stored.discard(sequence)
             self.changed.add(sequence)
         found = super().pop(sequence, default)
+        self.unstored.discard(sequence)
         if found:
             self.changed.add(sequence)
         return found
@@ -66,7 +70,9 @@ class DeliveryCounts(dict[int, int]):
 
     def stored(self, sequences: Iterable[int]) -> None:
         """What is said of these is on disk as it was when they were written."""
-        self.marked_stored.update(self.marked.intersection(sequences))
+        written = [sequence for sequence in sequences if sequence not in self.changed]
+        self.marked_stored.update(self.marked.intersection(written))
+        self.unstored.difference_update(written)
 
     def row(self, sequence: int) -> tuple[int, bool] | None:
         """What is stored of the entry: its count, and whether it is marked; None: nothing."""

@@ -149,10 +149,13 @@ class Holdings:
             self.queue.work.urgent = True
 
     def may_be_shown(self, sequence: int) -> bool:
-        """Whether it is on disk that the entry may have been shown."""
-        if not self.queue.config.durable or sequence < self.watermark_stored:
-            return True
-        return isinstance(self.counts, DeliveryCounts) and sequence in self.counts.marked_stored
+        """Whether it is on disk that the entry may have been shown, and how often its delivery has failed."""
+        counts = self.counts
+        if not isinstance(counts, DeliveryCounts):
+            return not self.queue.config.durable or sequence < self.watermark_stored
+        if sequence in counts.unstored:
+            return False
+        return sequence < self.watermark_stored or sequence in counts.marked_stored
 
     def ask_watermark(self, ahead: int) -> None:
         """Asks for a stored watermark up to `ahead`; the queue writes it with its counters."""

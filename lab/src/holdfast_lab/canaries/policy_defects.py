@@ -1,0 +1,59 @@
+"""Canaries in what queues and messages ask of a node: most deliveries.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+FEW: Final = 1
+"""A test of one message does not find it."""
+
+
+def _one_life(original: Function) -> Function:
+    """What a node may have shown when it was killed does not count as a failed delivery."""
+
+    def begin_life(self: Any, queue: Any, cursor: Any) -> None:
+        original(self, queue, cursor)
+        if cursor.is_counted:
+            cursor.lives = ()
+
+    return begin_life
+
+
+def _exhausted_untied(original: Function) -> Function:
+    """Of many messages that become dead letters in one turn, those behind the first few leave though the disk refuses
+    it."""
+
+    def _step(self: Any, cursor: Any, left: int) -> Any:
+        found = original(self, cursor, left)
+        tied = self._turns.gathered.tied
+        for sequence in [*self.moving.get(cursor, {})][FEW:]:
+            tied.pop((cursor.queue.queue_id, sequence), None)
+        return found
+
+    return _step
+
+
+POLICY_CANARIES: Final[tuple[Canary, ...]] = (
+    Canary(
+        name="deliveries-of-one-life",
+        sentence="A message that ends its node each time is given to consumers more often than its queue allows.",
+        target="state.delivery_rows:DeliveryRows.begin_life",
+        signature="(self, queue: holdfast.broker.queue.Queue, cursor: holdfast.broker.cursors.cursor.Cursor) -> None",
+        broken=_one_life,
+        expected="deliveries_max is",
+    ),
+    Canary(
+        name="exhausted-untied-beyond-few",
+        sentence="Of many messages whose deliveries have failed too often, some are lost when the disk is full.",
+        target="custody.delivery_limits:DeliveryLimits._step",
+        signature="(self, cursor: holdfast.broker.cursors.cursor.Cursor, left: int) -> int",
+        broken=_exhausted_untied,
+        expected="no dead letter",
+    ),
+)
