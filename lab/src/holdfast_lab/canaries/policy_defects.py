@@ -10,7 +10,6 @@ from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
 
-FEW: Final = 2
 SHOWN: Final = 20
 """Tests of fewer messages do not find it."""
 
@@ -26,20 +25,6 @@ def _one_life(original: Function) -> Function:
     return begin_life
 
 
-def _exhausted_untied(original: Function) -> Function:
-    """Of many messages that become dead letters in one turn, those behind the first few leave though the disk refuses
-    it."""
-
-    def _step(self: Any, cursor: Any, left: int) -> Any:
-        found = original(self, cursor, left)
-        tied = self._turns.gathered.tied
-        for sequence in [*self.moving.get(cursor, {})][FEW:]:
-            tied.pop((cursor.queue.queue_id, sequence), None)
-        return found
-
-    return _step
-
-
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -48,13 +33,5 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, queue: holdfast.broker.queue.Queue, cursor: holdfast.broker.cursors.cursor.Cursor) -> None",
         broken=_one_life,
         expected="deliveries_max is",
-    ),
-    Canary(
-        name="exhausted-untied-beyond-few",
-        sentence="Of many messages whose deliveries have failed too often, some are lost when the disk is full.",
-        target="custody.delivery_limits:DeliveryLimits._step",
-        signature="(self, cursor: holdfast.broker.cursors.cursor.Cursor, left: int) -> int",
-        broken=_exhausted_untied,
-        expected="no dead letter",
     ),
 )

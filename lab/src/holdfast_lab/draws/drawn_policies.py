@@ -72,7 +72,8 @@ def poison(random: Random, node: str, plan: Plan) -> Scene:
         takes["selectors"] = ["", "JMSPriority >= 0"]
     faults = poor_disk(random, node, min(8.0, plan.safety_s)) if random.random() < 0.6 else []
     for _ in range(random.choice((1, 3, 6))):
-        at, kind = round(random.uniform(0.2, plan.safety_s), 6), random.choice(("crash", "power", "cut-clients", "stop"))
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients", "stop"))
         faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
     queue = QueueConfig(name=name, deliveries_max=most, order="none")
     return Scene([sends, takes], faults, [(node, queue)])

@@ -1,8 +1,8 @@
 """`poisoned`: messages that nobody can process, in a queue that gives each to consumers so often and no more.
 
-Rules of this file: what the consumers say is in doubt when their link breaks, and then it counts as failed; so a message
-that is never given back for nothing is shown no more often than the queue's bound says, whatever dies. Every message of
-these that its producer was told is stored must end among the dead letters.
+Rules of this file: what the consumers say is in doubt when their link breaks, and then it counts as failed; so a
+message that is never given back for nothing is shown no more often than the queue's bound says, whatever dies. Every
+message of these that its producer was told is stored must end among the dead letters.
 """
 
 import asyncio
