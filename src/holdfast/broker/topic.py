@@ -172,6 +172,7 @@ class Topic(Queue):
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new durable subscription at `start`, which wants everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
+        cursor.count_deliveries()
         self.named[name] = cursor
         self.subscribed = None
         if len(self.named) == 1 and not self.sweeping:

@@ -9,6 +9,7 @@ becomes free.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
@@ -179,7 +180,7 @@ class Selections:
         )  # fmt: skip
 
     def _may_be_shown(self, sequence: int) -> bool:
-        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+        return self._cursor.may_be_shown(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -213,7 +214,9 @@ class Selections:
         for selection in self._by_text.values():
             if selection.hits and not self._may_be_shown(selection.hits[0]):
                 wanted = selection.wanted()
-                if wanted:
+                if wanted and self._cursor.is_counted:
+                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
                 self._looked.update(selection.wanting())
@@ -340,7 +343,9 @@ class Selections:
         first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
-        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished or selection.hits:
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+            return 0
+        if cursor.is_counted or selection.hits:
             return 0
         wanting = selection.wanting()
         if any(consumer.excluded for consumer in wanting):
@@ -476,6 +481,9 @@ class Selections:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
         self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)
