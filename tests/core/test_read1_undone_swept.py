@@ -35,7 +35,9 @@ def test_a_subscription_made_and_deleted_during_a_refused_commit_loses_nothing(d
     mine = controller.begin()
     controller.send(mine, sender, "x")
     assert len(client.deliveries) == COUNT
-    link.settle(client.deliveries[0].delivery_id, client.deliveries[-1].delivery_id, TransactionalState(mine, Accepted()))
+    link.settle(
+        client.deliveries[0].delivery_id, client.deliveries[-1].delivery_id, TransactionalState(mine, Accepted())
+    )
     rig.settle()
     node.hold_commits = True
     controller.link.send(request(Discharge(mine, False)), context="commit")
