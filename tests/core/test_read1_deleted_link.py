@@ -2,7 +2,7 @@
 
 from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
-from support.one_node import done, fill, world
+from support.one_node import done, world
 
 
 def test_a_link_that_waits_for_memory_may_be_deleted() -> None:

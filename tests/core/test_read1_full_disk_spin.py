@@ -1,8 +1,7 @@
 """A link whose message would be a dead letter, for which the disk has no room, waits for that room."""
 
 from holdfast.settings import LinkConfig, QueueConfig
-from support.one_node import fill, world
-from support.rig import Rig
+from support.one_node import world
 
 
 def test_a_dead_letter_without_room_does_not_keep_the_node_busy() -> None:

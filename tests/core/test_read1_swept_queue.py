@@ -1,4 +1,4 @@
-"""What a queue's consumers have finished leaves it when its last subscription is deleted, however often that happens."""
+"""What a queue's consumers have finished leaves it when its last subscription is deleted, however often that is."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """What all subscriptions of a topic have finished leaves it, though the last of them ends before that is done."""
 
-from holdfast.amqp.wire.performatives import Accepted, Target
+from holdfast.amqp.wire.performatives import Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT
 from support.one_node import fill
