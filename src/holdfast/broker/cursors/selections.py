@@ -161,12 +161,20 @@ class Selections:
         if self._back:
             return True
         cursor, selection = self._cursor, self._of[consumer]
-        is_behind = selection.position < cursor.queue.visible and len(selection.hits) < self.hits_max
-        if is_behind and not halting.is_halted(cursor):
+        if self._is_behind(selection, watermarks=watermarks):
             return True
         if consumer in self._looked:
             return False
-        return not selection.hits or watermarks or self._may_be_shown(selection.hits[0])
+        if not selection.hits:
+            return selection.position >= cursor.queue.visible  # a pump is to look once more
+        return watermarks or self._may_be_shown(selection.hits[0])
+
+    def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
+        """Whether it is to look at more, now or once a watermark is stored."""
+        cursor = self._cursor
+        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
+            return False
+        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
 
     def shown_next(self) -> int:
         """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
