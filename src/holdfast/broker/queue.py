@@ -206,9 +206,17 @@ class Queue(EntryLog):
         wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
         self.sweeping = [*wanted][::-1]
 
+    def leaves(self, sequence: int) -> bool:
+        """Whether the entry is on its way off the disk, or nobody needs it any more."""
+        return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
+
+    def is_swept(self, sequence: int) -> bool:
+        """Whether nobody needs the entry any more."""
+        return any(first <= sequence <= last for first, last in self.sweeping)
+
     def keep_unswept(self, sequence: int) -> None:
         """The entry stays, though it was to leave with others."""
-        if any(first <= sequence <= last for first, last in self.sweeping):
+        if self.is_swept(sequence):
             wanted = RangeSet(self.sweeping)
             wanted.remove(sequence)
             self.sweeping = [*wanted][::-1]
