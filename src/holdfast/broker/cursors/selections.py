@@ -105,6 +105,17 @@ class Selections:
             self._back.clear()
         self._count()
 
+    def look_again_at_passed(self) -> None:
+        """Somebody has gone to whom entries were left that consumers here cannot have."""
+        for selection in self._by_text.values():
+            if selection.passed_over is not None:
+                self._rewind(selection, selection.passed_over)
+
+    @property
+    def _weight(self) -> int:
+        """What a byte counts that all selectors are asked about."""
+        return sum(selection.selector.weight for selection in self._by_text.values())
+
     def _first(self) -> int:
         """The lowest sequence that may be free."""
         cursor = self._cursor
@@ -475,6 +486,7 @@ class Selections:
                 size = consumer.delivery_bytes(sequence, value)
                 if size > consumer.bytes_max:
                     if left_to_another is None:
+                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
                         left_to_another = self._cursor.another_takes(sequence, size)
                     if left_to_another:
                         continue
