@@ -44,8 +44,8 @@ LEVELS = logging.getLevelNamesMapping()
 CHECK_EVERY = 3
 """A look at all invariants costs as much as several turns."""
 CHECK_LESS = 200
-"""After each so many turns of a node its invariants are looked at more seldom by one turn: where a test lets hours pass,
-nearly all turns are like those before them."""
+"""After each so many turns of a node its invariants are looked at more seldom by one turn: where a test lets hours
+pass, nearly all turns are like those before them."""
 
 
 class Node:
