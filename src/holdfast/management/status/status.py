@@ -93,8 +93,7 @@ class NodeStatus:
         tells("connections", lambda: len(connections))
         tell(queues.fields)
         tells("links", queue_links.status)
-        if triggers.by_name:
-            tells("triggers", triggers.status)
+        tells("triggers", triggers.status)
         tells("sessions", sessions.status)
         tells("routes", destinations.status)
         if routing is not None:
