@@ -82,6 +82,10 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        held = self.hold(value)
+        return self.deliver(value, size) if held is None else held
+
+    def deliver(self, value: bytes, size: int) -> int:
         self.tell(value, size)
         return self.store(value, size)
 
