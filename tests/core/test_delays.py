@@ -12,6 +12,7 @@ from holdfast.settings import Limits, QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS
+from support.transactions import Controller
 
 DELAYED = "$delayed"
 
@@ -247,3 +248,36 @@ def test_the_open_says_that_it_delays() -> None:
     rig.settle()
     assert client.amqp.remote_open is not None
     assert Symbol("DELAYED_DELIVERY") in (client.amqp.remote_open.offered_capabilities or ())
+
+
+def test_an_operator_deletes_one_and_moves_another_which_stays_delayed() -> None:
+    rig, node, client = world()
+    for body in ("one", "two", "three"):
+        send(rig, client, body, delay=5_000)
+    answer = done(client, "QUERY", "entry", DELAYED)
+    uuid, rows = answer["queue_uuid"], answer["entries"]
+    assert [row["state"] for row in rows] == ["delayed"] * 3
+    told = [{"queue_uuid": uuid, "sequence": row["sequence"], "delivery_count": 0} for row in rows]
+    done(client, "DELETE", "entry", DELAYED, **told[0])
+    done(client, "MOVE", "entry", DELAYED, **told[1], to="other")
+    rig.run(1)
+    assert sorted(node.bodies(DELAYED)) == ["three", "two"] and node.bodies("other") == []
+    rig.run(5)
+    assert node.bodies("work") == ["three"] and node.bodies("other") == ["two"]
+
+
+def test_in_a_transaction_it_is_delayed_from_its_commit() -> None:
+    rig, node, client = world()
+    controller, link = Controller(client), client.sender("topic/news")
+    reader = taker(rig, node, "topic/news")
+    other = client.sender("work")
+    rig.settle()
+    txn = controller.begin()
+    for each in (link, other):
+        controller.send(txn, each, "late", message_annotations={DELIVERY_DELAY: Ulong(3_000)})
+    rig.run(2)
+    controller.commit(txn)
+    rig.run(2)
+    assert node.bodies("work") == [] and reader.bodies() == []
+    rig.run(2)
+    assert node.bodies("work") == ["late"] and reader.bodies() == ["late"]
