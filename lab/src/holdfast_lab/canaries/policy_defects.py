@@ -53,6 +53,6 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         target="custody.delays:Delays._decided",
         signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
         broken=_due_and_forgotten,
-        expected="never reached a consumer",
+        expected="that nobody will deliver",
     ),
 )
