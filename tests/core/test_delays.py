@@ -281,3 +281,15 @@ def test_in_a_transaction_it_is_delayed_from_its_commit() -> None:
     assert node.bodies("work") == [] and reader.bodies() == []
     rig.run(2)
     assert node.bodies("work") == ["late"] and reader.bodies() == ["late"]
+
+
+def test_a_purge_of_all_that_is_delayed() -> None:
+    rig, node, client = world()
+    for number in range(3):
+        send(rig, client, str(number), delay=2_000)
+    assert done(client, "PURGE", "queue", DELAYED)["purged"] == 3
+    send(rig, client, "later", delay=2_000)
+    rig.run(5)
+    assert node.bodies("work") == ["later"] and node.queue(DELAYED).messages == 0
+    status, _, text = client.manage("DELETE", "queue", DELAYED)
+    assert status == 409 and "belongs to the node" in text

@@ -71,6 +71,8 @@ class Delays:
         queue = catalog.queues.get(DELAYED)
         self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
         """What an earlier life of the node left, [first, end)."""
+        self._leaving: set[int] = set()
+        """What is on its way out of `$delayed`, while a turn moves some of it."""
         self._not_before = clock.now
         work.hold = self.hold
         turns.effects.on_decided(Delivered, self._decided)
@@ -111,6 +113,8 @@ class Delays:
             return
         left = self._read_some() if self.unread is not None else LOOKS_MAX
         moved: list[int] = []
+        delayed = self._catalog.queues.get(DELAYED)
+        self._leaving = set() if delayed is None else delayed.leaving()
         more = False
         for name in list(self.waiting):
             more |= self._go_on(name, moved)
@@ -161,7 +165,7 @@ class Delays:
         if sequence >= delayed.visible:
             return None
         value = delayed.value(sequence)
-        if value is None or delayed.leaves(sequence):
+        if value is None or sequence in self._leaving:
             return ""  # it expired, or was deleted
         name = entry.unpack(value).to
         queue = self._catalog.local_or_none(name)
@@ -176,6 +180,7 @@ class Delays:
         if not moved:
             self._turns.gathered.decided.append(Delivered(self._turns.event, moved))
         moved.append(sequence)
+        self._leaving.add(sequence)
         self._dead_lettering.move_out(delayed, sequence, value)
         if queue is None or not queue.config.durable:
             why = "is in memory and takes nothing that was delayed" if queue is not None else "is gone"
