@@ -5,6 +5,8 @@ from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.stored.records import Renewal
+from holdfast.custody.delays import Delivered
+from holdfast.custody.delivery_limits import Exhausted
 from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
 from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
@@ -48,6 +50,8 @@ DECIDED = {
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
     Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
+    Exhausted(16, "work", AN_OBJECT, [1]): "Exhausted(cause=16, queue='work')",
+    Delivered(17, [1]): "Delivered(cause=17)",
 }
 
 
