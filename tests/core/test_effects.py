@@ -5,6 +5,7 @@ from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.stored.records import Renewal
+from holdfast.custody.dead_lettering import DeadLettered
 from holdfast.custody.delays import Delivered
 from holdfast.custody.delivery_limits import Exhausted
 from holdfast.custody.expiry import CountExpired, UnhideExpired
@@ -49,9 +50,10 @@ DECIDED = {
     UnhideMoved(14, 1, 6): "UnhideMoved(cause=14, queue_id=1, sequence=6)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
     Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
+    Exhausted(17, "work", AN_OBJECT, AN_OBJECT): "Exhausted(cause=17, queue='work')",
+    DeadLettered(16, "work", 2, AN_OBJECT): "DeadLettered(cause=16, queue='work', sequence=2)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
-    Exhausted(16, "work", AN_OBJECT, [1]): "Exhausted(cause=16, queue='work')",
-    Delivered(17, [1]): "Delivered(cause=17)",
+    Delivered(18, [1]): "Delivered(cause=18)",
 }
 
 

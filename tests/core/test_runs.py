@@ -8,6 +8,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting, runs
+from holdfast.broker.entries import entry
 from holdfast.endpoints.consumer import ConsumerLink
 from support.one_node import fill, world
 from support.rig import Client, Rig
@@ -156,3 +157,32 @@ def test_a_failure_in_a_run_costs_the_consumer_that_it_befell(monkeypatch: pytes
     rig.run(3)
     assert failed
     assert sorted(number for taker in takers for number in numbers(taker)) == list(range(1, 101))
+
+
+@pytest.mark.parametrize("annotated", [1, 2])
+def test_messages_that_end_each_run_are_looked_at_a_bounded_number_of_times(
+    annotated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, or every second one: as many sizes were taken of all that lay ahead for each that was handed out."""
+    rig, node, client = world()
+    taker = rig.client(node)
+    taking = taker.receiver("work", credit=0)  # what comes while somebody is there is kept in memory
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1_000):
+        notes = {} if number % annotated else {Symbol("x-opt-own"): number}
+        client.send(link, str(number), message_annotations=notes)
+    rig.settle()
+    looked: list[int] = []
+    lasting_sizes = entry.lasting_sizes
+
+    def counting(values: Any) -> list[int]:
+        looked.append(len(values))
+        return lasting_sizes(values)
+
+    monkeypatch.setattr(entry, "lasting_sizes", counting)
+    taking.grant(2_000)
+    taker.flush()
+    rig.settle()
+    assert numbers(taker) == list(range(1_000))
+    assert 0 < sum(looked) <= 1_000 * (runs.RUN_LEAST + 4)

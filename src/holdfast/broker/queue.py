@@ -19,6 +19,7 @@ from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.head import head_of
 from holdfast.broker.stored import records
+from holdfast.broker.stored.ranges import RangeSet
 
 COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, watermark of the shared cursor."""
@@ -211,20 +212,39 @@ class Queue(EntryLog):
         Its record, which says what that is, stays until the last of it is gone: a restart goes on with it.
         """
         shared = self.shared
-        finished = [(self.reclaim_from, shared.floor - 1), *shared.finished]
-        self.sweeping = [(first, last) for first, last in reversed(finished) if first <= last]
+        self.sweep([(self.reclaim_from, shared.floor - 1), *shared.finished])
         self.reclaim_from = max(self.reclaim_from, shared.floor)
         self.reclaiming = False
         shared.tracked = False
         self.dirty(shared)
         self.touch()
 
+    def sweep(self, ranges: list[tuple[int, int]]) -> None:
+        """Nobody needs the entries of these ranges any more: they leave, beside what is leaving so already."""
+        wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
+        self.sweeping = [*wanted][::-1]
+
+    def leaves(self, sequence: int) -> bool:
+        """Whether the entry is on its way off the disk, or nobody needs it any more."""
+        return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
+
+    def is_swept(self, sequence: int) -> bool:
+        """Whether nobody needs the entry any more."""
+        return any(first <= sequence <= last for first, last in self.sweeping)
+
+    def keep_unswept(self, sequence: int) -> None:
+        """The entry stays, though it was to leave with others."""
+        if self.is_swept(sequence):
+            wanted = RangeSet(self.sweeping)
+            wanted.remove(sequence)
+            self.sweeping = [*wanted][::-1]
+
     def _sweep_some(self) -> None:
         """One turn's share of `sweeping`."""
         sweeping = self.sweeping
         leaving = self.leaving()
         left = RECLAIM_COUNT
-        while sweeping and left > 0:
+        while sweeping and left > 0 and sweeping[-1][0] < self.visible:
             first, last = sweeping[-1]
             found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
             left -= max(1, len(found))
@@ -233,14 +253,16 @@ class Queue(EntryLog):
                     self.retire(sequence, entry.size_of(value))
             sweeping.pop()
             beyond = next((sequence for sequence, _ in found if sequence > last), None)
-            if not found:
-                sweeping.clear()
+            if not found:  # nothing is left below what is not on disk yet
+                later = [(max(first, self.visible), last) for first, last in (*sweeping, (first, last))]
+                sweeping[:] = [item for item in later if item[0] <= item[1]]
             elif beyond is None:
                 sweeping.append((found[-1][0] + 1, last))
             while sweeping and beyond is not None and sweeping[-1][1] < beyond:  # nothing is there before it
                 sweeping.pop()
         if sweeping:
-            self.touch()
+            if sweeping[-1][0] < self.visible:
+                self.touch()
         elif not self.shared.tracked:
             self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")

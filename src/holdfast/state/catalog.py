@@ -266,10 +266,10 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = stored_fields(queue.config)
+        fields = told_fields(queue.config)
         told = self._told.get(queue.name)
         if told is not None and told != queue.config:
-            fields[TOLD_FIELD] = stored_fields(told)
+            fields[TOLD_FIELD] = told_fields(told)
         if queue.kind is QueueKind.TOPIC:
             fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
@@ -534,8 +534,3 @@ TOLD_FIELD: Final = "told"
 def told_fields(config: Settings) -> dict[str, Any]:
     """The settings of a queue as its record has them."""
     return {key: getattr(config, key) for key in CONFIG_FIELDS}
-
-
-def stored_fields(config: Settings) -> dict[str, Any]:
-    """The same without what an earlier version would not know, unless it is set."""
-    return {key: value for key, value in told_fields(config).items() if value is not None or key not in LATER_FIELDS}

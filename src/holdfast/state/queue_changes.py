@@ -254,14 +254,18 @@ def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, in
             known.add(sequence)
             heappush(cursor.requeued, sequence)
         cursor.counts.setdefault(sequence, failures.get((queue.queue_id, sequence), 1))
+    for sequence in sequences:
+        _reopen(queue, cursor, sequence)
     queue.look_again(below)
     cursor.freed(sequences)
 
 
 def _reopen(queue: Queue, cursor: Cursor, sequence: int) -> None:
-    """A cursor that began to remember what it finished while the entry was leaving has not finished that one."""
-    if not cursor.tracked:
+    """A cursor that began to remember what it finished while the entry was leaving has not finished that one, nor is
+    that to be swept where it has begun and ended meanwhile."""
+    if not (cursor.tracked or queue.sweeping):
         return
+    queue.keep_unswept(sequence)
     if sequence < cursor.floor:
         if sequence + 1 < cursor.floor:
             cursor.finished.add(sequence + 1, cursor.floor - 1)

@@ -116,7 +116,7 @@ def queues(
                 must(not stale, f"{where} counts failures of entries that are gone", stale[:20])
             if values is not None and queue not in purges:
                 _selections(cursor, where, values)
-        must(queue.has_consumers == bool(queue.shared.unfiltered), f"queue {name!r}: its flag, and its consumers")
+        must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in purges:
             _nothing_passed_over(queue, known)
 

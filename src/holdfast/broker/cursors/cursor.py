@@ -15,7 +15,7 @@ from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, Entr
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.owner import Owner
-from holdfast.broker.cursors.runs import SHARE_MIN, hand_run, is_plain, share_of
+from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
@@ -64,14 +64,14 @@ class Cursor(Holdings):
     def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None) -> None:
         """There is one more consumer, which competes for the entries that match its selector, or for all."""
         self.consumers[consumer] = None
+        if not self.name:
+            self.queue.consumers_changed(True)
         if selector is not None:
             if self.selections is None:
                 self.selections = self.selective = Selections(self)
             self.selections.join(consumer, selector)
         else:
             self.unfiltered[consumer] = None
-            if not self.name:
-                self.queue.consumers_changed(True)
             self.exclusions.joined(consumer)
         self.queue.touch()
 
@@ -80,18 +80,20 @@ class Cursor(Holdings):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        if not (self.name or self.consumers):
+            self.queue.consumers_changed(False)
         if self.selections is not None and consumer in self.selections:
             self.selections.leave(consumer)
             self.exclusions.forget_excluded(consumer)
         else:
             del self.unfiltered[consumer]
-            if not (self.name or self.unfiltered):
-                self.queue.consumers_changed(False)
             back = self.exclusions.left(consumer, self.requeued)
             if not self.unfiltered:
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
+        if self.selections is not None:
+            self.selections.look_again_at_passed()
         self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:
@@ -106,7 +108,7 @@ class Cursor(Holdings):
     def recount_consumers(self) -> None:
         """A failure may lie between the coming or going of a consumer and what is counted of it."""
         if not self.name:
-            self.queue.consumers_changed(bool(self.unfiltered))
+            self.queue.consumers_changed(bool(self.consumers))
         self.exclusions.recount(self.unfiltered, self.consumers, self.requeued)
         if self.selections is not None:
             self.selections.start_anew()
@@ -190,6 +192,7 @@ class Cursor(Holdings):
         given = in_runs = looks = 0
         left_to_another = False
         round_left = share = 0
+        run_max = RUN_COUNT
         room_bytes = look_bytes = PUMP_BYTES
         while consumers:
             left = limit - (given - in_runs - (-in_runs // RUN_PER_ENTRY)) - len(aside) - self.passed
@@ -207,9 +210,10 @@ class Cursor(Holdings):
                     round_left, share = len(consumers), share_of(self, len(consumers))
                 round_left -= 1
                 if share >= SHARE_MIN:
-                    ran, ran_bytes = hand_run(
-                        self, consumer, min(left * RUN_PER_ENTRY, share), min(room_bytes, consumer.room_bytes)
-                    )
+                    most = min(left * RUN_PER_ENTRY, share, run_max)
+                    ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
+                    # What follows in memory may be as little plain; what was read is handed out one by one first.
+                    run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
                     given += ran
                     in_runs += ran
                     room_bytes -= ran_bytes
@@ -249,7 +253,7 @@ class Cursor(Holdings):
             consumer = found
             self.acquired[sequence] = Acquired(consumer, size)
             consumer.count_held(size)
-            room_bytes -= len(value)
+            room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
             if consumer not in self.unfiltered:  # it could not have this one, and was sent away
@@ -274,6 +278,7 @@ class Cursor(Holdings):
         """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
         most = self.passed + limit
+        weight = 1 if self.selector is None else self.selector.weight
         while self.passed < most:
             if self.requeued:
                 sequence = self.requeued[0]
@@ -308,7 +313,7 @@ class Cursor(Holdings):
                 self.keep(sequence)
                 raise
             self.passed += 1
-            self.passed_bytes += len(value)
+            self.passed_bytes += len(value) * weight
             if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work

@@ -16,6 +16,9 @@ from holdfast.broker.entries import entry
 RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
 
+RUN_LEAST: Final = 8
+"""Entries that are looked at for the next run after one that ended early, beside twice as many as that had."""
+
 SHARE_MAX: Final = 64
 """Entries that one of several consumers is handed at once, before the next."""
 
@@ -44,7 +47,7 @@ def is_plain(cursor: Holdings, consumer: EntryConsumer) -> bool:
         or not cursor.queue.config.durable
     ):
         return False
-    return not cursor.tracked or cursor.finished.last < cursor.position
+    return not cursor.finished or cursor.finished.last < cursor.position
 
 
 def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:

@@ -173,12 +173,13 @@ class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
     first piece is looked at: what does not begin there is UNKNOWN."""
 
-    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text")
+    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text", "weight")
 
     def __init__(
         self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
     ) -> None:
         self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
+        self.weight = 1 if predicate is None else predicate.weight
         self.pattern = pattern
         self._predicate = predicate
         self._store = store
@@ -212,19 +213,14 @@ class EntrySelector:
         return decoded
 
     def _sections(self, value: bytes) -> Sections:
-        payload, at, whole = value, entry.bare_at(value), True
-        if value[1] & entry.BLOB:
-            blob, length = entry.blob_of(value)
-            payload, at = self._store.piece(blob, 0) or b"", 0
-            whole = len(payload) >= length
-        return Sections(
-            payload,
-            at,
-            durable=bool(value[1] & entry.DURABLE),
-            priority=value[2],
-            annotations=entry.annotations_of(value),
-            whole=whole,
-        )
+        flags = value[1]
+        durable, priority = flags & entry.DURABLE > 0, value[2]
+        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+        if not flags & entry.BLOB:
+            return Sections(value, entry.bare_at(value), durable, priority, notes)
+        blob, length = entry.blob_of(value)
+        piece = self._store.piece(blob, 0) or b""
+        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:
