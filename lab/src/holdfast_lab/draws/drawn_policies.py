@@ -88,7 +88,7 @@ def not_yet(random: Random, node: str, plan: Plan) -> Scene:
     told: dict[str, Any] = {"messages": in_time(plan, 80), "rate": random.choice((0.0, 0.0, 20.0))}
     told |= {"delays_s": random.choice(([0.5, 3.0], [2.0])), "by_clock": random.choice((0.0, 0.5, 1.0))}
     told |= {"size": random.choice((12, 200)), "credit": random.choice((5, 100))}
-    sends = {"kind": "delayed", "node": node, "queue": "not-yet", "at": where, "name": "not-yet", **told}
+    sends = {"kind": "delayed", "node": node, "address": f"not-yet@{where}", "name": "not-yet", **told}
     faults = poor_disk(random, where, min(8.0, plan.safety_s))
     for _ in range(random.choice((0, 1, 2))):
         at = round(random.uniform(0.2, plan.safety_s), 6)

@@ -23,14 +23,11 @@ SET_BACK_MS: Final = 1_000
 
 @dataclass(kw_only=True)
 class Delayed(Publish):
-    """As `publish`, to `queue` at the node `at`, from which it consumes too. The share `share` is delayed by one of
-    `delays_s`, the share `by_clock` of these by a wall time."""
+    """As `publish`, to the `address`, from which it consumes too. The share `share` is delayed by one of `delays_s`,
+    the share `by_clock` of these by a wall time."""
 
     kind: ClassVar[str] = "delayed"
 
-    address: str = ""
-    queue: str
-    at: str
     share: float = 0.8
     delays_s: tuple[float, ...] = (0.5, 3.0)
     by_clock: float = 0.5
@@ -42,8 +39,16 @@ class Delayed(Publish):
     _waits: dict[bytes, int] = field(default_factory=dict, init=False)
     """Wall times that keys wait for which nobody was shown yet."""
 
+    @property
+    def queue(self) -> str:
+        return full_address(self.address, self.node).rpartition("@")[0]
+
+    @property
+    def at(self) -> str:
+        """The node of the queue."""
+        return full_address(self.address, self.node).rpartition("@")[2]
+
     def start(self, bed: Bed) -> None:
-        self.address = f"{self.queue}@{self.at}"
         bed.history.on_clock.append(lambda: self._clock_set(bed))
         bed.spawn(self._consume(bed, f"{self.name}-out"), f"{self.name}-out", background=True)
         super().start(bed)
