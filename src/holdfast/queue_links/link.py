@@ -14,6 +14,7 @@ from holdfast.broker.cursors.entry_consumer import UNLIMITED
 from holdfast.broker.queue import Queue
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.settings import LinkConfig
+from holdfast.steps.windows import Gathered, Windows
 from holdfast.units import MIB
 
 TAKEN_COUNT: Final = 256
@@ -25,12 +26,16 @@ TAKEN_BYTES: Final = 1 * MIB
 class Moving:
     """What a turn does for a link. `sequences`: of the source, that are in its hands; `left`: those that leave it;
     `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored; `dead`:
-    how many became dead letters."""
+    how many became dead letters; `passed`: how many came to the target; `dropped`: how many ended in a step;
+    `gathered`: what it changes of the windows of steps."""
 
     sequences: list[int]
     left: list[int] = field(default_factory=list)
     posts: deque[tuple[bytes, int]] = field(default_factory=deque)
     dead: int = 0
+    passed: int = 0
+    dropped: int = 0
+    gathered: Gathered | None = None
 
 
 class QueueLink:
@@ -51,6 +56,7 @@ class QueueLink:
         node: str | None,
         to: str,
         is_created: bool,
+        windows: Windows,
         room: "Callable[[QueueLink], int]",
         took: "Callable[[QueueLink], None]",
     ) -> None:
@@ -62,6 +68,10 @@ class QueueLink:
         self.node = node
         self.to = to
         self.is_created = is_created
+        self.windows = windows
+        """Of its steps."""
+        self.unshown: tuple[int, int] | None = None
+        """A sequence of the source, and the wall time at which nothing from there on had been given yet."""
         self.target: Queue | None = None
         self.excluded: set[int] = set()
         self.is_stopped = False
@@ -75,7 +85,7 @@ class QueueLink:
         """The size of an entry for which there was no room."""
         self.starved = False
         """It waits for room in its target."""
-        self.moved_total = self.dead_total = 0
+        self.moved_total = self.dead_total = self.dropped_total = 0
         self._room = room
         self._took = took
 

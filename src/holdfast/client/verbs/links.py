@@ -6,6 +6,8 @@ Rules of this file: as of `manage.py`.
 import argparse
 import sys
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from holdfast.client.connection import Connection
 from holdfast.client.verbs.manage import asked, pages, print_json
@@ -19,10 +21,18 @@ COLUMNS = ("name", "mode", "from", "to", "selector", "state", "moved_total", "de
 
 def link(args: argparse.Namespace) -> int:
     """`holdfast link ACTION`."""
-    return run(partial(asked, args, _link))
+    steps = _steps(args) if args.action == "create" and args.steps_file is not None else None
+    return run(partial(asked, args, partial(_link, steps=steps)))
 
 
-async def _link(connection: Connection, args: argparse.Namespace) -> None:
+def _steps(args: argparse.Namespace) -> object:
+    """What `--steps-file` has. ConfigError where it is none."""
+    file = args.steps_file
+    try:
+        document = tomllib.loads(tables.read_file("--steps-file", file))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--steps-file {file!r} is no TOML ({error})") from None
+
     if args.action == "list":
         links = await pages(connection, "link", "name", {})
         if args.json:
@@ -36,6 +46,8 @@ async def _link(connection: Connection, args: argparse.Namespace) -> None:
     if args.action == "create":
         mode = "copy" if args.copy else "move"
         arguments = {"from": args.source, "to": args.target, "selector": args.selector, "mode": mode}
+        if args.steps_file is not None:
+            arguments["steps"] = steps
     answer = await connection.manage(args.action.upper(), "holdfast:link", args.name, arguments)
     if args.json:
         print_json(answer)
