@@ -169,7 +169,7 @@ class Handing:
         that has to wait, for room or for what the source still has."""
         parts, target = self._parts, link.target
         known_ms = self._known_ms(link)
-        if known_ms is None or link.windows.due_in_ms(known_ms) or target is None or not self.room_for(link):
+        if known_ms is None or target is None or not self.room_for(link):
             return False
         gathered = Gathered(link.windows)
         moving = Moving([], gathered=gathered)

@@ -268,7 +268,7 @@ class QueueLinks:
         """How long it is until windows of the link are over, in whole seconds of the wall clock."""
         now_ms = self._parts.clock.wall_ms
         left = link.windows.due_in_ms(now_ms)
-        return left and max(0, left + -(now_ms + left) % GRAIN_MS)
+        return None if left is None else max(0, left + -(now_ms + left) % GRAIN_MS)
 
     def next_deadline(self) -> float | None:
         """When windows are over that need not wait: what they wait for comes with a turn."""

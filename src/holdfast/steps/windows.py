@@ -88,13 +88,15 @@ class Windows:
             self.account.refund(-more)
 
     def due_in_ms(self, time_ms: int) -> int | None:
-        """How long it is, from then on, until a window is over, of those that began first in their steps; 0 where one
-        is, None where there is none."""
+        """How long it is, from then on, until a window is over, of those that began first in their steps; 0 or less
+        where one is, None where there is none."""
         found: int | None = None
         for number, rows in self.rows.items():
             if rows:
                 row, within_ms = next(iter(rows.values())), self.steps[number].within_ms
-                left = start_of(row) + within_ms - time_ms if is_within(row, time_ms, within_ms) else 0
+                left = start_of(row) + within_ms - time_ms
+                if left > 0 and not is_within(row, time_ms, within_ms):
+                    left = -within_ms  # the clock was set back
                 found = left if found is None else min(found, left)
         return found
 

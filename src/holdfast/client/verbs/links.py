@@ -6,17 +6,20 @@ Rules of this file: as of `manage.py`.
 import argparse
 import sys
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from holdfast.client.connection import Connection
 from holdfast.client.verbs.manage import asked, pages, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
+from holdfast.errors import ConfigError
 from holdfast.lines import say
+from holdfast.schema import Kind, check_keys
+from holdfast.steps import parsing, tables
 
-COLUMNS = ("name", "mode", "from", "to", "selector", "state", "moved_total", "dead_lettered_total")
+COLUMNS = (
+    "name", "mode", "from", "to", "selector", "steps", "state", "moved_total", "dropped_total", "dead_lettered_total"
+)  # fmt: skip
 
 
 def link(args: argparse.Namespace) -> int:
@@ -27,12 +30,21 @@ def link(args: argparse.Namespace) -> int:
 
 def _steps(args: argparse.Namespace) -> object:
     """What `--steps-file` has. ConfigError where it is none."""
-    file = args.steps_file
-    try:
-        document = tomllib.loads(tables.read_file("--steps-file", file))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"--steps-file {file!r} is no TOML ({error})") from None
+    import tomllib
 
+    where = f"--steps-file {args.steps_file!r}"
+    text = tables.read_file("--steps-file", args.steps_file)
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    check_keys(where, document, {"steps": Kind("a list of tables", lambda value: isinstance(value, list))})
+    told = tables.with_tables(document.get("steps", []), where, tables.read_file)
+    parsing.steps_of(parsing.as_text(told, where), where)
+    return told
+
+
+async def _link(connection: Connection, args: argparse.Namespace, *, steps: object) -> None:
     if args.action == "list":
         links = await pages(connection, "link", "name", {})
         if args.json:
@@ -42,7 +54,7 @@ def _steps(args: argparse.Namespace) -> object:
         else:
             say("no links", file=sys.stderr)
         return
-    arguments = {}
+    arguments: dict[str, object] = {}
     if args.action == "create":
         mode = "copy" if args.copy else "move"
         arguments = {"from": args.source, "to": args.target, "selector": args.selector, "mode": mode}
