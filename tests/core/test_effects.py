@@ -19,6 +19,7 @@ from holdfast.management.operations.entries import AnswerMoved
 from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.queue_links.handing import Handed
+from holdfast.queue_links.leftovers import Deleted
 from holdfast.state.turns import Turn
 from support.rig import Rig
 
@@ -47,6 +48,7 @@ DECIDED = {
     UnhideMoved(14, 1, 6): "UnhideMoved(cause=14, queue_id=1, sequence=6)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
     Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
+    Deleted(16, AN_OBJECT): "Deleted(cause=16)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
 }
 

@@ -277,7 +277,10 @@ class QueueLinks:
             for link, waits in self.windowed.items()
             if not waits and link.moving is None and not link.is_stopped and (left := self._due_in_ms(link)) is not None
         ]
-        return self._parts.clock.now + min(found) / 1_000 if found else None
+        if not found:
+            return None
+        left = min(found)  # the wall clock is told in whole milliseconds: one more, lest it is asked a moment too soon
+        return self._parts.clock.now + (left + 1) / 1_000 if left else self._parts.clock.now
 
     def tick(self, now: float) -> None:
         """The end of the turn does it (`step`)."""

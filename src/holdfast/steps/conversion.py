@@ -8,6 +8,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import MISSING, Symbol
 from holdfast.steps import formats
+from holdfast.steps.failure import StepFailed
 from holdfast.steps.message import StepMessage
 from holdfast.steps.step import Outcome, Rows, WithoutWindows
 
@@ -26,7 +27,7 @@ def _written(value: Any, target: str) -> tuple[list[bytes] | None, Any]:
     if target == "json":
         return [formats.write_json(value).encode()], MISSING
     if not isinstance(value, dict) and not (isinstance(value, list) and all(isinstance(row, dict) for row in value)):
-        raise formats.StepFailed("the body is neither an object nor a list of objects, and has no form as a map")
+        raise StepFailed("the body is neither an object nor a list of objects, and has no form as a map")
     return None, value
 
 

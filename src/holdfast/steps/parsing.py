@@ -42,9 +42,11 @@ _VALUES: Final = Kind("a table of texts, numbers, true or false", lambda value: 
 _NAMES: Final = Kind("a table of texts", lambda value: _is_map(value, (str,)))
 _ROWS: Final = Kind(
     f"a table of at most {TABLE_ROWS_MAX} texts",
-    lambda value: isinstance(value, Mapping)
-    and len(value) <= TABLE_ROWS_MAX
-    and all(isinstance(key, str) and isinstance(item, str) for key, item in value.items()),
+    lambda value: (
+        isinstance(value, Mapping)
+        and len(value) <= TABLE_ROWS_MAX
+        and all(isinstance(key, str) and isinstance(item, str) for key, item in value.items())
+    ),
 )
 _FORMAT: Final = one_of(*READERS)
 

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.schema import found

@@ -484,10 +484,10 @@ def steps(random: Random, node: str, plan: Plan) -> Scene:
         (node, QueueConfig(name="stepped-to", order="none", messages_max=random.choice((None, 3, 30)))),
     ]
     faults = poor_disk(random, node, min(8.0, plan.safety_s))
-    for when in ("a commit is under way", "a commit is under way", None):
+    for when in ("a commit is under way", "a commit is under way", ""):
         for kind in ("crash", "power", "refusing-disk"):
             at = round(random.uniform(0.1, min(8.0, plan.safety_s)), 6)
-            faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, **({} if when is None else {"when": when})))
+            faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))
     return Scene([told], faults, queues)
 
 
