@@ -8,6 +8,7 @@ import pytest
 from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.steps import parsing, tables
+from holdfast.text_files import read_text
 
 
 def steps(*told: Any) -> list[str]:
@@ -109,7 +110,7 @@ def test_a_table_file(tmp_path: Path) -> None:
     told = [{"lookup": {"key": "tag", "value": "place", "file": str(file)}}, GOOD[0]]
 
     def read() -> Any:
-        return tables.with_tables(told, "link 'l'", tables.read_file)
+        return tables.with_tables(told, "link 'l'", read_text)
 
     with pytest.raises(ConfigError, match=r"step 1 lookup file '.*' cannot be read \(No such file or directory\)"):
         read()
@@ -144,6 +145,6 @@ def test_a_table_file(tmp_path: Path) -> None:
 )
 def test_mistakes_beside_a_file(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        tables.with_tables([{"lookup": given}], "link 'l'", tables.read_file)
+        tables.with_tables([{"lookup": given}], "link 'l'", read_text)
     assert why in str(raised.value)
-    assert tables.with_tables("x", "", tables.read_file) == "x"
+    assert tables.with_tables("x", "", read_text) == "x"

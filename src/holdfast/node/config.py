@@ -29,6 +29,7 @@ from holdfast.settings import (
     UserConfig,
 )
 from holdfast.steps import parsing, tables
+from holdfast.text_files import read_text
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
@@ -281,7 +282,7 @@ def _link(table: Mapping[str, Any]) -> LinkConfig:
             raise ConfigError(f"link {table['name']!r} has no {key}; expected {TEXT.expected}")
     rest = {key: value for key, value in table.items() if key not in ("from", "to", "steps")}
     where = f"link {table['name']!r}"
-    steps = parsing.as_text(tables.with_tables(table.get("steps", []), where, tables.read_file), where)
+    steps = parsing.as_text(tables.with_tables(table.get("steps", []), where, read_text), where)
     parsing.steps_of(steps, where)  # what is wrong with them is told with the name of the file
     return LinkConfig(source=table["from"], target=table["to"], steps=steps, **rest)
 

@@ -6,7 +6,6 @@ Rules of this file: pure; who has the file reads it, at start or for a request. 
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
@@ -15,8 +14,8 @@ from holdfast.units import MIB
 
 FILE_BYTES_MAX: Final = 4 * MIB
 
-Read = Callable[[str, str], str]
-"""(where, name of a file) -> its text."""
+Read = Callable[[str, str, int], str]
+"""(where, name of a file, its bytes at most) -> its text (text_files.py)."""
 
 
 def with_tables(told: object, where: str, read: Read) -> object:
@@ -38,7 +37,12 @@ def _with_table(item: object, where: str, read: Read) -> object:
         raise ConfigError(f"invalid value {found(file)} for {where} file; expected the name of a CSV file")
     if not isinstance(value, str):
         raise ConfigError(f"{where} has no value; expected the name of a column")
-    return {"lookup": {**rest, "table": table_of(read(f"{where} file", file), value, f"{where} file {file!r}")}}
+    return {
+        "lookup": {
+            **rest,
+            "table": table_of(read(f"{where} file", file, FILE_BYTES_MAX), value, f"{where} file {file!r}"),
+        }
+    }
 
 
 def table_of(text: str, value: str, where: str) -> dict[str, str]:
@@ -62,19 +66,3 @@ def table_of(text: str, value: str, where: str) -> dict[str, str]:
             raise ConfigError(f"{where} row {number} has the key {row[0][:60]!r} again; list it once")
         table[row[0]] = row[at]
     return table
-
-
-def read_file(where: str, file: str) -> str:
-    """The text of a file of at most FILE_BYTES_MAX. ConfigError where it cannot be read."""
-    try:
-        with Path(file).open("rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{where} {file!r} cannot be read ({reason}); give a readable file") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{where} {file!r} has more than {FILE_BYTES_MAX} bytes; give a smaller file")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where} {file!r} is not in UTF-8; write it in UTF-8") from None

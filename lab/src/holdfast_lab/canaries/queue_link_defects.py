@@ -35,6 +35,29 @@ def _nameless(original: Function) -> Function:
     return _add
 
 
+KEPT: Final = 4
+"""Windows of a step that a test has."""
+
+
+def _few_windows(original: Function) -> Function:
+    """After a start a step knows but some of its windows."""
+
+    def load(self: Any, number: int, rows: Any) -> None:
+        original(self, number, dict(sorted(rows.items())[:KEPT]))
+
+    return load
+
+
+def _kept_deletion(original: Function) -> Function:
+    """Of many windows that a refused commit ended, the rows behind the first few leave all the same."""
+
+    def _undo(self: Any, turn: Any, retry: Any) -> None:
+        original(self, turn, retry)
+        retry.deletes += [place for place in turn.batch.deletes if place[0] == "windows"][KEPT:]
+
+    return _undo
+
+
 QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="link-untied-beyond-few",
@@ -54,5 +77,21 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         ),
         broken=_nameless,
         expected="was appended twice to linked",
+    ),
+    Canary(
+        name="windows-of-a-few-keys",
+        sentence="A node that starts forgets windows of a step that has many.",
+        target="steps.windows:Windows.load",
+        signature="(self, number: int, rows: collections.abc.Mapping[bytes, bytes]) -> None",
+        broken=_few_windows,
+        expected="steps-link ",
+    ),
+    Canary(
+        name="windows-end-though-refused",
+        sentence="Where the disk refuses a commit that ends many windows, the rows of some are gone.",
+        target="state.queue_changes:QueueChanges._undo",
+        signature="(self, turn: holdfast.state.turns.Turn, retry: holdfast.engine.port.Batch) -> None",
+        broken=_kept_deletion,
+        expected="steps-link ",
     ),
 )

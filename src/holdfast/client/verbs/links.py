@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.lines import say
 from holdfast.schema import Kind, check_keys
 from holdfast.steps import parsing, tables
+from holdfast.text_files import read_text
 
 COLUMNS = (
     "name", "mode", "from", "to", "selector", "steps", "state", "moved_total", "dropped_total", "dead_lettered_total"
@@ -33,13 +34,13 @@ def _steps(args: argparse.Namespace) -> object:
     import tomllib
 
     where = f"--steps-file {args.steps_file!r}"
-    text = tables.read_file("--steps-file", args.steps_file)
+    text = read_text("--steps-file", args.steps_file, tables.FILE_BYTES_MAX)
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
     check_keys(where, document, {"steps": Kind("a list of tables", lambda value: isinstance(value, list))})
-    told = tables.with_tables(document.get("steps", []), where, tables.read_file)
+    told = tables.with_tables(document.get("steps", []), where, read_text)
     parsing.steps_of(parsing.as_text(told, where), where)
     return told
 
