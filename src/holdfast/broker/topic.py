@@ -16,6 +16,7 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
@@ -41,6 +42,9 @@ than the second, only what lies below all floors leaves."""
 
 MARK_COUNT: Final = 256
 """Entries that one turn matches anew after a start."""
+
+EFFORT_ASKED: Final = 1_024
+"""A pattern that takes a step for each character of a text takes at most about as long as to ask so many."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +79,9 @@ class Topic(Queue):
 
     @property
     def asked_for_each(self) -> int:
-        """How many subscriptions are asked about each message."""
-        return len(self.named) + len(self.listeners)
+        """How many subscriptions are asked about each message; more, where what they ask takes as long as many do."""
+        efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
+        return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
     # ------------------------------------------------------------------------------------------------ published
 
@@ -90,9 +95,7 @@ class Topic(Queue):
         if value[1] & entry.BLOB:
             wanting = set(self.listeners)
         elif self.listeners:
-            if self.listening is None:
-                self.listening = Interests(self.listeners.items())
-            wanting = self.listening.wanting(value)
+            wanting = self.interests_of_listeners().wanting(value)
         else:
             return
         for queue in [queue for queue in self.listeners if queue in wanting]:
@@ -103,9 +106,7 @@ class Topic(Queue):
         is_large = bool(value[1] & entry.BLOB)
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
-            if self.subscribed is None:
-                self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
-            wanting = self.subscribed.wanting(value)
+            wanting = self.interests_of_named().wanting(value)
             without = [cursor for cursor in self.named.values() if cursor not in wanting]
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         if len(without) == len(self.named) and not (is_large and not self.listeners):
@@ -124,22 +125,34 @@ class Topic(Queue):
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """The message waits for a subscription that is not durable, in the place of older ones if need be."""
-        acquired = queue.shared.acquired
+        acquired, ephemeral = queue.shared.acquired, queue.ephemeral
         while queue.messages and (
             queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
         ):
-            oldest = next((item for item in queue.ephemeral.items() if item[0] not in acquired), None)
-            if oldest is None:
-                self.dropped_total += 1
-                return
-            queue.drop([oldest[0]], entry.size_of(oldest[1]))
+            places = range(first_free(queue.shared), queue.next_sequence)
+            oldest = next((place for place in places if place in ephemeral and place not in acquired), None)
             self.dropped_total += 1
+            if oldest is None:
+                return
+            queue.drop([oldest], entry.size_of(ephemeral[oldest]))
         if queue.fits(size):
             queue.append(value, size)
         else:
             self.dropped_total += 1
 
     # ------------------------------------------------------------------------------------------------ subscriptions
+
+    def interests_of_listeners(self) -> Interests[Queue]:
+        """What subscriptions want that are not durable."""
+        if self.listening is None:
+            self.listening = Interests(self.listeners.items())
+        return self.listening
+
+    def interests_of_named(self) -> Interests[Cursor]:
+        """What durable subscriptions want."""
+        if self.subscribed is None:
+            self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
+        return self.subscribed
 
     def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
         """There is one more subscription that is not durable, whose messages wait in `queue`."""
@@ -159,6 +172,7 @@ class Topic(Queue):
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new durable subscription at `start`, which wants everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
+        cursor.count_deliveries()
         self.named[name] = cursor
         self.subscribed = None
         if len(self.named) == 1 and not self.sweeping:
@@ -175,7 +189,7 @@ class Topic(Queue):
 
     def untrack(self) -> None:
         """The last durable subscription is gone: what was stored for it leaves."""
-        self.sweeping = self.swept.gaps(self.reclaim_from, self.next_sequence - 1)[::-1]
+        self.sweep(self.swept.gaps(self.reclaim_from, self.next_sequence - 1))
         self.swept = RangeSet()
         self.reclaim_from = self.next_sequence
         self.reclaiming = False
@@ -186,6 +200,10 @@ class Topic(Queue):
         """The node was started: what it has stored is matched again, some of it each turn."""
         if self.named and self.messages:
             self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
+            self.touch()
+        elif self.messages:  # the last subscription was deleted, and what was stored for it had not all left
+            self.sweep([(0, self.next_sequence - 1)])
+            self.reclaim_from = self.next_sequence
             self.touch()
 
     def reclaim(self) -> None:
@@ -211,7 +229,8 @@ class Topic(Queue):
 
     def _mark_some(self, first: int, end: int) -> None:
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
-        found = self.read(first, count_max=MARK_COUNT, bytes_max=READ_BYTES)
+        count = max(1, MARK_COUNT // (1 + self.interests_of_named().effort))
+        found = self.read(first, count_max=count, bytes_max=READ_BYTES)
         for sequence, value in found:
             if sequence >= end:
                 break

@@ -4,9 +4,11 @@ Rules of this file: a copy elsewhere and the retirement that it replaces are one
 another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import annotate, entry
@@ -26,6 +28,9 @@ from holdfast.units import MIB
 
 REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
+DEAD_DELIVERIES: Final = Symbol("x-opt-dead-letter-deliveries")
+"""How often the delivery of a message had failed that became a dead letter for that."""
+NO_NOTES: Final[Mapping[Symbol, object]] = MappingProxyType({})
 REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
 """What a dead letter says of its end, beside annotations at their bound."""
@@ -102,23 +107,33 @@ class DeadLettering:
         if cursor.tracked or not queue.config.durable:
             cursor.finish([sequence])
         else:
+            if cursor.is_counted:
+                self._turns.gathered.failures[queue.queue_id, sequence] = cursor.counts.get(sequence, 0)
             self.move_out(queue, sequence, value)
             cursor.moved(sequence)
 
-    def dead_letter(self, value: bytes, reason: str, place: str) -> int:
-        """Takes the entry into the dead letters, with why and where from; its sequence there."""
+    def dead_letter_exhausted(self, queue: Queue, subscription: str, value: bytes, failures: int) -> None:
+        """A copy of an entry whose delivery has failed so often becomes a dead letter."""
+        whose = f" to subscription {subscription!r}" if subscription else ""
+        most = queue.config.deliveries_max
+        times = "once" if failures == 1 else f"{failures} times"
+        reason = f"its delivery{whose} failed {times}; deliveries_max of the queue is {most}"
+        self.dead_letter(value, reason, queue.name, {DEAD_DELIVERIES: Uint(failures)})
+
+    def dead_letter(self, value: bytes, reason: str, place: str, notes: Mapping[Symbol, object] = NO_NOTES) -> int:
+        """Takes the entry into the dead letters, with why and where from, and `notes`; its sequence there."""
         reason = reason[:REASON_CHARACTERS_MAX]
         bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
-        item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
-        notes, count = item.annotations, item.annotation_count
+        told = {REASON: reason, DEAD_FROM: place, **notes}
+        item = entry.unpack(annotate.merge(value, annotate.to_add(told), bytes_max))
         dead = entry.pack(
             flags=item.flags & (entry.DURABLE | entry.BLOB),
             enqueued_ms=self._clock.wall_ms,
             bare=item.bare,
             priority=item.priority,
             message_format=item.message_format,
-            annotation_count=count,
-            annotations=notes,
+            annotation_count=item.annotation_count,
+            annotations=item.annotations,
         )
         return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 

@@ -92,6 +92,9 @@ class Handing:
             return 0
         if link.node is not None and not parts.forwarding.knows(link.node):
             return 0
+        if link.dead_needs and not parts.dead_lettering.has_room_for_dead_letter(link.dead_needs):
+            parts.links.wait_for_room(link)
+            return 0
         if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.needs)):
             parts.links.wait_for_room(link)
             return 0
@@ -103,6 +106,12 @@ class Handing:
         if not room and target.memory is not None:
             parts.memory.wait(link)
         return room
+
+    def forget(self, link: QueueLink) -> None:
+        """It waits for room in its target no more."""
+        self._parts.memory.waiting.pop(link, None)
+        self._parts.links.waiting_for_space.pop(link, None)
+        self._parts.links.refills.pop(link, None)
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -120,7 +129,7 @@ class Handing:
         turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
         turn.changes += 1
         cursor.queue.work.urgent = True
-        link.needs = 0
+        link.needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
             if target is None or not self._hand_one(link, target, moving, value):
@@ -173,6 +182,7 @@ class Handing:
             return False
         gathered = Gathered(link.windows)
         moving = Moving([], gathered=gathered)
+        link.needs = link.dead_needs = 0
         self._end_windows(link, target, moving, gathered, known_ms)
         if not gathered.changes:
             return False
@@ -262,7 +272,7 @@ class Handing:
         """False where there is no room for a dead letter."""
         parts = self._parts
         if not parts.dead_lettering.has_room_for_dead_letter(len(value)):
-            link.needs = len(value)
+            link.dead_needs = len(value)
             parts.links.wait_for_room(link)
             return False
         parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {why}", link.source)

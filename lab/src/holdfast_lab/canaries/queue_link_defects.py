@@ -48,14 +48,16 @@ def _few_windows(original: Function) -> Function:
     return load
 
 
-def _kept_deletion(original: Function) -> Function:
-    """Of many windows that a refused commit ended, the rows behind the first few leave all the same."""
+def _counted_all_the_same(original: Function) -> Function:
+    """What many messages of one turn change of windows counts though its commit is refused."""
 
-    def _undo(self: Any, turn: Any, retry: Any) -> None:
-        original(self, turn, retry)
-        retry.deletes += [place for place in turn.batch.deletes if place[0] == "windows"][KEPT:]
+    def decided(self: Any, effect: Any, *, stored: bool) -> bool:
+        gathered = effect.moving.gathered if effect.link.moving is effect.moving else None
+        if gathered is not None and not stored and len(gathered.changes) > KEPT:
+            effect.link.windows.apply(gathered.changes)
+        return bool(original(self, effect, stored=stored))
 
-    return _undo
+    return decided
 
 
 QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
@@ -87,11 +89,11 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         expected="steps-link ",
     ),
     Canary(
-        name="windows-end-though-refused",
-        sentence="Where the disk refuses a commit that ends many windows, the rows of some are gone.",
-        target="state.queue_changes:QueueChanges._undo",
-        signature="(self, turn: holdfast.state.turns.Turn, retry: holdfast.engine.port.Batch) -> None",
-        broken=_kept_deletion,
+        name="windows-of-a-refused-commit",
+        sentence="What many messages change of windows counts though the disk refuses their commit.",
+        target="queue_links.handing:Handing.decided",
+        signature="(self, effect: holdfast.queue_links.handing.Handed, *, stored: bool) -> bool",
+        broken=_counted_all_the_same,
         expected="steps-link ",
     ),
 )

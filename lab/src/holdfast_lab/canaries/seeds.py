@@ -57,7 +57,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "rights-remembered": (38, 50),
     "link-untied-beyond-few": (75, 150),
     "link-id-of-one-life": (5, 50),
-    "windows-of-a-few-keys": (1, 50),
-    "windows-end-though-refused": (1, 50),
+    "deliveries-of-one-life": (95, 200),
+    "windows-of-a-few-keys": (33, 100),
+    "windows-of-a-refused-commit": (33, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

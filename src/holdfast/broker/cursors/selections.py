@@ -9,6 +9,7 @@ becomes free.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
@@ -179,7 +180,7 @@ class Selections:
         )  # fmt: skip
 
     def _may_be_shown(self, sequence: int) -> bool:
-        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+        return self._cursor.may_be_shown(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -213,7 +214,9 @@ class Selections:
         for selection in self._by_text.values():
             if selection.hits and not self._may_be_shown(selection.hits[0]):
                 wanted = selection.wanted()
-                if wanted:
+                if wanted and self._cursor.is_counted:
+                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
                 self._looked.update(selection.wanting())
@@ -226,7 +229,8 @@ class Selections:
                 return
             value = self._free.value(sequence)
             asked = [selection for selection in self._by_text.values() if sequence < selection.position]
-            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value))
+            weight = sum(selection.selector.weight for selection in asked)
+            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value) * max(1, weight))
             if value is not None:
                 for selection in asked:
                     if selection.selector.matches(value):
@@ -339,7 +343,9 @@ class Selections:
         first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
-        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished or selection.hits:
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+            return 0
+        if cursor.is_counted or selection.hits:
             return 0
         wanting = selection.wanting()
         if any(consumer.excluded for consumer in wanting):
@@ -352,8 +358,11 @@ class Selections:
         values: list[bytes] = []
         position, size = first, 0
         looked = looked_bytes = 0
+        weight = selection.selector.weight
         for sequence, value in found:
             if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
+                break
+            if looked_bytes >= self._bytes_left:
                 break
             if matches(value):
                 if len(values) >= wanted or size >= room:
@@ -363,7 +372,7 @@ class Selections:
                 size += len(value)
             position = sequence + 1
             looked += 1
-            looked_bytes += len(value)
+            looked_bytes += len(value) * weight
         share = -(-len(values) // len(wanting))
         taken = 0
         for consumer in wanting:
@@ -411,17 +420,18 @@ class Selections:
         concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
         assert self._free is not None
         matching: list[Selection] = []
-        asked = 0
+        asked = weight = 0
         is_free = self._free.has(sequence, value)
         for selection in here:
             if selection.position <= sequence:
                 if is_free:
                     asked += 1
+                    weight += selection.selector.weight
                     if selection.selector.matches(value):
                         matching.append(selection)
                         continue  # its position moves once it is known what becomes of this one
                 selection.position = sequence + 1
-        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value))
+        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
         if self._may_be_shown(sequence):
@@ -472,6 +482,9 @@ class Selections:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
         self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)
