@@ -9,6 +9,7 @@ from holdfast.amqp.wire.performatives import Accepted
 from holdfast.broker.entries import annotate, entry
 from holdfast.client import Message
 from holdfast.queue_links import handing, leftovers
+from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import LinkConfig, QueueConfig
 from holdfast.steps import parsing
@@ -454,3 +455,25 @@ def test_a_large_message_passes_steps_that_do_not_take_it_apart() -> None:
     rig.run(1)
     assert node.bodies("clean") == node.bodies("b") == [] and node.bodies("$dead-letters") == [body(LARGE)]
     links_of(node)
+
+
+def test_a_link_with_many_steps_takes_less_in_a_turn() -> None:
+    rig, node, client = stepped(*[{"select": "TRUE"}] * 16)
+    link = links_of(node).by_name["clean"]
+    assert (link.count_max, link.taken_bytes_max) == (16, 65_536)
+    sender = client.sender("raw")
+    rig.settle()
+    for number in range(100):
+        client.send(sender, str(number))
+    most = 0
+    original = handing.Handing.hand_over
+
+    def watched(self: handing.Handing, of: QueueLink) -> None:
+        nonlocal most
+        most = max(most, len(of.taken))
+        original(self, of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handing.Handing, "hand_over", watched)
+        rig.settle()
+    assert most == 16 and node.bodies("clean") == [str(number) for number in range(100)]

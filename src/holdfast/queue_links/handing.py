@@ -213,7 +213,7 @@ class Handing:
     def _end_windows(self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, known_ms: int) -> None:
         """Ends windows that are over, as many as there is room for, those of the first step first: what they give may
         belong to windows of the steps behind."""
-        windows, left = link.windows, CLOSED_COUNT
+        windows, left = link.windows, min(CLOSED_COUNT, link.count_max)
         for number in windows.rows:
             for key, row in windows.over(number, known_ms, gathered):
                 if not left:

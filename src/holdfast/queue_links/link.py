@@ -19,7 +19,7 @@ from holdfast.units import MIB
 
 TAKEN_COUNT: Final = 256
 TAKEN_BYTES: Final = 1 * MIB
-"""What a link takes in one turn; one entry may go beyond."""
+"""What a link takes in one turn; one entry may go beyond. With several steps it takes the less: each costs as much."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +70,8 @@ class QueueLink:
         self.is_created = is_created
         self.windows = windows
         """Of its steps."""
+        self.count_max = max(1, TAKEN_COUNT // max(1, len(windows.steps)))
+        self.taken_bytes_max = TAKEN_BYTES // max(1, len(windows.steps))
         self.unshown: tuple[int, int] | None = None
         """A sequence of the source, and the wall time at which nothing from there on had been given yet."""
         self.target: Queue | None = None
@@ -117,18 +119,18 @@ class QueueLink:
     # ------------------------------------------------------------------------------------------------ as a consumer
 
     def wants(self) -> int:
-        if self.is_stopped or self.ended or self.moving is not None or self.taken_bytes >= TAKEN_BYTES:
+        if self.is_stopped or self.ended or self.moving is not None or self.taken_bytes >= self.taken_bytes_max:
             return 0
-        if len(self.taken) >= TAKEN_COUNT:
+        if len(self.taken) >= self.count_max:
             return 0
-        return max(0, min(TAKEN_COUNT, self._room(self)) - len(self.taken))
+        return max(0, min(self.count_max, self._room(self)) - len(self.taken))
 
     def will_want(self) -> int:
         return self.wants()
 
     @property
     def room_bytes(self) -> int:
-        return max(0, TAKEN_BYTES - self.taken_bytes)
+        return max(0, self.taken_bytes_max - self.taken_bytes)
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
         return len(value)
