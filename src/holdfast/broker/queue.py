@@ -206,9 +206,17 @@ class Queue(EntryLog):
         wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
         self.sweeping = [*wanted][::-1]
 
+    def leaves(self, sequence: int) -> bool:
+        """Whether the entry is on its way off the disk, or nobody needs it any more."""
+        return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
+
+    def is_swept(self, sequence: int) -> bool:
+        """Whether nobody needs the entry any more."""
+        return any(first <= sequence <= last for first, last in self.sweeping)
+
     def keep_unswept(self, sequence: int) -> None:
         """The entry stays, though it was to leave with others."""
-        if any(first <= sequence <= last for first, last in self.sweeping):
+        if self.is_swept(sequence):
             wanted = RangeSet(self.sweeping)
             wanted.remove(sequence)
             self.sweeping = [*wanted][::-1]
@@ -218,7 +226,7 @@ class Queue(EntryLog):
         sweeping = self.sweeping
         leaving = self.leaving()
         left = RECLAIM_COUNT
-        while sweeping and left > 0:
+        while sweeping and left > 0 and sweeping[-1][0] < self.visible:
             first, last = sweeping[-1]
             found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
             left -= max(1, len(found))
@@ -227,14 +235,16 @@ class Queue(EntryLog):
                     self.retire(sequence, entry.size_of(value))
             sweeping.pop()
             beyond = next((sequence for sequence, _ in found if sequence > last), None)
-            if not found:
-                sweeping.clear()
+            if not found:  # nothing is left below what is not on disk yet
+                later = [(max(first, self.visible), last) for first, last in (*sweeping, (first, last))]
+                sweeping[:] = [item for item in later if item[0] <= item[1]]
             elif beyond is None:
                 sweeping.append((found[-1][0] + 1, last))
             while sweeping and beyond is not None and sweeping[-1][1] < beyond:  # nothing is there before it
                 sweeping.pop()
         if sweeping:
-            self.touch()
+            if sweeping[-1][0] < self.visible:
+                self.touch()
         elif not self.shared.tracked:
             self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")

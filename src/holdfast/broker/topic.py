@@ -6,6 +6,7 @@ it has finished it at once, and a message that none of them wants is not stored.
 queues of their own in memory, with references to the same bytes. Large messages are matched when they are offered.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,6 +63,8 @@ class Topic(Queue):
     """As `listeners` and `wants` once a message was published; None where either has changed since."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
+    untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
+    """What is for the listeners once all up to a sequence is on disk: that, the entry, and its size."""
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
     """What left behind the first that did not."""
@@ -87,8 +90,17 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
-        self.tell(value, size)
-        return self.store(value, size)
+        sequence = self.store(value, size)
+        if self.listeners and (sequence or self.untold):
+            self.untold.append((self.next_sequence - 1, value, size))
+        else:
+            self.tell(value, size)
+        return sequence
+
+    def undo(self, sequence: int, value: bytes) -> None:
+        """It never was, nor was what came after it."""
+        Queue.undo(self, sequence, value)
+        self.untold = deque(item for item in self.untold if item[0] < sequence)
 
     def tell(self, value: bytes, size: int) -> None:
         """Gives the message to the listeners that want it; `store` has the rest of `append`."""
@@ -213,6 +225,9 @@ class Topic(Queue):
 
     def reclaim_some(self) -> None:
         """One turn's share of `reclaim`, of what is matched again after a start, and of what nobody is owed."""
+        while self.untold and self.untold[0][0] < self.visible:
+            _, value, size = self.untold.popleft()
+            self.tell(value, size)
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
         for cursor in self.named.values():  # what was marked when messages were published is counted here
@@ -222,7 +237,7 @@ class Topic(Queue):
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
-        if self.named and not self.sweeping:
+        if self.named and not (self.sweeping and self.sweeping[-1][0] < self.visible):
             self._look_for_finished()
         if self.sweeping:
             self._sweep_some()
@@ -263,7 +278,7 @@ class Topic(Queue):
             found += done
             for first, last in done:
                 self.swept.add(first, last)
-        self.sweeping = found[::-1]
+        self.sweep(found)
 
     def _finished_between(self, low: int) -> list[tuple[int, int]]:
         end = self.visible - 1

@@ -40,7 +40,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     transactions(core.transactions, connections, catalog, stopping=stopping)
     custody.delivery_limits(core.delivery_limits, catalog, turns, work)
     queue_links.links(core.queue_links, catalog, stopping=stopping)
-    queue_links.tied(core.queue_links, core.transactions, core.delivery_limits, catalog)
+    queue_links.tied(core.queue_links, core.transactions, core.delivery_limits, core.dead_lettering, catalog)
     endpoints.dynamic_nodes(core.dynamic_nodes, connections, catalog)
     peers.users(core.users, connections)
     for waits, part in core.timed:  # else it is not asked (peers/deadlines.py)

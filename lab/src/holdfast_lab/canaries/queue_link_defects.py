@@ -53,7 +53,7 @@ def _counted_all_the_same(original: Function) -> Function:
 
     def decided(self: Any, effect: Any, *, stored: bool) -> bool:
         gathered = effect.moving.gathered if effect.link.moving is effect.moving else None
-        if gathered is not None and not stored and len(gathered.changes) > KEPT:
+        if gathered is not None and not stored and len(gathered.changes) > FEW:
             effect.link.windows.apply(gathered.changes)
         return bool(original(self, effect, stored=stored))
 

@@ -58,7 +58,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "link-untied-beyond-few": (75, 150),
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
-    "windows-of-a-few-keys": (33, 100),
-    "windows-of-a-refused-commit": (33, 100),
+    "windows-of-a-few-keys": (135, 50),
+    "windows-of-a-refused-commit": (135, 150),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

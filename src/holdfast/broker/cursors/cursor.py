@@ -92,6 +92,8 @@ class Cursor(Holdings):
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
+        if self.selections is not None:
+            self.selections.look_again_at_passed()
         self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:

@@ -105,6 +105,17 @@ class Selections:
             self._back.clear()
         self._count()
 
+    def look_again_at_passed(self) -> None:
+        """Somebody has gone to whom entries were left that consumers here cannot have."""
+        for selection in self._by_text.values():
+            if selection.passed_over is not None:
+                self._rewind(selection, selection.passed_over)
+
+    @property
+    def _weight(self) -> int:
+        """What a byte counts that all selectors are asked about."""
+        return sum(selection.selector.weight for selection in self._by_text.values())
+
     def _first(self) -> int:
         """The lowest sequence that may be free."""
         cursor = self._cursor
@@ -161,12 +172,20 @@ class Selections:
         if self._back:
             return True
         cursor, selection = self._cursor, self._of[consumer]
-        is_behind = selection.position < cursor.queue.visible and len(selection.hits) < self.hits_max
-        if is_behind and not halting.is_halted(cursor):
+        if self._is_behind(selection, watermarks=watermarks):
             return True
         if consumer in self._looked:
             return False
-        return not selection.hits or watermarks or self._may_be_shown(selection.hits[0])
+        if not selection.hits:
+            return selection.position >= cursor.queue.visible  # a pump is to look once more
+        return watermarks or self._may_be_shown(selection.hits[0])
+
+    def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
+        """Whether it is to look at more, now or once a watermark is stored."""
+        cursor = self._cursor
+        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
+            return False
+        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
 
     def shown_next(self) -> int:
         """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
@@ -468,6 +487,7 @@ class Selections:
                 size = consumer.delivery_bytes(sequence, value)
                 if size > consumer.bytes_max:
                     if left_to_another is None:
+                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
                         left_to_another = self._cursor.another_takes(sequence, size)
                     if left_to_another:
                         continue

@@ -40,5 +40,4 @@ def test_listeners_that_hold_a_thousand_messages_are_no_work() -> None:
     before = longest(node, publisher, links, 100)  # to consumers with credit
     assert len(listener.deliveries) == LISTENERS * 1_000
     after = longest(node, publisher, links, 100)  # they hold it all
-    print(before, after)
     assert after < 3 * before + 0.1
