@@ -80,13 +80,14 @@ class QueueConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConfig:
     """A link between queues (docs/links.md, `[[link]]`): from the queue `source` of this node to `target`, an address
-    as a client's; `selector` "" for all messages."""
+    as a client's; `selector` "" for all messages; `steps` as JSON (steps/parsing.py), "" for none."""
 
     name: str
     source: str
     target: str
     selector: str = ""
     mode: str = "move"
+    steps: str = ""
 
     def validate(self) -> None:
         """Raises ConfigError that names the link and the key."""

@@ -22,6 +22,7 @@ from holdfast.management.operations.entries import AnswerMoved
 from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.queue_links.handing import Handed
+from holdfast.queue_links.leftovers import Deleted
 from holdfast.state.turns import Turn
 from support.rig import Rig
 
@@ -52,6 +53,7 @@ DECIDED = {
     Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
     Exhausted(17, "work", AN_OBJECT, AN_OBJECT): "Exhausted(cause=17, queue='work')",
     DeadLettered(16, "work", 2, AN_OBJECT): "DeadLettered(cause=16, queue='work', sequence=2)",
+    Deleted(18, AN_OBJECT): "Deleted(cause=18)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
     Delivered(18, [1]): "Delivered(cause=18)",
 }

@@ -423,7 +423,7 @@ def test_links_are_made_listed_stopped_and_deleted() -> None:
         and not done(client, "CREATE", "link", "l", **{"from": "b", "to": "c", "selector": "a = 1"})["created"]
     )
     assert client.manage("CREATE", "link", "l", **{"from": "b", "to": "d"})[0] == 409
-    assert client.manage("CREATE", "link", "m", **{"from": "b", "to": "d"}, steps=[])[0] == 400
+    assert client.manage("CREATE", "link", "m", **{"from": "b", "to": "d"}, colour=1)[0] == 400
     found = done(client, "QUERY", "link", "")["links"]
     assert [(row["name"], row["mode"], row["configured"], row["state"]) for row in found] == [
         ("fixed", "copy", True, "running"), ("l", "move", False, "running"),

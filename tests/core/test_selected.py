@@ -164,6 +164,19 @@ def test_a_drain_is_answered_once_all_is_looked_at(rig: Rig) -> None:
         assert link.credit == 0 and not client.deliveries
 
 
+def test_a_drain_gives_what_came_after_one_that_found_nothing(rig: Rig) -> None:
+    """Though what matches has to wait for its watermark first."""
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    link = attach(rig, client, selector("JMSType = 'third'"), credit=0)
+    for wanted in ([], [0, 3]):
+        link.grant(10, drain=True)
+        rig.run(1)
+        assert link.credit == 0 and bodies(client) == wanted
+        if not wanted:
+            fill(rig, hub, 4)
+
+
 @pytest.mark.parametrize(
     ("filters", "text"),
     [

@@ -18,6 +18,7 @@ from holdfast_lab.base.processes import Child, Children, holdfast_command
 from holdfast_lab.demo.command import HUB, MARKER, PER_S_MAX, SITES, Plan, run_demo, sixteen
 from holdfast_lab.demo.departures import data_path
 from holdfast_lab.demo.flight_paths import Event
+from holdfast_lab.demo.tag_reads import TIMES, Reads, raw_reads
 from support.eventually import eventually_true
 
 
@@ -38,6 +39,15 @@ def test_all_that_is_done_fits_between_first_and_last_flight(flights: int) -> No
         if event.breaks:
             mended = next(later for later in plan.events[number:] if later.nodes == event.nodes and not later.breaks)
             assert mended.at_s - event.at_s >= 4.0, "longer than anybody needs to notice and go another way"
+
+
+def test_each_tag_is_read_again_and_again_beside_the_others() -> None:
+    tags = [str(number) for number in range(25)]
+    raw = raw_reads(tags)
+    assert len(raw) == TIMES * 25 and sorted(raw) == sorted(tags * TIMES) and raw[:10] == raw[10:20] == tags[:10]
+    assert Reads(600, 120, ok=True).line() == (
+        "tags read 600 times at jfk, 120 reads travelled to the hub: each tag once"
+    )
 
 
 def without(topology: Topology, events: Sequence[Event]) -> dict[str, tuple[str, ...]]:
@@ -127,6 +137,8 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     assert numbers["ok"] and numbers["sent"] == numbers["arrived"] == numbers["spark_counts"]
     assert sum(numbers["sent"].values()) == 400
     assert (numbers["lost"], numbers["twice"], numbers["reordered"]) == (0, 0, 0)
+    reads = numbers["tag_reads"]
+    assert reads["ok"] and reads["raw"] == TIMES * reads["travelled"] > 0
     assert [event["kind"] for event in numbers["events"]] == ["cut", "kill", "cut", "heal", "heal", "start"]
     assert sum(use["flights"] for use in numbers["paths"]) == 400
     for site in SITES:

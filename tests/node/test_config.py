@@ -62,6 +62,7 @@ from = "raw"
 to = "flights"
 selector = "a = 1"
 mode = "copy"
+steps = [{ drop_repeats = { key = "tag", within_s = 5 } }]
 
 [[queue]]
 name = "flights"
@@ -114,7 +115,9 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
     assert given.store_bytes_max == 1_000_000_000 and given.store_must_exist
     assert given.telemetry_file == Path("telemetry.ndjson")
     core = given.core
-    assert core.links == (LinkConfig(name="clean", source="raw", target="flights", selector="a = 1", mode="copy"),)
+    steps = '[{"drop_repeats": {"key": "tag", "within_s": 5}}]'
+    made = LinkConfig(name="clean", source="raw", target="flights", selector="a = 1", mode="copy", steps=steps)
+    assert core.links == (made,)
     assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
     assert core.dead_letters == DeadLettersConfig(messages_max=70, bytes_max=80_000, keep_s=90)
     assert core.limits == Limits(connections_max=50, idle_time_out_s=30)
@@ -211,8 +214,20 @@ MISTAKES = [
         "invalid value 'x' for link 'l' mode; expected one of move, copy",
     ),
     (
-        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = []\n",
-        "unknown key 'steps' in link 'l'; expected one of name, from, to, selector, mode",
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\ncolour = []\n",
+        "unknown key 'colour' in link 'l'; expected one of name, from, to, selector, mode, steps",
+    ),
+    (
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = [3]\n",
+        "invalid value [3] for link 'l' steps; expected a list of tables",
+    ),
+    (
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = [{ drop_repeats = { key = 't', within = 5 } }]\n",
+        "unknown key 'within' in link 'l' step 1 drop_repeats; expected one of key, within_s; did you mean within_s?",
+    ),
+    (
+        "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = [{ lookup = { key = 't', value = 'v', file = 'no' } }]\n",
+        "link 'l' step 1 lookup file 'no' cannot be read (No such file or directory); give a readable file",
     ),
     ("[[trigger]]\nname = 't'\nqueue = 'q'\n", "trigger 't' has no command; expected"),
     ("[[trigger]]\nname = 't'\ncommand = ['x']\n", "trigger 't' has no queue; expected text in quotes"),

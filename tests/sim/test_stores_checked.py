@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Source, Target
+from holdfast.amqp.wire.performatives import Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.stored.records import BINDING
 from holdfast.custody.names import identity
@@ -165,12 +165,24 @@ def subscribed(rig: Rig) -> None:
         rig.settle()
 
 
+def stepped(rig: Rig) -> None:
+    """A link whose step has a window that is not over."""
+    node = rig.node("hub")
+    client = rig.client(node)
+    steps = [{"drop_repeats": {"key": "amqp.subject", "within_s": 600}}]
+    assert client.manage("CREATE", "link", "l", **{"from": "raw", "to": "clean", "steps": steps})[0] == 201
+    link = client.sender("raw")
+    rig.settle()
+    client.send(link, "x", properties=Properties(subject="a"))
+    rig.run(1)
+
+
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
     for name, history in HISTORIES.items():
         assert history.run(1).ok, name
         watch.end()
-    for script in (large_and_resumable, numbered_anew, subscribed):
+    for script in (large_and_resumable, numbered_anew, subscribed, stepped):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS

@@ -101,6 +101,10 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},
         {**CONSUME, "queue": "moved", "name": "takes-moved"},
     ),
+    "stepped": (
+        {"kind": "stepped", "node": "lhr"},
+        {"kind": "stepped", "node": "jfk", "name": "counts", "of": "count"},
+    ),
     "manage": (PUBLISH, CONSUME, {"kind": "manage", "node": "lhr"}, {"kind": "manage", "node": "hub"}),
 }
 

@@ -52,6 +52,21 @@ def _(s: Any) -> None:
     s.core.catalog.tied[s.copies.cursor].popitem()
 
 
+@breaks("queue_links: {} has too many windows in a step", linking)
+def _(s: Any) -> None:
+    s.idle.windows.rows[0] = dict.fromkeys(range(100_001))
+
+
+@breaks("queue_links: {}: nobody looks whether its windows are over", linking)
+def _(s: Any) -> None:
+    s.links.windowed[s.idle] = False
+
+
+@breaks("queue_links: windows of links that are gone are looked after", linking)
+def _(s: Any) -> None:
+    s.links.windowed[type("Link", (), {"name": "gone"})()] = False
+
+
 @breaks("queue_links: {} does not hear of room in its target", linking)
 def _(s: Any) -> None:
     s.links.by_target.clear()

@@ -9,7 +9,7 @@ ROOT: Final = TOOLS.parent
 SOURCES: Final = ROOT / "src" / "holdfast"
 PACKAGES: Final = (
     "broker", "core", "custody", "endpoints", "engine", "links", "management", "peering", "peers",
-    "queue_links", "routing", "selectors", "state", "storage",
+    "queue_links", "routing", "selectors", "state", "steps", "storage",
 )  # fmt: skip
 LEFT_OUT: Final = {"storage/commands.py"}
 """A command's texts and arguments."""

@@ -40,6 +40,11 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 "--selector", default="", metavar="CONDITION", help="only messages that match (default: all)"
             )
             parser.add_argument(
+                "--steps-file",
+                metavar="FILE",
+                help="TOML with `steps`, as in [[link]] of a node's file (docs/links.md)",
+            )
+            parser.add_argument(
                 "--copy", action="store_true", help="leave the messages in the queue, and send copies on"
             )
         add_json_option(parser)

@@ -17,7 +17,7 @@ from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.routing.topology import Topology
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document
 from holdfast.settings import (
     DeadLettersConfig,
     Limits,
@@ -29,6 +29,8 @@ from holdfast.settings import (
     TriggerConfig,
     UserConfig,
 )
+from holdfast.steps import parsing, tables
+from holdfast.text_files import read_text
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
@@ -171,6 +173,10 @@ _TABLES: Final[Mapping[str, Keys]] = {
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
+_STEPS: Final = Kind(
+    "a list of tables",
+    lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
+)
 _LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
         "name": TEXT,
@@ -200,7 +206,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "unsettled_bytes_max": COUNT,
         "requests_per_s": COUNT,
     },
-    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT},
+    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS},
     "route": {"destination": TEXT, "via": TEXT},
     "trigger": {
         "name": TEXT,
@@ -285,8 +291,11 @@ def _link(table: Mapping[str, Any]) -> LinkConfig:
     for key in ("from", "to"):
         if key not in table:
             raise ConfigError(f"link {table['name']!r} has no {key}; expected {TEXT.expected}")
-    rest = {key: value for key, value in table.items() if key not in ("from", "to")}
-    return LinkConfig(source=table["from"], target=table["to"], **rest)
+    rest = {key: value for key, value in table.items() if key not in ("from", "to", "steps")}
+    where = f"link {table['name']!r}"
+    steps = parsing.as_text(tables.with_tables(table.get("steps", []), where, read_text), where)
+    parsing.steps_of(steps, where)  # what is wrong with them is told with the name of the file
+    return LinkConfig(source=table["from"], target=table["to"], steps=steps, **rest)
 
 
 def _trigger(table: Mapping[str, Any]) -> TriggerConfig:

@@ -2,7 +2,8 @@
 same commit, or neither happens (docs/adr/0065).
 
 Rules of this file: what a target has no room for goes back to its place, and all behind it, so that the order stays;
-what it refuses for good becomes a dead letter with the link's name and the reason.
+what it refuses for good becomes a dead letter with the link's name and the reason. What its steps change of their
+windows is in the same batch (docs/adr/0068).
 """
 
 from dataclasses import dataclass, field
@@ -12,13 +13,16 @@ from holdfast.amqp.wire.extensions import LINKS
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored import records
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.drains import has_something
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
+from holdfast.engine.port import EntryReader
 from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
@@ -28,6 +32,10 @@ from holdfast.state import tied
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
+from holdfast.steps import pipeline
+from holdfast.steps.message import StepMessage
+from holdfast.steps.pipeline import Passed
+from holdfast.steps.windows import Gathered
 
 ENTRY_OVERHEAD: Final = 1_024
 """Bytes that an entry may have beyond its value: its identity, address, and the links that it passed."""
@@ -37,6 +45,10 @@ ASKED_MAX: Final = 4_096
 
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
 """What a message's annotations may have beyond their own bound, for the links that it passed."""
+
+
+CLOSED_COUNT: Final = 256
+"""Windows that are over and that one turn ends, of one link."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +81,9 @@ class HandingParts:
 class Handing:
     """Hands over what links took."""
 
-    def __init__(self, parts: HandingParts) -> None:
+    def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
+        self._store = store
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target takes now."""
@@ -106,10 +119,12 @@ class Handing:
     # ------------------------------------------------------------------------------------------------ into the turn
 
     def hand_over(self, link: QueueLink) -> None:
-        """All that the link took goes into the turn, or back to its place."""
+        """All that the link took goes into the turn, or back to its place; windows that are over end."""
         parts, cursor, turn = self._parts, link.cursor, self._parts.turns.gathered
         taken = link.taken
         moving = Moving([sequence for sequence, _ in taken])
+        if link.windows.steps:
+            moving.gathered = Gathered(link.windows)
         link.moving, link.taken, link.taken_bytes = moving, [], 0
         turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
         turn.changes += 1
@@ -117,7 +132,7 @@ class Handing:
         link.needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
-            if target is None or not self._hand(link, target, moving, value):
+            if target is None or not self._hand_one(link, target, moving, value):
                 break
             moving.left.append(sequence)
         if cursor.queue.config.durable and moving.left:
@@ -125,19 +140,108 @@ class Handing:
         back = moving.sequences[len(moving.left) :]
         if back:
             cursor.requeue(back, failed=False)
+        elif target is not None and moving.gathered is not None:
+            self._end_windows(link, target, moving, moving.gathered, entry.enqueued_ms_of(taken[-1][1]))
+        self._put_rows(link, moving)
+
+    def _hand_one(self, link: QueueLink, target: Queue, moving: Moving, value: bytes) -> bool:
+        """One entry through the steps and into the target; False where there is no room for what comes of it."""
+        if moving.gathered is None:
+            return self._hand(link, target, moving, value)
+        message = StepMessage(value, entry.enqueued_ms_of(value), self._store)
+        passed = pipeline.run(link.windows.steps, message, moving.gathered)
+        return self._hand_passed(link, target, moving, moving.gathered, passed, value)
+
+    def _hand_passed(
+        self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, passed: Passed, value: bytes
+    ) -> bool:
+        """What came of `value`, or, where that is b"", of a window that is over. False where there is no room for it:
+        then nothing is changed."""
+        message = passed.message
+        if passed.failure:
+            dead = value if message is None or message.is_input else message.value
+            if not self._dead_letter(link, moving, dead, passed.failure):
+                return False
+        elif message is None:
+            moving.dropped += bool(value)
+        elif not self._hand(link, target, moving, message.value):
+            return False
+        elif not message.is_input and value:
+            moving.dropped += 1
+        gathered.add(passed.changes)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ windows
+
+    def end_windows(self, link: QueueLink) -> bool:
+        """Windows of an idle link that are over end, if it is known that the source has nothing for them. False where
+        that has to wait, for room or for what the source still has."""
+        parts, target = self._parts, link.target
+        known_ms = self._known_ms(link)
+        if known_ms is None or target is None or not self.room_for(link):
+            return False
+        gathered = Gathered(link.windows)
+        moving = Moving([], gathered=gathered)
+        link.needs = link.dead_needs = 0
+        self._end_windows(link, target, moving, gathered, known_ms)
+        if not gathered.changes:
+            return False
+        turn = parts.turns.gathered
+        link.moving = moving
+        turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
+        turn.changes += 1
+        link.cursor.queue.work.urgent = True
+        self._put_rows(link, moving)
+        return True
+
+    def _known_ms(self, link: QueueLink) -> int | None:
+        """A wall time before which the source was given nothing that the link is still to see; None where it is still
+        to see something, or nobody knows."""
+        cursor, now_ms = link.cursor, self._parts.clock.wall_ms
+        queue = cursor.queue
+        if has_something(cursor, link, watermarks=True):
+            return None
+        unshown, link.unshown = link.unshown, None
+        if queue.visible >= queue.next_sequence:
+            return now_ms
+        if unshown is not None and queue.visible >= unshown[0]:
+            link.unshown = queue.next_sequence, now_ms
+            return unshown[1]
+        link.unshown = unshown or (queue.next_sequence, now_ms)
+        return None
+
+    def _end_windows(self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, known_ms: int) -> None:
+        """Ends windows that are over, as many as there is room for, those of the first step first: what they give may
+        belong to windows of the steps behind."""
+        windows, left = link.windows, min(CLOSED_COUNT, link.count_max)
+        for number in windows.rows:
+            for key, row in windows.over(number, known_ms, gathered):
+                if not left:
+                    return
+                passed = pipeline.close(windows.steps, number, key, row, gathered)
+                if not self._hand_passed(link, target, moving, gathered, passed, b""):
+                    return
+                left -= 1
+
+    def _put_rows(self, link: QueueLink, moving: Moving) -> None:
+        if moving.gathered is None:
+            return
+        batch = self._parts.turns.gathered.batch
+        for (number, key), row in moving.gathered.changes.items():
+            place = "windows", records.WINDOW.pack(link.link_id, link.windows.ids[number]) + key
+            if row is None:
+                batch.deletes.append(place)
+            else:
+                batch.puts[place] = row
+
+    # ------------------------------------------------------------------------------------------------ one message
 
     def _hand(self, link: QueueLink, target: Queue, moving: Moving, value: bytes) -> bool:
         """One entry into the target, or the dead letters; False where there is no room for it now."""
         parts = self._parts
         found = self._new(link, value)
         if isinstance(found, str):
-            if not parts.dead_lettering.has_room_for_dead_letter(len(value)):
-                link.dead_needs = len(value)
-                parts.links.wait_for_room(link)
-                return False
-            parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {found}", link.source)
-            moving.dead += 1
-            return True
+            return self._dead_letter(link, moving, value, found)
         size = entry.size_of(found)
         if not target.fits(size):
             link.needs = size
@@ -145,6 +249,7 @@ class Handing:
             return False
         if not target.config.durable:
             moving.posts.append((found, size))
+            moving.passed += 1
             return True
         if not self._fits_disk(len(found)):
             link.needs = len(found)
@@ -160,6 +265,18 @@ class Handing:
             sequence = target.append(found, size)
         if parts.config.telemetry_messages:
             record_message(parts.outbox, "stored", target, sequence, found)
+        moving.passed += 1
+        return True
+
+    def _dead_letter(self, link: QueueLink, moving: Moving, value: bytes, why: str) -> bool:
+        """False where there is no room for a dead letter."""
+        parts = self._parts
+        if not parts.dead_lettering.has_room_for_dead_letter(len(value)):
+            link.dead_needs = len(value)
+            parts.links.wait_for_room(link)
+            return False
+        parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {why}", link.source)
+        moving.dead += 1
         return True
 
     def _new(self, link: QueueLink, value: bytes) -> bytes | str:
@@ -194,8 +311,11 @@ class Handing:
         if stored:
             self._follow(link, moving)
             cursor.finish(mine)
-            link.moved_total += len(moving.left) - moving.dead
+            link.moved_total += moving.passed
             link.dead_total += moving.dead
+            link.dropped_total += moving.dropped
+            if moving.gathered is not None:
+                link.windows.apply(moving.gathered.changes)
         else:
             cursor.requeue(mine, failed=False)
             self._parts.links.wait_for_room(link)

@@ -14,23 +14,28 @@ from holdfast.broker.cursors.entry_consumer import UNLIMITED
 from holdfast.broker.queue import Queue
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.settings import LinkConfig
+from holdfast.steps.windows import Gathered, Windows
 from holdfast.units import MIB
 
 TAKEN_COUNT: Final = 256
 TAKEN_BYTES: Final = 1 * MIB
-"""What a link takes in one turn; one entry may go beyond."""
+"""What a link takes in one turn; one entry may go beyond. With several steps it takes the less: each costs as much."""
 
 
 @dataclass(slots=True, eq=False)
 class Moving:
     """What a turn does for a link. `sequences`: of the source, that are in its hands; `left`: those that leave it;
     `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored; `dead`:
-    how many became dead letters."""
+    how many became dead letters; `passed`: how many came to the target; `dropped`: how many ended in a step;
+    `gathered`: what it changes of the windows of steps."""
 
     sequences: list[int]
     left: list[int] = field(default_factory=list)
     posts: deque[tuple[bytes, int]] = field(default_factory=deque)
     dead: int = 0
+    passed: int = 0
+    dropped: int = 0
+    gathered: Gathered | None = None
 
 
 class QueueLink:
@@ -51,6 +56,7 @@ class QueueLink:
         node: str | None,
         to: str,
         is_created: bool,
+        windows: Windows,
         room: "Callable[[QueueLink], int]",
         took: "Callable[[QueueLink], None]",
     ) -> None:
@@ -62,6 +68,12 @@ class QueueLink:
         self.node = node
         self.to = to
         self.is_created = is_created
+        self.windows = windows
+        """Of its steps."""
+        self.count_max = max(1, TAKEN_COUNT // max(1, len(windows.steps)))
+        self.taken_bytes_max = TAKEN_BYTES // max(1, len(windows.steps))
+        self.unshown: tuple[int, int] | None = None
+        """A sequence of the source, and the wall time at which nothing from there on had been given yet."""
         self.target: Queue | None = None
         self.excluded: set[int] = set()
         self.is_stopped = False
@@ -77,7 +89,7 @@ class QueueLink:
         """The same of one that is to be a dead letter, whatever its target."""
         self.starved = False
         """It waits for room in its target."""
-        self.moved_total = self.dead_total = 0
+        self.moved_total = self.dead_total = self.dropped_total = 0
         self._room = room
         self._took = took
 
@@ -107,18 +119,18 @@ class QueueLink:
     # ------------------------------------------------------------------------------------------------ as a consumer
 
     def wants(self) -> int:
-        if self.is_stopped or self.ended or self.moving is not None or self.taken_bytes >= TAKEN_BYTES:
+        if self.is_stopped or self.ended or self.moving is not None or self.taken_bytes >= self.taken_bytes_max:
             return 0
-        if len(self.taken) >= TAKEN_COUNT:
+        if len(self.taken) >= self.count_max:
             return 0
-        return max(0, min(TAKEN_COUNT, self._room(self)) - len(self.taken))
+        return max(0, min(self.count_max, self._room(self)) - len(self.taken))
 
     def will_want(self) -> int:
         return self.wants()
 
     @property
     def room_bytes(self) -> int:
-        return max(0, TAKEN_BYTES - self.taken_bytes)
+        return max(0, self.taken_bytes_max - self.taken_bytes)
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
         return len(value)

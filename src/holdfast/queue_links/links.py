@@ -21,12 +21,15 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.attaching.filters import Decoded, Filters, entry_selector
 from holdfast.errors import ConfigError
 from holdfast.queue_links.handing import Handed, Handing, HandingParts
+from holdfast.queue_links.leftovers import Leftovers
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings import LinkConfig
 from holdfast.state.catalog import Tables
+from holdfast.steps import parsing
+from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
 """Links between queues of one node."""
@@ -35,9 +38,13 @@ CURSOR_PREFIX: Final = "$link:"
 """Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
 
 
+GRAIN_MS: Final = 1_000
+"""Windows that are over end in whole seconds: those of many keys in one commit."""
+
+
 class QueueLinks:
     """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
-    turn."""
+    turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
     def __init__(self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool]) -> None:
         self._parts = parts
@@ -47,12 +54,16 @@ class QueueLinks:
         self._rng = rng
         self._reader = store
         self._is_stopping = is_stopping
-        self._handing = Handing(parts)
+        self._handing = Handing(parts, store)
+        self.leftovers = Leftovers(parts.turns, store)
         self._decoded = Decoded()
         self._look_due = False
         self.by_name: dict[str, QueueLink] = {}
         self.by_target: dict[Queue, dict[QueueLink, None]] = {}
         self.pending: dict[QueueLink, None] = {}
+        self.windowed: dict[QueueLink, bool] = {}
+        windows = parts.memory.windows
+        parts.memory.held_in(windows, lambda: sum(link.windows.held_bytes for link in self.by_name.values()))
         parts.turns.effects.on_decided(Handed, self._decided)
         self._begin(store)
 
@@ -83,6 +94,7 @@ class QueueLinks:
             link = self._add(config, None if row is None else row.link_id, is_created=name not in configured)
             link.is_stopped = row is not None and row.is_stopped
             self._store(link)
+        self.leftovers.keep_rest()
 
     def _add(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
         """A link that takes from now on. ConfigError where it cannot be."""
@@ -93,6 +105,7 @@ class QueueLinks:
                 f"{where} cannot be made; there are {len(self.by_name)} links, and the limit is {LINKS_MAX}"
             )
         selector = self._compiled(config, where)
+        steps = parsing.steps_of(config.steps, where)
         source = self._source(config, where)
         node, to, target = self._target(config, where, source)
         if link_id is None:
@@ -100,10 +113,13 @@ class QueueLinks:
         selects = LinkSelector(link_id, selector)
         cursor = source.shared if config.mode == "move" else self._own_cursor(config, where, source)
         link = QueueLink(
-            config, link_id, cursor, selects, node=node, to=to, is_created=is_created, room=self._room_for,
-            took=self._took,
+            config, link_id, cursor, selects, node=node, to=to, is_created=is_created,
+            windows=Windows(steps, self._parts.memory.windows), room=self._room_for, took=self._took,
         )  # fmt: skip
         self.by_name[config.name] = link
+        if link.windows.ids:
+            self.windowed[link] = False
+            self.leftovers.give(link_id, link.windows)
         if config.mode == "move":
             cursor.attach(link, selects)
         else:
@@ -169,8 +185,9 @@ class QueueLinks:
     def _store(self, link: QueueLink) -> None:
         config = link.config
         record = QueueLinkRecord(
-            config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped
-        )
+            config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped,
+            config.steps if link.is_created else "",
+        )  # fmt: skip
         key = ("node", records.queue_link_key(link.name))
         self._batch.deletes[:] = [each for each in self._batch.deletes if each != key]
         self._batch.puts[key] = records.pack_queue_link(record)
@@ -211,6 +228,8 @@ class QueueLinks:
             source.remove_cursor(cursor.name)
         self._lead(link, None)
         del self.by_name[link.name]
+        self.windowed.pop(link, None)
+        self.leftovers.leave(link.link_id, link.windows)
 
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
@@ -226,16 +245,45 @@ class QueueLinks:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.pending) or self._look_due
+        return bool(self.pending) or self._look_due or self.leftovers.has_work or self._some_over()
+
+    def _some_over(self) -> bool:
+        return any(self._due_in_ms(link) == 0 for link in self.windowed)
 
     def step(self) -> None:
-        """What links took in this turn goes into it."""
+        """What links took in this turn goes into it, and what windows give that are over."""
         if self._look_due:
             self.look()
         for link in list(self.pending):
             if link.moving is None and link.taken:
                 self._handing.hand_over(link)
             self.pending.pop(link, None)
+        for link in self.windowed:
+            may = link.is_idle and not (link.is_stopped or link.ended or self._is_stopping())
+            self.windowed[link] = self._due_in_ms(link) == 0 and not (may and self._handing.end_windows(link))
+        if self.leftovers.has_work and not self._parts.disk.takes_nothing:
+            self.leftovers.step()
+
+    def _due_in_ms(self, link: QueueLink) -> int | None:
+        """How long it is until windows of the link are over, in whole seconds of the wall clock."""
+        now_ms = self._parts.clock.wall_ms
+        left = link.windows.due_in_ms(now_ms)
+        return None if left is None else max(0, left + -(now_ms + left) % GRAIN_MS)
+
+    def next_deadline(self) -> float | None:
+        """When windows are over that need not wait: what they wait for comes with a turn."""
+        found = [
+            left
+            for link, waits in self.windowed.items()
+            if not waits and link.moving is None and not link.is_stopped and (left := self._due_in_ms(link)) is not None
+        ]
+        if not found:
+            return None
+        left = min(found)  # the wall clock is told in whole milliseconds: one more, lest it is asked a moment too soon
+        return self._parts.clock.now + (left + 1) / 1_000 if left else self._parts.clock.now
+
+    def tick(self, now: float) -> None:
+        """The end of the turn does it (`step`)."""
 
     def _decided(self, effect: Handed, stored: bool) -> None:
         if self._handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
@@ -295,6 +343,9 @@ class QueueLinks:
             "state": self._state(link),
             "moved_total": Ulong(link.moved_total),
             "dead_lettered_total": Ulong(link.dead_total),
+            "dropped_total": Ulong(link.dropped_total),
+            "steps": [step.kind for step in link.windows.steps],
+            "windows": Ulong(len(link.windows)),
         }
 
     def _state(self, link: QueueLink) -> str:
@@ -308,4 +359,6 @@ class QueueLinks:
 
 
 def _of_record(name: str, row: QueueLinkRecord) -> LinkConfig:
-    return LinkConfig(name=name, source=row.source, target=row.target, selector=row.selector, mode=row.mode)
+    return LinkConfig(
+        name=name, source=row.source, target=row.target, selector=row.selector, mode=row.mode, steps=row.steps
+    )

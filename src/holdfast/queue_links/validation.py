@@ -10,10 +10,13 @@ from holdfast.engine.invariants import must
 from holdfast.queue_links.link import TAKEN_COUNT
 from holdfast.queue_links.links import CURSOR_PREFIX, QueueLinks
 from holdfast.state.catalog import Catalog
+from holdfast.steps.windows import KEYS_MAX
 
 
 def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
-    """What a link holds of its source is in its batch, and each copy has its cursor."""
+    """What a link holds of its source is in its batch, each copy has its cursor, and windows are looked after."""
+    strange_windows = [link.name for link in held.windowed if held.by_name.get(link.name) is not link]
+    must(not strange_windows, "windows of links that are gone are looked after", strange_windows)
     for name, link in held.by_name.items():
         where = f"link {name!r}"
         cursor = link.cursor
@@ -29,6 +32,9 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
         known.update(() if link.moving is None else link.moving.left)
         mine = {sequence for sequence, item in cursor.acquired.items() if item.consumer is link}
         must(mine <= known, f"{where} holds what is in no batch of its", sorted(mine - known)[:20])
+        within = all(len(rows) <= KEYS_MAX for rows in link.windows.rows.values())
+        must(within, f"{where} has too many windows in a step")
+        must((link in held.windowed) == bool(link.windows.ids), f"{where}: nobody looks whether its windows are over")
         led = link.target is None or link in held.by_target.get(link.target, ())
         must(led, f"{where} does not hear of room in its target")
     for queue in catalog.queues.values():

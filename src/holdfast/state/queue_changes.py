@@ -148,7 +148,7 @@ class QueueChanges:
         self._undo_moves(turn, retry)
         self._undo_tied(turn)
         gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
-        retry.deletes += batch.deletes
+        retry.deletes += [place for place in batch.deletes if place[0] != "windows"]  # with what came of them
         for (table, key), record in batch.puts.items():
             if (table, key) in gone or (table == "node" and key[:1] == FAILURES):  # as memory has them by then
                 continue

@@ -1,6 +1,7 @@
 """`holdfast link` against a node (docs/links.md)."""
 
 import json
+from pathlib import Path
 
 from support.process import NodeProcess, run_holdfast
 
@@ -30,3 +31,33 @@ async def test_links_are_created_listed_and_deleted(node: NodeProcess) -> None:
     assert await run(node, "link delete audit") == "audit deleted\n"
     assert "no link 'audit'" in await run(node, "link delete audit", code=1)
     await run(node, "queue delete raw")
+
+
+async def test_steps_come_from_a_file(node: NodeProcess, tmp_path: Path) -> None:
+    table, steps = tmp_path / "tags.csv", tmp_path / "steps.toml"
+    table.write_text("tag,place\na,gate 1\n")
+    steps.write_text(
+        f"""
+        steps = [
+            {{ drop_repeats = {{ key = "tag", within_s = 600 }} }},
+            {{ lookup = {{ key = "tag", value = "place", file = "{table}" }} }},
+        ]
+        """
+    )
+    create = "link create clean --from raw --to clean --steps-file"
+    assert await run(node, f"{create} {steps}") == "clean created\n"
+    for _ in range(2):
+        await run(node, "send raw --count 2 --property tag=a")
+    (line,) = (await run(node, "receive clean --count 1 --json")).splitlines()[:1]
+    assert json.loads(line)["properties"] == {"tag": "a", "place": "gate 1"}
+    (row,) = json.loads(await run(node, "link list --json"))
+    assert (row["steps"], row["moved_total"], row["dropped_total"]) == (["drop_repeats", "lookup"], 1, 3)
+    for text, why in (
+        ("steps = [", "is not TOML"),
+        ("step = []", "unknown key 'step' in --steps-file"),
+        ("steps = [{ sort = {} }]", "unknown key 'sort' in --steps-file"),
+    ):
+        steps.write_text(text)
+        told = await run(node, f"{create} {steps}", code=2)
+        assert why in told and "Traceback" not in told, told
+    assert "cannot be read" in await run(node, f"{create} {tmp_path}/none.toml", code=2)

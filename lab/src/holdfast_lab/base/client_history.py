@@ -67,6 +67,8 @@ class History:
         """Those of `readers`' addresses that store a message only for readers that want it."""
         self.rounds: dict[str, int] = {}
         """By `queue@node`: how often links between queues bring a message there, if not once."""
+        self.kept: dict[str, dict[int, bytes]] = {}
+        """By `queue@node` that a workload named: each entry that was stored there, by its sequence."""
         self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""

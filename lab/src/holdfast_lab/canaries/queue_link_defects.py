@@ -35,6 +35,31 @@ def _nameless(original: Function) -> Function:
     return _add
 
 
+KEPT: Final = 4
+"""Windows of a step that a test has."""
+
+
+def _few_windows(original: Function) -> Function:
+    """After a start a step knows but some of its windows."""
+
+    def load(self: Any, number: int, rows: Any) -> None:
+        original(self, number, dict(sorted(rows.items())[:KEPT]))
+
+    return load
+
+
+def _counted_all_the_same(original: Function) -> Function:
+    """What many messages of one turn change of windows counts though its commit is refused."""
+
+    def decided(self: Any, effect: Any, *, stored: bool) -> bool:
+        gathered = effect.moving.gathered if effect.link.moving is effect.moving else None
+        if gathered is not None and not stored and len(gathered.changes) > FEW:
+            effect.link.windows.apply(gathered.changes)
+        return bool(original(self, effect, stored=stored))
+
+    return decided
+
+
 QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="link-untied-beyond-few",
@@ -54,5 +79,21 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         ),
         broken=_nameless,
         expected="was appended twice to linked",
+    ),
+    Canary(
+        name="windows-of-a-few-keys",
+        sentence="A node that starts forgets windows of a step that has many.",
+        target="steps.windows:Windows.load",
+        signature="(self, number: int, rows: collections.abc.Mapping[bytes, bytes]) -> None",
+        broken=_few_windows,
+        expected="steps-link ",
+    ),
+    Canary(
+        name="windows-of-a-refused-commit",
+        sentence="What many messages change of windows counts though the disk refuses their commit.",
+        target="queue_links.handing:Handing.decided",
+        signature="(self, effect: holdfast.queue_links.handing.Handed, *, stored: bool) -> bool",
+        broken=_counted_all_the_same,
+        expected="steps-link ",
     ),
 )

@@ -31,6 +31,7 @@ from holdfast_lab.demo.flight_paths import Arrival, Event
 from holdfast_lab.demo.hub_watch import HubWatch, View
 from holdfast_lab.demo.picture import draw
 from holdfast_lab.demo.report import Results, check, report_lines
+from holdfast_lab.demo.tag_reads import SITE, Reads, TagReads
 from holdfast_lab.judge.table import read_columns
 from holdfast_lab.real import fleet_state
 from holdfast_lab.real.fleet_supervisor import Fleet
@@ -173,7 +174,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     same = flight_paths.counts(arrivals) == demo.by_path
     several = all(len([use for use in uses if use.airport == site.upper()]) > 1 for site in SITES)
     total = sum(results.sent.values())
-    ok = results.ok and same and (several or total < TURN_FLIGHTS)
+    ok = results.ok and same and (several or total < TURN_FLIGHTS) and demo.reads.ok
     after = [flight_paths.turned(arrivals, event) for event in events]
     picture = out / "paths.png"
     title = f"{total:,} flights from {', '.join(SITES)} to {HUB} over sixteen nodes: by which path they came"
@@ -184,6 +185,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     document = {
         "ok": ok,
         **{key: value for key, value in asdict(results).items() if key != "ok"},
+        "tag_reads": asdict(demo.reads),
         "paths": [asdict(use) for use in uses],
         "events": [asdict(event) | {"by_another_path_s": found} for event, found in zip(events, after, strict=True)],
         "acting_super": [{"at_s": at_s, "node": name} for at_s, name in demo.acting],
@@ -192,6 +194,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     }
     numbers.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     say(*report_lines(results), *flight_paths.use_lines(uses))
+    say(demo.reads.line())
     say("counted so by Spark, by second" if same else "Spark counts the paths differently")
     if not several:
         say("the flights of one airport came by one path alone")
@@ -219,6 +222,8 @@ class Demo:
         self.arrivals: list[Arrival] = []
         self.by_path: dict[tuple[str, str, int], int] = {}
         self.timings_s: dict[str, float] = {}
+        self.reads = Reads(0, 0, ok=False)
+        self._tag_reads = TagReads(children, work, self._url, HUB)
         self.view = View()
         self._ended = ended
         self._counts: dict[str, int] = dict.fromkeys(SITES, 0)
@@ -257,8 +262,10 @@ class Demo:
             data.write_csv(self.work / f"{site}.csv", flights.header, rows)
         async with HubWatch(self.fleet.nodes[HUB].address, QUEUE) as watch:
             await self._guarded(ingest, self._until_ready(watch))
+            await self._tag_reads.prepare([row[0] for row in flights.of(SITE.upper())])
             self.timings_s["start"] = round(time.monotonic() - started, 1)
             await self._transfer(plan, watch, ingest)
+            self.reads = await self._tag_reads.result()
             self.timings_s["transfer"] = round(self._at_s(), 1)
         self.progress.say("everything has arrived; stopping all, and counting what the table holds")
         columns = ["application_properties", "annotations", "created", "enqueued"]
@@ -295,9 +302,10 @@ class Demo:
         self._began, self._began_wall = time.monotonic(), time.time()
         self.acting = [(0.0, self.view.acting_super)]
         senders = [await self._start_sender(site, plan) for site in SITES]
+        reads = await self._tag_reads.send(plan.send_s)
         await self._guarded(
             ingest,
-            self._drained(watch, plan, senders),
+            self._drained(watch, plan, [*(sender.success for sender in senders), reads]),
         )
 
     async def _guarded(self, ingest: Child, work: Coroutine[Any, Any, None]) -> None:
@@ -317,14 +325,14 @@ class Demo:
             watched.cancel()
             await asyncio.gather(task, watched, return_exceptions=True)
 
-    async def _drained(self, watch: HubWatch, plan: Plan, senders: list[Child]) -> None:
+    async def _drained(self, watch: HubWatch, plan: Plan, sent: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """All sent, all faults over, and nothing left anywhere but in the table."""
         looking = asyncio.create_task(self._keep_looking(watch))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._course(plan))
-                for sender in senders:
-                    group.create_task(sender.success())
+                for each in sent:
+                    group.create_task(each())
             self.progress.say("all sent, all healed; waiting for the last flights to reach the table")
             wanted = sum(self._counts.values())
             try:

@@ -467,6 +467,30 @@ def links(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([*sends, told], faults, queues)
 
 
+def steps(random: Random, node: str, plan: Plan) -> Scene:
+    """Readings through a link with windows, whose node's disk refuses commits and which dies with windows open; now and
+    then with little room in its target."""
+    if node in _renewed(plan):
+        return Scene()
+    messages, of = in_time(plan, random.choice((60, 200))), random.choice(("", "", "count", "mean", "most", "last"))
+    told: dict[str, Any] = {
+        "kind": "stepped", "node": node, "name": "steps", "source": "stepped", "target": "stepped-to", "of": of,
+        "messages": messages, "tags": random.choice((1, 8, 40)), "within_s": random.choice((0.5, 2.0, 5.0)),
+        "rate": random.choice((0.0, *(3 * [round(messages / min(8.0, plan.safety_s), 3)]))),
+        "credit": random.choice((1, 20)),
+    }  # fmt: skip
+    queues = [
+        (node, QueueConfig(name="stepped", order="none")),
+        (node, QueueConfig(name="stepped-to", order="none", messages_max=random.choice((None, 3, 30)))),
+    ]
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    for when in ("a commit is under way", "a commit is under way", ""):
+        for kind in ("crash", "power", "refusing-disk"):
+            at = round(random.uniform(0.1, min(8.0, plan.safety_s)), 6)
+            faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))
+    return Scene([told], faults, queues)
+
+
 LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "rejected": (0.08, rejected),
     "returned": (0.04, returned),
@@ -480,6 +504,7 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "in memory": (0.08, in_memory),
     "transactions": (0.1, transactions),
     "links": (0.1, links),
+    "steps": (0.1, steps),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

@@ -165,6 +165,11 @@ class Ledger:
             for (table, raw), data in batch.puts.items():
                 if table == "queues":
                     self._named(disk, raw, data)
+        if self.history.kept:
+            for queue_id, sequence, value in batch.appends:
+                kept = self.history.kept.get(f"{disk.names[queue_id]}@{name}")
+                if kept is not None:
+                    kept.setdefault(sequence, value)
         keys = []
         offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:

@@ -32,6 +32,7 @@ from holdfast_lab.workloads.relay import Relay
 from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
+from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
@@ -62,6 +63,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Linked,
         Poisoned,
         Delayed,
+        Stepped,
         Hostile,
     )
 }
@@ -107,6 +109,7 @@ __all__ = [
     "Skip",
     "SlowConsumer",
     "SpooledProducer",
+    "Stepped",
     "Subscription",
     "Topic",
     "Transact",

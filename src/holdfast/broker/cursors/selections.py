@@ -470,6 +470,7 @@ class Selections:
             elif len(selection.hits) < self.hits_max:
                 selection.position = sequence + 1
                 selection.add(sequence)
+                self._looked.difference_update(selection.consumers)
             else:
                 here.remove(selection)
         return 0

@@ -124,6 +124,10 @@ def binding_key(queue_id: int, name: str) -> bytes:
     return BINDING + cursor_key(queue_id, name)
 
 
+WINDOW: Final = Struct(">8s8s")
+"""What a row of table `windows` begins with: the link's id, and the step's (steps/windows.py); its key follows."""
+
+
 FAILURES: Final = b"v"
 """Of a row of table `node`: failed deliveries of an entry, by the queue's id, the sequence and the cursor's name."""
 _FAILURES: Final = Struct(">I?")
@@ -177,7 +181,7 @@ def queue_link_key(name: str) -> bytes:
 
 class QueueLinkRecord(NamedTuple):
     """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, its own for good; `is_created`: by a request,
-    and not in the configuration; `is_stopped`: it takes nothing."""
+    and not in the configuration; `is_stopped`: it takes nothing; `steps`: of one that was created."""
 
     source: str
     target: str
@@ -186,6 +190,7 @@ class QueueLinkRecord(NamedTuple):
     link_id: bytes
     is_created: bool
     is_stopped: bool
+    steps: str = ""
 
 
 def pack_queue_link(record: QueueLinkRecord) -> bytes:
@@ -194,6 +199,7 @@ def pack_queue_link(record: QueueLinkRecord) -> bytes:
 
 def unpack_queue_link(data: bytes) -> QueueLinkRecord:
     fields = unpack_map(data)
+    fields.setdefault("steps", "")  # written before there were steps
     return QueueLinkRecord(*(fields[name] for name in QueueLinkRecord._fields))
 
 

@@ -12,17 +12,40 @@ from holdfast.client.verbs.manage import asked, pages, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
+from holdfast.errors import ConfigError
 from holdfast.lines import say
+from holdfast.schema import Kind, check_keys
+from holdfast.steps import parsing, tables
+from holdfast.text_files import read_text
 
-COLUMNS = ("name", "mode", "from", "to", "selector", "state", "moved_total", "dead_lettered_total")
+COLUMNS = (
+    "name", "mode", "from", "to", "selector", "steps", "state", "moved_total", "dropped_total", "dead_lettered_total"
+)  # fmt: skip
 
 
 def link(args: argparse.Namespace) -> int:
     """`holdfast link ACTION`."""
-    return run(partial(asked, args, _link))
+    steps = _steps(args) if args.action == "create" and args.steps_file is not None else None
+    return run(partial(asked, args, partial(_link, steps=steps)))
 
 
-async def _link(connection: Connection, args: argparse.Namespace) -> None:
+def _steps(args: argparse.Namespace) -> object:
+    """What `--steps-file` has. ConfigError where it is none."""
+    import tomllib
+
+    where = f"--steps-file {args.steps_file!r}"
+    text = read_text("--steps-file", args.steps_file, tables.FILE_BYTES_MAX)
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    check_keys(where, document, {"steps": Kind("a list of tables", lambda value: isinstance(value, list))})
+    told = tables.with_tables(document.get("steps", []), where, read_text)
+    parsing.steps_of(parsing.as_text(told, where), where)
+    return told
+
+
+async def _link(connection: Connection, args: argparse.Namespace, *, steps: object) -> None:
     if args.action == "list":
         links = await pages(connection, "link", "name", {})
         if args.json:
@@ -32,10 +55,12 @@ async def _link(connection: Connection, args: argparse.Namespace) -> None:
         else:
             say("no links", file=sys.stderr)
         return
-    arguments = {}
+    arguments: dict[str, object] = {}
     if args.action == "create":
         mode = "copy" if args.copy else "move"
         arguments = {"from": args.source, "to": args.target, "selector": args.selector, "mode": mode}
+        if args.steps_file is not None:
+            arguments["steps"] = steps
     answer = await connection.manage(args.action.upper(), "holdfast:link", args.name, arguments)
     if args.json:
         print_json(answer)

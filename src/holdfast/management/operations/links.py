@@ -12,9 +12,12 @@ from holdfast.management.operations.entities import EntityType
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import LinkConfig
+from holdfast.steps import parsing
 
-_KEYS: Final = ("from", "to", "selector", "mode")
-LINK_ATTRIBUTES: Final = (*_KEYS, "configured", "state", "moved_total", "dead_lettered_total")
+_KEYS: Final = ("from", "to", "selector", "mode", "steps")
+LINK_ATTRIBUTES: Final = (
+    *_KEYS, "configured", "state", "moved_total", "dead_lettered_total", "dropped_total", "windows"
+)  # fmt: skip
 
 
 class LinkOperations:
@@ -49,12 +52,17 @@ class LinkOperations:
         for key in arguments:
             if key not in _KEYS:
                 raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
+        try:
+            steps = parsing.as_text(arguments.get("steps") or (), f"link {name!r}")
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
         config = LinkConfig(
             name=name,
             source=text_of(arguments, "from"),
             target=text_of(arguments, "to"),
             selector=text_of(arguments, "selector", ""),
             mode=text_of(arguments, "mode", "move"),
+            steps=steps,
         )
         found = self._links.by_name.get(name)
         if found is not None and (found.ended or found.config != config):

@@ -24,6 +24,8 @@ FINDINGS_MAX: Final = 1_000
 """Findings that are kept; more are counted."""
 
 _ID: Final = Struct(">I")
+WINDOW_BYTES_MIN: Final = 8
+"""A window's row begins with the time at which it began."""
 _STEADY: Final = b"steady"
 
 
@@ -220,6 +222,11 @@ class Rows:
             self.checked.find(f"{what} of queue id {queue_id}: there is no such queue")
         return queue_id in self.queues
 
+    def _window_row(self, key: bytes, value: bytes) -> None:
+        records.WINDOW.unpack_from(key)
+        if len(value) < WINDOW_BYTES_MIN:
+            raise ValueError(f"it has {len(value)} bytes, expected {WINDOW_BYTES_MIN} or more")
+
     def _loss_row(self, key: bytes, value: bytes) -> None:
         if key == records.LOSS_TOTALS:
             records.unpack_loss_totals(value)
@@ -254,6 +261,7 @@ _ROWS: Final[dict[str, Callable[[Rows, bytes, bytes], None]]] = {
     "node": Rows._node_row,
     "blobs": Rows._blob_row,
     "losses": Rows._loss_row,
+    "windows": Rows._window_row,
 }
 
 

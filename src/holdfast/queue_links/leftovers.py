@@ -1,0 +1,86 @@
+"""Rows of windows in the store: given to the links that they belong to, or deleted bit by bit where there is none.
+
+Rules of this file: rows belong to a link's id and a step's id. A link that is deleted, or a step that is another one
+since the last start, leaves its rows here; they are no more than what may go wrong with a crash in between.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from holdfast.broker.stored import records
+from holdfast.engine.effects import Effect
+from holdfast.state.catalog import Tables
+from holdfast.state.turns import Turns
+from holdfast.steps.windows import Place, Windows
+
+DELETED_COUNT: Final = 1_000
+"""Rows that one turn deletes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deleted(Effect):
+    """Rows are deleted with the turn: it is told whether that is stored."""
+
+    keys: list[bytes] = field(repr=False)
+
+
+class Leftovers:
+    """`keys`: of rows that are nobody's; `going`: whether a commit that deletes some is under way."""
+
+    def __init__(self, turns: Turns, store: Tables) -> None:
+        self._turns = turns
+        self._found: dict[bytes, dict[bytes, dict[bytes, bytes]]] = {}
+        self.keys: dict[bytes, None] = {}
+        self.going = False
+        for key, row in store.table("windows"):
+            link_id, step_id = records.WINDOW.unpack_from(key)
+            rows = self._found.setdefault(link_id, {}).setdefault(step_id, {})
+            rows[key[records.WINDOW.size :]] = row
+        turns.effects.on_decided(Deleted, self._decided)
+
+    # ------------------------------------------------------------------------------------------------ at start
+
+    def give(self, link_id: bytes, windows: Windows) -> None:
+        """A link gets the rows that are its own."""
+        mine = self._found.get(link_id, {})
+        for number, step_id in windows.ids.items():
+            windows.load(number, mine.pop(step_id, {}))
+
+    def keep_rest(self) -> None:
+        """All links have theirs: the rest is nobody's."""
+        for link_id, steps in self._found.items():
+            for step_id, rows in steps.items():
+                self._add(link_id, step_id, rows)
+        self._found.clear()
+
+    # ------------------------------------------------------------------------------------------------ deleted
+
+    def leave(self, link_id: bytes, windows: Windows) -> None:
+        """The link is gone."""
+        ids = windows.ids
+        places: list[Place] = windows.forget()
+        for number, key in places:
+            self._add(link_id, ids[number], (key,))
+
+    def _add(self, link_id: bytes, step_id: bytes, keys: Iterable[bytes]) -> None:
+        head = records.WINDOW.pack(link_id, step_id)
+        self.keys.update((head + key, None) for key in keys)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.keys) and not self.going
+
+    def step(self) -> None:
+        """Deletes some of them with this turn."""
+        turn, keys = self._turns.gathered, list(islice(self.keys, DELETED_COUNT))
+        turn.batch.deletes += [("windows", key) for key in keys]
+        turn.decided.append(Deleted(self._turns.event, keys))
+        self.going = True
+
+    def _decided(self, effect: Deleted, stored: bool) -> None:
+        self.going = False
+        if stored:
+            for key in effect.keys:
+                self.keys.pop(key, None)

@@ -1,0 +1,93 @@
+"""What a name in a step stands for, and what its value is as a key, a number or a text.
+
+Rules of this file: names are those of selectors (selectors/names.py), and `body.NAME` for a field of a body that is a
+JSON object or a map. What cannot be told is a StepFailed.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.amqp.wire.encoding import encode
+from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.selectors import names
+from holdfast.selectors.sections import COMPOUND, UNDECODABLE
+from holdfast.steps.failure import StepFailed
+from holdfast.steps.message import StepMessage
+
+BODY: Final = "body."
+KEY_BYTES_MAX: Final = 256
+"""A key, encoded."""
+WHOLE_MAX: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
+
+Reader = Callable[[StepMessage], Any]
+"""The value, None where it is missing or null."""
+
+
+def reader_of(name: str, where: str) -> Reader:
+    """Reads what `name` stands for. ConfigError where it has no meaning; `where` names the key."""
+    if name.startswith(BODY) and name != BODY:
+        field = name[len(BODY) :]
+        return lambda message: message.content.get(field)
+    try:
+        found = names.lookup(name)
+    except ValueError as error:
+        raise ConfigError(f"invalid value {name!r} for {where}: {error}") from error
+
+    def read(message: StepMessage) -> Any:
+        value = found.read(message.sections)
+        if value is UNDECODABLE:
+            raise StepFailed(f"{name} of the message cannot be read")
+        return value
+
+    return read
+
+
+def own_name(name: str) -> str:
+    """What a value by that name is called in an aggregate."""
+    return name.removeprefix(BODY)
+
+
+def key_of(value: Any, name: str) -> bytes:
+    """The value as a key: equal for equal values of one type."""
+    if value is COMPOUND or isinstance(value, (list, dict)):
+        raise StepFailed(f"{name} is a list or a map, and no key")
+    try:
+        key = encode(value)
+    except LocalProtocolError as error:
+        raise StepFailed(f"{name} is no key: {error}") from error
+    if len(key) > KEY_BYTES_MAX:
+        raise StepFailed(f"{name} has {len(key)} bytes as a key; the limit is {KEY_BYTES_MAX}")
+    return key
+
+
+def number_of(value: Any, name: str) -> int | float:
+    """The value as a number, also where it is written as text."""
+    number = value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value) if any(sign in value for sign in ".eE") else int(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise StepFailed(f"{name} is no number")
+    if isinstance(number, int):
+        if abs(number) > WHOLE_MAX:
+            raise StepFailed(f"{name} is beyond {WHOLE_MAX}")
+        return int(number)
+    if not math.isfinite(number):
+        raise StepFailed(f"{name} is no finite number")
+    return float(number)
+
+
+def text_of(value: Any, name: str) -> str:
+    """The value as a table writes it."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(int(value) if isinstance(value, int) else float(value))
+    if isinstance(value, UUID):
+        return str(value)
+    raise StepFailed(f"{name} is neither text nor a number")

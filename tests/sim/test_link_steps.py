@@ -1,0 +1,37 @@
+"""Steps of links in the simulator, with faults that strike while windows are open."""
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+from holdfast_lab.draws.drawn_scenes import steps
+from holdfast_lab.plan.networks import line
+from holdfast_lab.plan.plan import Plan
+from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.run import execute
+from support import today
+
+pytestmark = pytest.mark.sim
+
+
+@cache
+def ran(seed: int) -> Result:
+    plan = Plan(name="steps", topology=line("jfk hub"), workloads=(), faults=(), safety_s=8.0)
+    scene = steps(Random(seed), "jfk", plan)
+    faults = tuple(sorted(scene.faults, key=lambda fault: fault.at))
+    topology = replace(plan.topology, queues=scene.queues_with({}))
+    return execute(replace(plan, topology=topology, workloads=tuple(scene.workloads), faults=faults), seed)
+
+
+@pytest.mark.parametrize("seed", [*range(1, 9), *today.some(range(9, 1_000), 6)])
+def test_each_reading_is_counted_once_under_crashes_and_full_disks(seed: int) -> None:
+    result = ran(seed)
+    assert result.ok, result.failure
+
+
+def test_the_seeds_meet_what_they_are_for() -> None:
+    metrics = [ran(seed).metrics for seed in range(1, 9)]
+    for what in ("sent", "made", "judged"):
+        assert sum(value for item in metrics for name, value in item.items() if name.endswith(what)) > 0, what
