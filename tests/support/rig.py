@@ -76,6 +76,8 @@ class Node:
         """Whether its deadline was asked for since it handled something."""
         self.wakes_at: float | None = None
         """The answer: it holds however much time passes, as a driver that sleeps has it."""
+        self.commands: list[events.RunCommand] = []
+        """Of triggers, as they were to be run."""
         self.lives = self.turns = 0
         self.checks = True
         """Whether its invariants are checked; not where a test meddles with what it holds."""
@@ -127,6 +129,8 @@ class Node:
                 pass  # as a system that cannot tell
             elif isinstance(command, events.Connect):
                 self.rig.dials.append((self, command.neighbour))
+            elif isinstance(command, events.RunCommand):
+                self.commands.append(command)
             elif isinstance(command, events.Commit):
                 assert self.pending is None, "one commit at a time"
                 self.pending = command

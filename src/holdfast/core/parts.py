@@ -54,6 +54,7 @@ from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.turn_times import TurnTimes
+from holdfast.management.triggers import Triggers
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.routes import Routes
@@ -247,6 +248,7 @@ class Parts:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
+        self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
@@ -273,7 +275,7 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, authoriser=authoriser, delete_queue=self.delete_queue,
+            queue_links=self.queue_links, triggers=self.triggers, authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (
@@ -301,7 +303,7 @@ class Parts:
         ).serve(endpoints.attaches)  # fmt: skip
         self.driver_events = DriverEvents(
             clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
-            self.descriptors, self.neighbours,
+            self.descriptors, self.neighbours, self.triggers,
         )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
@@ -317,7 +319,7 @@ class Parts:
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
-            (self.transactions.timed, self.transactions),
+            (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
