@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message.message import Message
-from holdfast.client.blocking_links import BlockingReceiver, BlockingSender, BlockingTransaction
+from holdfast.client.blocking_links import BlockingDelivery, BlockingReceiver, BlockingSender, BlockingTransaction
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
 from holdfast.client.network.url import Url, parse_url
@@ -24,6 +24,15 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
 from holdfast.errors import LocalProtocolError
+
+__all__ = [
+    "BlockingConnection",
+    "BlockingDelivery",
+    "BlockingReceiver",
+    "BlockingSender",
+    "BlockingTransaction",
+    "Entry",
+]
 
 T = TypeVar("T")
 
