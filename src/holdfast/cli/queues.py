@@ -138,7 +138,7 @@ def _add_messages(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         (
             "export",
             EXPORTS,
-            "holdfast messages export flights flights.ndjson --selector 'delay > 30'\n"
+            "holdfast messages export flights flights.ndjson --selector cancelled\n"
             "holdfast send flights@hub flights.ndjson --format json",
         ),
         ("delete", "deletes messages that no consumer holds", "holdfast messages delete flights 17 18"),

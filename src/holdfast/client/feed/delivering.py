@@ -33,6 +33,8 @@ class Delivering:
         self._journal = journal
         self._intake = intake
         self._sender = sender
+        self._first_new = journal.next_number
+        """The first number that this run may give: the node has none from there on."""
         self._ended: list[int] = []
         self._again: list[Kept] = []
         self._in_order = asyncio.Event()
@@ -46,6 +48,7 @@ class Delivering:
             return
         await self._sender.ready()
         await self._intake.in_turn(self._journal.begin, self._sender.next_number)
+        self._first_new = self._journal.next_number
 
     def works(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside each other, for ever; each raises what ends the feed."""
@@ -54,11 +57,11 @@ class Delivering:
     async def _run(self) -> None:
         sender = self._sender
         await sender.ready()
-        if sender.last_number >= self._journal.next_number:
-            last, next_number = sender.last_number, self._journal.next_number
+        if sender.last_number >= self._first_new:
+            last = sender.last_number
             raise ProducerConflict(
                 f"producer {sender.producer!r} to {sender.address!r}: the node has stored number {last}, and "
-                f"{next_number - 1} is the last of the journal: another sender uses the name, or the journal is an "
+                f"{self._first_new - 1} was the last of the journal: another sender uses the name, or the journal is an "
                 "older copy; begin a new --journal with another --producer"
             )
         while True:

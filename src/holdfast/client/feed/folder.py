@@ -70,18 +70,27 @@ class Folder:
         """Hands on the lines of all files, for ever; with `once` to the end that each has when all were read."""
         try:
             while True:
-                await self._look()
-                grew = False
-                for file in list(self._files.values()):
-                    while await self._take(file):
-                        grew = True
-                if not grew:
-                    if once:
-                        return
-                    await asyncio.sleep(poll_s)
+                if await self.look():
+                    continue
+                if once:
+                    return
+                await asyncio.sleep(poll_s)
         finally:
-            for file in self._files.values():
-                file.close()
+            self.close()
+
+    async def look(self) -> bool:
+        """Hands on the lines that all files have by now; whether there were any."""
+        await self._find()
+        grew = False
+        for file in [file for file in self._files.values() if not file.missed]:
+            while await self._take(file):
+                grew = True
+        return grew
+
+    def close(self) -> None:
+        """Closes all files."""
+        for file in self._files.values():
+            file.close()
 
     async def _take(self, file: _File) -> bool:
         """Hands on some of its lines; whether there may be more."""
@@ -90,9 +99,8 @@ class Folder:
         self._intake.add(await in_thread(self._read, file))
         return file.offset != offset
 
-    # ------------------------------------------------------------------------------------- in a thread
-
-    async def _look(self) -> None:
+    async def _find(self) -> None:
+        """Which files there are."""
         found = await in_thread(lambda: list(self._entries()))
         present = {file: path for _, path, file in sorted(found)}
         for file, path in present.items():
@@ -113,6 +121,8 @@ class Folder:
             if gone.missed > MISSED_MAX and self._intake.is_idle:
                 self._close(gone)
                 del self._files[file]
+
+    # ------------------------------------------------------------------------------------- in a thread
 
     def _entries(self) -> Iterator[tuple[int, Path, FileId]]:
         """(time of the last change, path, file) of each that is to be read."""
