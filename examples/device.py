@@ -1,4 +1,4 @@
-"""A device that speaks no AMQP: gives five readings to `holdfast feed`, as lines of JSON over TCP, and shows them arrive.
+"""A device that speaks no AMQP gives five readings to `holdfast feed`, as lines of JSON over TCP; shows them arrive.
 
 holdfast feed readings --producer mill-1 --journal mill-1.feed --listen 127.0.0.1:7000 --format json
 python examples/device.py amqp://127.0.0.1:5672 127.0.0.1:7000

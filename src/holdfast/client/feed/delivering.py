@@ -61,8 +61,8 @@ class Delivering:
             last = sender.last_number
             raise ProducerConflict(
                 f"producer {sender.producer!r} to {sender.address!r}: the node has stored number {last}, and "
-                f"{self._first_new - 1} was the last of the journal: another sender uses the name, or the journal is an "
-                "older copy; begin a new --journal with another --producer"
+                f"{self._first_new - 1} was the last of the journal: another sender uses the name, or the journal is "
+                "an older copy; begin a new --journal with another --producer"
             )
         while True:
             for kept in await self._intake.following():
