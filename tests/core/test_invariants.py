@@ -23,6 +23,7 @@ from support.standing import (
     deciding,
     linking,
     of_each,
+    publishing,
     rejecting,
     selecting,
     sending,
@@ -32,7 +33,10 @@ from support.standing import (
     waiting,
 )
 
-ALL = (apart, committing, deciding, linking, rejecting, selecting, sending, serving, streaming, transacting, waiting)
+ALL = (
+    apart, committing, deciding, linking, publishing, rejecting, selecting, sending, serving, streaming, transacting,
+    waiting,
+)  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")

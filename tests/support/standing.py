@@ -96,6 +96,24 @@ def selecting() -> Standing:
     return Standing(rig=rig, node=node, core=core_of(node), chosen=node.queue("chosen"))
 
 
+def publishing() -> Standing:
+    """A node with a topic that has two durable subscriptions, by pattern and to everything, and one that is not; each
+    was sent something."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    durable = {"durable": 2, "expiry_policy": Symbol("never")}
+    for name, pattern in (("all", ""), ("late", "/late.#")):
+        client.receiver(f"topic/flights{pattern}", name=name, credit=0, source=durable)
+    client.receiver("topic/flights/early.*", credit=0)
+    link = client.sender("topic/flights")
+    rig.settle()
+    for subject in ("late.jfk", "early.jfk", "other"):
+        client.send(link, subject, properties=Properties(subject=subject))
+    rig.settle()
+    return Standing(rig=rig, node=node, core=core_of(node), topic=node.queue("topic/flights"))
+
+
 def committing() -> Standing:
     """A node whose disk is at work, with another turn gathered: entries come and go in both."""
     rig = Rig()

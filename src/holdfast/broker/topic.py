@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.cursors.halting import FINISHED_MAX
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.interests import Interests
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.broker.stored.records import BindingRecord
@@ -48,8 +49,13 @@ class Topic(Queue):
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
     """What each of `named` that a link made wants, as it is stored."""
-    listeners: dict[Queue, EntrySelector | None] = field(default_factory=dict)
+    listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
+    wants: dict[Cursor, SubjectSelector | None] = field(default_factory=dict)
+    """What each of `named` wants, in the same way; a cursor's own selector says the same."""
+    listening: Interests[Queue] | None = None
+    subscribed: Interests[Cursor] | None = None
+    """As `listeners` and `wants` once a message was published; None where either has changed since."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
     looked_between_ms: int = 0
@@ -81,21 +87,26 @@ class Topic(Queue):
 
     def tell(self, value: bytes, size: int) -> None:
         """Gives the message to the listeners that want it; `store` has the rest of `append`."""
-        is_large = bool(value[1] & entry.BLOB)
-        for queue, wants in list(self.listeners.items()):
-            if is_large or wants is None or wants.matches(value):
-                self._tell(queue, value, size)
+        if value[1] & entry.BLOB:
+            wanting = set(self.listeners)
+        elif self.listeners:
+            if self.listening is None:
+                self.listening = Interests(self.listeners.items())
+            wanting = self.listening.wanting(value)
+        else:
+            return
+        for queue in [queue for queue in self.listeners if queue in wanting]:
+            self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
         """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
         is_large = bool(value[1] & entry.BLOB)
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
-            without = [
-                cursor
-                for cursor in self.named.values()
-                if cursor.selector is not None and not cursor.selector.matches(value)
-            ]
+            if self.subscribed is None:
+                self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
+            wanting = self.subscribed.wanting(value)
+            without = [cursor for cursor in self.named.values() if cursor not in wanting]
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         if len(without) == len(self.named) and not (is_large and not self.listeners):
             return 0
@@ -130,10 +141,26 @@ class Topic(Queue):
 
     # ------------------------------------------------------------------------------------------------ subscriptions
 
+    def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
+        """There is one more subscription that is not durable, whose messages wait in `queue`."""
+        self.listeners[queue] = selector
+        self.listening = None
+
+    def unlisten(self, queue: Queue) -> None:
+        """That subscription is gone; nothing where it was none."""
+        self.listeners.pop(queue, None)
+        self.listening = None
+
+    def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
+        """A durable subscription wants what `selector` matches; None: everything."""
+        cursor.selector = self.wants[cursor] = selector
+        self.subscribed = None
+
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
-        """A new durable subscription at `start`."""
+        """A new durable subscription at `start`, which wants everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         self.named[name] = cursor
+        self.subscribed = None
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -142,6 +169,8 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
+        self.wants.pop(self.named[name], None)
+        self.subscribed = None
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:

@@ -177,10 +177,11 @@ class ConsumerLink(Offered):
             return 0
         heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
+        if not taken:
+            return 0
         if self.presettled:
-            if taken:
-                self.batch += sequences[:taken]
-                own.links.presettled[self] = None
+            self.batch += sequences[:taken]
+            own.links.presettled[self] = None
         else:
             self.held += taken
         self.handed(sum(map(len, values[:taken])))

@@ -105,7 +105,8 @@ class Holdings:
             self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
             self.queue.work.urgent = True
 
-    def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
+    def keep(self, *sequences: int) -> None:
+        """Nobody has these after all: they are offered anew, in their places."""
         self.requeued += sequences
         heapify(self.requeued)
 
@@ -202,7 +203,7 @@ class Holdings:
         """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
         known = {*self.below_position()}
         below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
-        self._keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
+        self.keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
         if self.prefetched and len(below) < len(sequences):  # read ahead without them
             self.forget_read_ahead()
         self.freed(sequences)
@@ -265,6 +266,11 @@ class Holdings:
     def pass_by(self, sequence: int) -> None:
         """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
         is found out again."""
+        if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
+            self.floor = sequence + 1
+            if self.position <= sequence:
+                self.move_to(sequence + 1)
+            return
         self.finished.add(sequence)
         if sequence == self.floor:
             self.raise_floor()

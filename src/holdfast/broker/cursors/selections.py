@@ -7,7 +7,9 @@ selection passed over costs it nothing any more. It never moves the cursor's pos
 becomes free.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
@@ -31,6 +33,9 @@ HIT_BYTES: Final = 160
 
 RUN_COUNT: Final = 64
 """Entries that one consumer is handed at once, before the next of the same selector."""
+
+RUN_LEAST: Final = 8
+"""Entries that are looked at by themselves after a run that had less."""
 
 RUN_PER_ENTRY: Final = 8
 """So many of them take about the time of one that is looked at by itself, and count as one."""
@@ -287,46 +292,66 @@ class Selections:
                 selection.position = max(selection.position, first)
             if first >= queue.visible:
                 break
-            found = queue.read(first, count_max=min(READ_COUNT, self._left), bytes_max=READ_BYTES)
+            count = min(READ_COUNT, self._left)
+            cached = (
+                queue.in_memory(first, min(first + count, queue.visible), READ_BYTES) if first in queue.cache else []
+            )
+            found = [*enumerate(cached, first)] or queue.read(first, count_max=count, bytes_max=READ_BYTES)
             if not found:
                 for selection in here:
                     selection.position = max(selection.position, queue.visible)
                 break
-            if len(here) == 1:
-                before = here[0].position
-                given += self._run(here[0], found)
-                if here[0].position > before:
-                    continue
-            for sequence, value in found:
+            given += self._look_at_all(found, here)
+            if cached and not cursor.unfiltered:  # what is no hit is looked at from the disk if it is again
+                hits = set[int]().union(*[selection.waiting for selection in self._by_text.values()])
+                queue.uncache_all(first, min(selection.position for selection in here), hits)
+        return given
+
+    def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
+        """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed
+        out."""
+        at = given = 0
+        alone = 0
+        """So many are looked at by themselves before the next run."""
+        while at < len(found):
+            if len(here) == 1 and not alone:
+                given += self._run(here[0], found[at:] if at else found)
+                looked = bisect_left(found, here[0].position, lo=at, key=itemgetter(0)) - at
+                at += looked
+                alone = 1 if looked >= RUN_LEAST else RUN_LEAST
+            else:
+                sequence, value = found[at]
+                at += 1
+                alone = max(0, alone - 1)
                 handed = self._look_at(sequence, value, here)
                 if handed is None:
                     if self._left <= 0 or self._bytes_left <= 0:
                         break
                     continue
                 given += handed
-                if not any(self._is_hungry(selection) for selection in here):
-                    break
-                if self._left <= 0 or self._bytes_left <= 0:
-                    break
+            if self._left <= 0 or self._bytes_left <= 0 or not any(self._is_hungry(selection) for selection in here):
+                break
         return given
 
     def _run(self, selection: Selection, found: list[tuple[int, bytes]]) -> int:
         """The hot path of `_scan`, for one selection: hands what matches of entries that were never shown, and that
-        nobody has, to its next consumer at once; returns how many. It ends before the first that is not as plain."""
+        nobody has, to those of its consumers that want something, as much to each; returns how many. It ends before the
+        first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
-        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished or selection.hits:
             return 0
-        consumer = next(iter(selection.wanting()))
-        if consumer.excluded or selection.hits:
+        wanting = selection.wanting()
+        if any(consumer.excluded for consumer in wanting):
             return 0
         matches = selection.selector.matches
-        bytes_max = min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES)
-        wanted = min(consumer.wants(), RUN_COUNT)
-        room = consumer.room_bytes
+        bytes_max = min([min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES) for consumer in wanting])
+        wanted = len(wanting) * min(RUN_COUNT, *[consumer.wants() for consumer in wanting])
+        room = min([consumer.room_bytes for consumer in wanting])
         sequences: list[int] = []
         values: list[bytes] = []
         position, size = first, 0
+        looked = looked_bytes = 0
         for sequence, value in found:
             if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
                 break
@@ -337,20 +362,34 @@ class Selections:
                 values.append(value)
                 size += len(value)
             position = sequence + 1
-        taken = consumer.take_all(sequences, values) if values else 0
-        if taken < len(values):
-            position = sequences[taken]
-            del sequences[taken:], values[taken:]
-        selection.position = position
+            looked += 1
+            looked_bytes += len(value)
+        share = -(-len(values) // len(wanting))
+        taken = 0
+        for consumer in wanting:
+            end = min(taken + share, len(values))
+            if taken < end:
+                taken += self._hand_run(selection, consumer, sequences[taken:end], values[taken:end])
+            if taken < end:
+                break
+        selection.position = sequences[taken] if taken < len(values) else position
+        self._pay(looked - taken + -(-taken // RUN_PER_ENTRY), looked_bytes)
+        return taken
+
+    def _hand_run(
+        self, selection: Selection, consumer: EntryConsumer, sequences: list[int], values: list[bytes]
+    ) -> int:
+        """As many of these as the consumer takes; how many."""
+        cursor = self._cursor
+        taken = consumer.take_all(sequences, values)
         if taken:
+            sequences, values = sequences[:taken], values[:taken]
             sizes = entry.lasting_sizes(values)
             cursor.acquired.update(zip(sequences, [Acquired(consumer, each) for each in sizes], strict=True))
             cursor.ahead.update(sequences)
             cursor.ahead_end = sequences[-1] + 1
+            selection.position = cursor.ahead_end
             consumer.count_held(sum(sizes))
-        looked = [len(value) for sequence, value in found if sequence < position]
-        self._pay(len(looked) - taken + -(-taken // RUN_PER_ENTRY), sum(looked))
-        if taken:
             self._next_turn(selection, consumer)
         return taken
 

@@ -60,7 +60,7 @@ class TopicAttach:
             except (SelectorError, ValueError) as error:
                 raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
             filters = Filters(selector=predicate, pattern=pattern)
-            topic.named[name].selector = entry_selector(filters, topic.reader, self._decoded)
+            topic.select(topic.named[name], entry_selector(filters, topic.reader, self._decoded))
         topic.look_again_at_stored()
 
     def subscription(
@@ -103,7 +103,7 @@ class TopicAttach:
             self._catalog.bind(topic, name, wants)
         if not is_shared:
             _steal(found, name)
-        found.selector = selector
+        topic.select(found, selector)
         return topic, found
 
     def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
@@ -144,7 +144,7 @@ class TopicAttach:
             text = f"the connection has too many subscriptions; the limit is {self._limits.dynamic_nodes_max}"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         queue.topic = topic
-        topic.listeners[queue] = selector
+        topic.listen(queue, selector)
         if selector is not None:
             queue.shared.selector = OfLarge(selector)
         if is_shared:
