@@ -32,7 +32,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "feed",
         "hands in lines of devices, each once: from TCP connections, a serial line, the files of a folder",
         "holdfast feed readings --producer mill-1 --journal ./mill-1.feed --listen 127.0.0.1:7000 --format json\n"
-        "holdfast feed readings --producer mill-2 --journal ./mill-2.feed --folder ./out --pattern *.csv*"
+        "holdfast feed readings --producer mill-2 --journal ./mill-2.feed --folder ./out --pattern '*.csv*'"
         " --format csv\n"
         "holdfast feed readings --producer scale --journal ./scale.feed --serial /dev/ttyUSB0 --baud 9600",
     )

@@ -147,14 +147,12 @@ class _Feed:
     async def _until_over(self, work: Coroutine[Any, Any, None], beside: list["asyncio.Task[None]"]) -> None:
         """Waits for `work`; raises what ended one of `beside` before it."""
         task = asyncio.ensure_future(work)
+        pending: set[asyncio.Future[None]] = {task, *beside}
         try:
-            done, _ = await asyncio.wait([task, *beside], return_when=asyncio.FIRST_COMPLETED)
-            for ended in [task, *beside]:
-                if ended in done and (ended is task or ended.exception() is not None):
+            while not task.done():
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for ended in done:
                     ended.result()
-                    if ended is task:
-                        return
-            await task
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -152,26 +152,31 @@ class Folder:
             self._intake.complaints.tell(f"{file.path}: {error.strerror}; trying again")
             self._close(file)
             return []
-        cutter = Cutter(self._line_bytes_max, file.offset)
         given: list[Given] = []
-        before = file.before
-        at = start = file.offset
-        for line, end in cutter.cut(data):
-            before = (before + data[at - start : end - start])[-MARK_OF_BYTES:]
-            at = end
+        start, end = file.offset, 0
+        for line, behind in Cutter(self._line_bytes_max).cut(data):
+            end = behind
             if file.skips:
                 line, file.skips = None, False
-            if file.names is None and self._intake.form.has_header:
+            if file.names is None and self._intake.form.has_header and (line is None or line.strip()):
                 if not self._has_names(file, line):
                     return given
-                line = b""
-            given.append(Given(str(file.path), line, file.names, Place(*file.file, end, mark_of(before))))
-        if at == start and len(data) > self._line_bytes_max:  # no line ends in all of it
+            elif line is None or line.strip():
+                place = Place(*file.file, start + end, mark_of(self._before(file, data, end)))
+                given.append(Given(str(file.path), line, file.names, place))
+        if not end and len(data) > self._line_bytes_max:  # no line ends in all of it
             file.skips = True
-            before = (before + data)[-MARK_OF_BYTES:]
-            at = start + len(data)
-        file.offset, file.before = at, before
+            end = len(data)
+        file.before = self._before(file, data, end)
+        file.offset = start + end
         return given
+
+    @staticmethod
+    def _before(file: _File, data: bytes, end: int) -> bytes:
+        """What is before the byte `end` of `data`, which was read from the file's offset on; as much as is marked."""
+        if end >= MARK_OF_BYTES:
+            return data[end - MARK_OF_BYTES : end]
+        return (file.before + data[:end])[-MARK_OF_BYTES:]
 
     def _has_names(self, file: _File, line: bytes | None) -> bool:
         try:
