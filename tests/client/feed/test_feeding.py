@@ -5,7 +5,7 @@ import errno
 import os
 import pty
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,9 +41,23 @@ async def feed(node: NodeProcess, journal: Path, *options: str) -> NodeProcess:
     return process
 
 
-async def device(process: NodeProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = process.ready["listen"].rpartition(":")
-    return await asyncio.open_connection(host, int(port))
+Connect = Callable[[NodeProcess], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@pytest.fixture
+async def device() -> AsyncIterator[Connect]:
+    """Connects a device to a feed; at the end all are closed."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect_device(process: NodeProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = process.ready["listen"].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writers.append(writer)
+        return reader, writer
+
+    yield connect_device
+    for writer in writers:
+        writer.transport.abort()
 
 
 async def closed(reader: asyncio.StreamReader) -> None:
@@ -110,7 +124,7 @@ async def test_files_that_grow_and_are_rotated_arrive_once_though_it_is_killed(
 
 
 async def test_what_a_socket_gave_is_kept_while_the_node_is_down_and_over_a_kill(
-    node: NodeProcess, tmp_path: Path
+    node: NodeProcess, tmp_path: Path, device: Connect
 ) -> None:
     async with await feed(node, tmp_path / "j", "--listen", "127.0.0.1:0", "--format", "json") as process:
         _, writer = await device(process)
@@ -139,7 +153,9 @@ async def test_what_a_socket_gave_is_kept_while_the_node_is_down_and_over_a_kill
         assert "not sent: invalid JSON" in process.stderr and process.stderr.count("not sent") <= 40
 
 
-async def test_while_the_node_takes_nothing_it_stops_reading(node: NodeProcess, tmp_path: Path) -> None:
+async def test_while_the_node_takes_nothing_it_stops_reading(
+    node: NodeProcess, tmp_path: Path, device: Connect
+) -> None:
     created = await run_holdfast("queue", "create", "q", "--messages-max", "10", "--url", node.url)
     assert created.code == 0, created.stderr
     options = ["--listen", "127.0.0.1:0", "--backlog-bytes-max", "200000"]
@@ -218,7 +234,9 @@ async def test_a_serial_line_is_read_also_after_it_was_unplugged(node: NodeProce
     os.close(master)
 
 
-async def test_a_hostile_device_ends_its_connection_and_no_other(node: NodeProcess, tmp_path: Path) -> None:
+async def test_a_hostile_device_ends_its_connection_and_no_other(
+    node: NodeProcess, tmp_path: Path, device: Connect
+) -> None:
     options = ["--listen", "127.0.0.1:0", "--line-bytes-max", "100", "--connections-max", "2", "--rate", "5"]
     async with await feed(node, tmp_path / "j", *options) as process, await connect(node.url) as connection:
         _, honest = await device(process)
@@ -233,7 +251,6 @@ async def test_a_hostile_device_ends_its_connection_and_no_other(node: NodeProce
             reader, writer = await device(process)
             writer.write(b"y" * 102)
             await closed(reader)
-            writer.close()
         honest.write(b"one\n")
         await become(connection, "q", [b"whole", b"one"])
         honest.write(b"".join(b"%d\n" % number for number in range(10)))
@@ -242,7 +259,7 @@ async def test_a_hostile_device_ends_its_connection_and_no_other(node: NodeProce
         assert process.returncode is None
 
 
-async def test_a_silent_connection_is_closed(node: NodeProcess, tmp_path: Path) -> None:
+async def test_a_silent_connection_is_closed(node: NodeProcess, tmp_path: Path, device: Connect) -> None:
     options = ["--listen", "127.0.0.1:0", "--silence-timeout", "0.5"]
     async with await feed(node, tmp_path / "j", *options) as process:
         reader, _ = await device(process)
@@ -299,7 +316,7 @@ async def test_mistakes_are_a_line(options: str, said: str, tmp_path: Path, node
     assert ended.code == 2 and said in ended.stderr.splitlines()[0], ended.stderr
 
 
-async def test_a_disk_that_takes_nothing_is_waited_for(node: NodeProcess, tmp_path: Path) -> None:
+async def test_a_disk_that_takes_nothing_is_waited_for(node: NodeProcess, tmp_path: Path, device: Connect) -> None:
     """A limit of the process's files stands for a full disk."""
     import resource
 
