@@ -60,6 +60,18 @@ def test_what_was_appended_is_numbered_and_there_again(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_what_had_ended_by_the_next_batch_is_not_sent_again_after_a_crash(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.begin(1)
+    journal.append([Line(b"a", None), Line(b"b", None), Line(b"c", None)])
+    journal.ended([1, 3])
+    journal.append([Line(b"d", None)])
+    crashed(journal)
+    journal = opened(tmp_path)
+    assert read_all(journal) == [Kept(2, b"b"), Kept(3, b"c"), Kept(4, b"d")] and journal.held_bytes == 3
+    journal.close()
+
+
 def test_segments_go_once_all_of_theirs_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 300)
     journal = opened(tmp_path)

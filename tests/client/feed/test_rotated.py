@@ -221,6 +221,8 @@ async def test_a_file_that_was_written_anew_is_read_from_its_beginning(tmp_path:
         rig.killed()
     path.write_text("4\n")
     await rig.read()
+    if killed:
+        rig.killed()
     path.write_text("5\n6\n7\n8\n")  # longer than what was read of the last one
     await rig.read()
     rig.deliver()
