@@ -4,9 +4,10 @@ Layout: `tests/PACKAGE/test_MODULE.py` mirrors `src/holdfast/PACKAGE/MODULE.py`;
 helpers live in `tests/support`, imported as `support.MODULE`. Ports are always asked of the system.
 """
 
+import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -79,6 +80,17 @@ def pytest_configure(config: pytest.Config) -> None:
             plant_to_stay(name)
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays to the end: the garbage collector neither runs meanwhile nor looks at it ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ the `__init__` of the packages above it does not count; a name that is imported 
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import networkx
@@ -39,12 +40,17 @@ def example(graph: networkx.DiGraph) -> str:
 
 
 PACKAGE = Path(holdfast.__file__).parent
-GRAPH = import_graph(PACKAGE, *BESIDE)
+
+
+@cache
+def whole() -> networkx.DiGraph:
+    """Drawn in the process that runs these tests, and not in each that collects them."""
+    return import_graph(PACKAGE, *BESIDE)
 
 
 def part(prefix: str) -> networkx.DiGraph:
     """The modules of one package, and their imports of each other."""
-    return GRAPH.subgraph([name for name in GRAPH if name == prefix or name.startswith(f"{prefix}.")])
+    return whole().subgraph([name for name in whole() if name == prefix or name.startswith(f"{prefix}.")])
 
 
 def package_name(module: str) -> str:
@@ -72,7 +78,7 @@ def parts_of(package: str) -> networkx.DiGraph:
 
 def test_no_circle_between_the_parts_of_a_package() -> None:
     """A package within another imports only what does not import it back."""
-    packages = sorted({name.rpartition(".")[0] for name in GRAPH if name.count(".") > 1})
+    packages = sorted({name.rpartition(".")[0] for name in whole() if name.count(".") > 1})
     assert "holdfast.broker.entries" in packages
     for package in packages:
         assert not circles(parts_of(package)), f"{package}: {example(parts_of(package))}"
@@ -92,7 +98,7 @@ def test_each_package_is_listed_once() -> None:
 
 
 def test_no_circle_spans_packages() -> None:
-    for circle in circles(GRAPH):
+    for circle in circles(whole()):
         assert len({package_name(name) for name in circle}) == 1, sorted(circle)
 
 

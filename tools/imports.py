@@ -22,6 +22,8 @@ PACKAGE: Final = ROOT / "src" / "holdfast"
 BESIDE: Final = (ROOT / "lab" / "src" / "holdfast_lab", ROOT / "spark" / "src" / "pyspark_holdfast")
 """Packages of other distributions, each one line."""
 DOCUMENT: Final = ROOT / "docs" / "ARCHITECTURE.md"
+BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The fields of Python's statements that hold statements, or clauses that do."""
 BLOCK: Final = re.compile(r"(<!-- imports: make graph -->\n```\n)(.*?)(```\n)", re.DOTALL)
 
 
@@ -34,10 +36,21 @@ def modules_in(package: Path) -> dict[str, Path]:
     return found
 
 
+def statements_of(tree: ast.Module) -> Iterable[ast.stmt]:
+    """Every statement, however deep. Expressions, nine tenths of a tree, hold none, and are not looked at."""
+    blocks: list[ast.AST] = [tree]
+    while blocks:
+        block = blocks.pop()
+        if isinstance(block, ast.stmt):
+            yield block
+        for name in BLOCKS:
+            blocks += getattr(block, name, ())
+
+
 def imports_of(name: str, path: Path) -> Iterable[tuple[str, str | None]]:
     """(module, name imported from it or None) for each import anywhere in the module `name`."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in statements_of(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -18,6 +18,8 @@ LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
+DELIVERIES_MAX_MOST: Final = 10_000
+"""Bounds what is stored of the earlier lives of a node, for each cursor."""
 ORDER_WAIT_S_MAX: Final = 86_400 * 365
 KEEP_S_MAX: Final = 86_400 * 3_650
 PROBE_S_MIN: Final = 0.005
@@ -43,7 +45,8 @@ class QueueConfig:
 
     `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
-    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes.
+    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
+    has failed `deliveries_max` times becomes a dead letter.
     """
 
     name: str
@@ -53,6 +56,7 @@ class QueueConfig:
     order: str = "bounded"
     order_wait_s: float = 30.0
     durable: bool = True
+    deliveries_max: int | None = None
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""
@@ -65,6 +69,9 @@ class QueueConfig:
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
+        if self.deliveries_max is not None and not 1 <= self.deliveries_max <= DELIVERIES_MAX_MOST:
+            text = f"invalid value {self.deliveries_max!r} for {where} deliveries_max; expected a whole number"
+            raise ConfigError(f"{text} from 1 to {DELIVERIES_MAX_MOST:,}")
         if not 0 <= self.order_wait_s <= ORDER_WAIT_S_MAX:
             text = f"invalid value {self.order_wait_s!r} for {where} order_wait_s; expected a number of seconds"
             raise ConfigError(f"{text} from 0 to {ORDER_WAIT_S_MAX} (a year)")

@@ -19,6 +19,7 @@ class Wants:
 
     pattern: Pattern | None
     head: bytes = b""
+    weight: int = 1
 
     @property
     def text(self) -> str:

@@ -43,6 +43,9 @@ WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
 CHECK_EVERY = 3
 """A look at all invariants costs as much as several turns."""
+CHECK_LESS = 200
+"""After each so many turns of a node its invariants are looked at more seldom by one turn: where a test lets hours
+pass, nearly all turns are like those before them."""
 
 
 class Node:
@@ -69,8 +72,10 @@ class Node:
         self.unwatched = {"$management", "$holdfast/control", "$coordinator"}
         self.stopped = False
         self.due = False
-        self.asked: tuple[float, float | None] | None = None
-        """When its deadline was asked for since it handled something, and the answer."""
+        self.is_asked = False
+        """Whether its deadline was asked for since it handled something."""
+        self.wakes_at: float | None = None
+        """The answer: it holds however much time passes, as a driver that sleeps has it."""
         self.lives = self.turns = 0
         self.checks = True
         """Whether its invariants are checked; not where a test meddles with what it holds."""
@@ -101,7 +106,7 @@ class Node:
     def handle(self, event: events.Event) -> None:
         if self.core is None:
             return
-        self.asked = None
+        self.is_asked = False
         self.due = self.due or not isinstance(event, events.TurnEnded)
         for command in self.core.handle(event, self.rig.now):
             if isinstance(command, events.SendBytes):
@@ -137,13 +142,13 @@ class Node:
                 self.stopped = True
 
     def deadline(self) -> float | None:
-        """The core's next deadline, which holds until it handles something or time passes."""
+        """The core's next deadline, which holds until it handles something."""
         assert self.core is not None
-        if self.asked is None or self.asked[0] != self.rig.now:
-            self.asked = self.rig.now, self.core.next_deadline()
+        if not self.is_asked:
+            self.is_asked, self.wakes_at = True, self.core.next_deadline()
             of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
             assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
-        return self.asked[1]
+        return self.wakes_at
 
     def end_turn(self) -> None:
         self.due = False
@@ -151,11 +156,12 @@ class Node:
         self._check()
 
     def _check(self) -> None:
-        """Invariants after one turn of CHECK_EVERY, on each day another; of a deep node after one of many."""
+        """Invariants after one turn of CHECK_EVERY, on each day another; of a node that is deep, or has lived through
+        CHECK_LESS turns and more, after one of many."""
         self.turns += 1
         if self.core is not None and self.checks:
             depth = sum(queue.messages for queue in self.core.catalog.queues.values())
-            if (self.turns + today.number) % (CHECK_EVERY + depth // 100) == 0:
+            if (self.turns + today.number) % (CHECK_EVERY + depth // 100 + self.turns // CHECK_LESS) == 0:
                 self.core.validate()
 
     def finish_commit(self) -> None:
@@ -523,7 +529,7 @@ class Rig:
     def _moves(self, *, anew: bool = True) -> Iterator[Callable[[], None]]:
         """Everything that could happen now; who wants only the first looks no further. `anew`: nodes are asked anew."""
         for node in self.nodes.values() if anew else ():
-            node.asked = None
+            node.is_asked = False
         for client in self.clients:
             client.flush()
         self.wires = [wire for wire in self.wires if not wire.dead]
@@ -540,8 +546,10 @@ class Rig:
                 yield node.end_turn
             if node.pending is not None and not node.hold_commits:
                 yield node.finish_commit
+            if node.due:
+                continue
             deadline = node.deadline()
-            if deadline is not None and deadline <= self.now and not node.due:
+            if deadline is not None and deadline <= self.now:
                 yield lambda node=node: node.handle(events.TimerFired())
         if self.dials:
             yield self.connect
@@ -560,24 +568,26 @@ class Rig:
         move()
         return True
 
-    def settle(self, limit: int = 20_000) -> None:
-        """Until nothing moves at this moment."""
+    def settle(self, limit: int = 20_000, *, anew: bool = True) -> None:
+        """Until nothing moves at this moment. `anew`: a test may have changed something, so nodes are asked anew."""
         for count in range(limit):
-            if not self.move(anew=not count):
+            if not self.move(anew=anew and not count):
                 return
         raise AssertionError("the nodes do not come to rest")
 
     def run(self, seconds: float) -> None:
         """Virtual time passes, by deadlines."""
         until = self.now + seconds
+        anew = True
         while True:
-            self.settle()
-            deadlines = [node.core.next_deadline() for node in self.nodes.values() if node.core is not None]
+            self.settle(anew=anew)
+            anew = False
+            deadlines = [node.deadline() for node in self.nodes.values() if node.core is not None]
             known = [at for at in deadlines if at is not None]
             at = min([until, *(max(at, self.now + 1e-6) for at in known)])
             self.pass_time(at - self.now)
             if at >= until:
-                self.settle()
+                self.settle(anew=False)
                 return
 
     def pass_time(self, seconds: float) -> None:

@@ -219,6 +219,30 @@ def linking() -> Standing:
     )  # fmt: skip
 
 
+def limiting() -> Standing:
+    """A node with a subscription of which one message has failed as often as it may, and is on its way to the disk as a
+    dead letter; another one is in its consumer's hands."""
+    rig = Rig()
+    node = rig.node("hub", queues=(QueueConfig(name="limited", deliveries_max=1),))
+    client = rig.client(node)
+    assert client.manage("OPEN", "subscription", "reads", queue="limited", mode="copy")[0] == 201
+    link = client.sender("limited")
+    rig.settle()
+    for number in range(3):
+        client.send(link, str(number))
+    durable = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
+    taker = rig.client(node)
+    taker.receiver("limited", name="reads", credit=2, source=durable)
+    rig.settle()
+    node.hold_commits = True
+    taker.accept(Modified(delivery_failed=True), count=1)
+    rig.settle()
+    core = core_of(node)
+    cursor = node.queue("limited").named["reads"]
+    assert node.pending is not None and core.delivery_limits.moving[cursor] and 2 in cursor.acquired
+    return Standing(rig=rig, node=node, core=core, client=client, cursor=cursor, limits=core.delivery_limits)
+
+
 def transacting() -> Standing:
     """A node with an open transaction, which sends one message and takes two, one of them settled."""
     rig = Rig()

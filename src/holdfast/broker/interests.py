@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.subjects import ANY, ONE, SUBJECT_CHARACTERS_MAX, Pattern
 
+EFFORT_WEIGHT = 32
+"""Of a selector, beside 1: so much is a step for each character of a text."""
+
 Owner = TypeVar("Owner", bound=Hashable)
 
 
@@ -85,7 +88,7 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 class Interests(Generic[Owner]):
     """What each of some owners wants; None: everything."""
 
-    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "owners")
+    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "effort", "owners")
 
     def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
         self.owners: set[Owner] = set()
@@ -95,9 +98,12 @@ class Interests(Generic[Owner]):
         self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
         self._reader: SubjectSelector | None = None
         """Who tells a message's subject."""
+        self.effort = 0
+        """What it costs to ask about a message beside a look at each, in EFFORT_WEIGHT of `EntrySelector.weight`."""
         patterns: dict[str, Pattern] = {}
         for owner, selector in wanted:
             self.owners.add(owner)
+            self.effort += 0 if selector is None else selector.weight // EFFORT_WEIGHT
             if selector is None:
                 self._everything.add(owner)
             elif selector.pattern is None:

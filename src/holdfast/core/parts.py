@@ -19,6 +19,7 @@ from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.departed import Departures
 from holdfast.custody.expiry import Expiry
 from holdfast.custody.forwarding import Forwarding
@@ -173,6 +174,9 @@ class Parts:
         self.dead_letters = DeadLetters(
             config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
+        self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
+        self.queue_changes.suspended_by(self.delivery_limits.suspended)
+        self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
@@ -333,7 +337,8 @@ class Parts:
             self.connections, self.links, memory, self.pressure, self.blobs, self.deadlines, self.streams
         )
         self._recovering: tuple[Recovering, ...] = (
-            self.transactions, client_recovery, self.queue_changes, link_counts, memory, self.users,
+            self.transactions, client_recovery, self.queue_changes, self.delivery_limits, link_counts, memory,
+            self.users,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.forwarding.wake()

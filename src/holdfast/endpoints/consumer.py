@@ -268,7 +268,7 @@ class ConsumerLink(Offered):
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
         if self.provisional:
-            contexts = self.parts.transactions.changed(self, contexts, settled=settled)
+            contexts = self.parts.transactions.changed(self, contexts, state, settled=settled)
             if not contexts:
                 return
         if isinstance(state, TransactionalState):

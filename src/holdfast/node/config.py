@@ -189,6 +189,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "order": TEXT,
         "order_wait_s": NUMBER,
         "durable": FLAG,
+        "deliveries_max": COUNT,
     },
     "user": {
         "name": TEXT,

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.errors import RemoteProtocolError
@@ -217,6 +217,15 @@ def parse(line: bytes | str) -> Telemetry:
     return validate(record)
 
 
+class _Column(NamedTuple):
+    """What is checked of one field."""
+
+    name: str
+    optional: bool
+    check: Callable[[Any], Any]
+    choices: tuple[str, ...]
+
+
 def validate(record: object) -> Telemetry:
     """`record`, as JSON gives it, in its own type. Raises `RemoteProtocolError` as `parse` does."""
     if not isinstance(record, dict):
@@ -230,9 +239,9 @@ def validate(record: object) -> Telemetry:
     shape = KINDS.get(kind)
     if shape is None:
         raise _refused(f"invalid value {kind!r} for kind; expected one of {', '.join(KINDS)}")
-    known = fields(shape)
-    body = shape(**{place.name: _value(record, kind, place) for place in known})
-    names = {*COMMON, *[place.name for place in known]}
+    known = _COLUMNS[kind]
+    body = shape(**{column.name: _value(record, kind, column) for column in known})
+    names = {*COMMON, *[column.name for column in known]}
     return Telemetry(
         v=version,
         kind=kind,
@@ -259,14 +268,13 @@ def _required(record: dict[str, Any], name: str, kind: str, check: Callable[[Any
         raise _refused(f"invalid value {shown} for {f'{kind} {name}'.lstrip()}; expected {error}") from error
 
 
-def _value(record: dict[str, Any], kind: str, place: "Field[Any]") -> Any:
-    optional = place.default is not MISSING
-    if optional and record.get(place.name) is None:
+def _value(record: dict[str, Any], kind: str, column: _Column) -> Any:
+    if column.optional and record.get(column.name) is None:
         return None
-    value = _required(record, place.name, kind, _CHECKS[_check_of(place)])
-    choices = place.metadata["choices"]
-    if choices and value not in choices:
-        raise _refused(f"invalid value {value!r} for {kind} {place.name}; expected one of {', '.join(choices)}")
+    value = _required(record, column.name, kind, column.check)
+    if column.choices and value not in column.choices:
+        expected = ", ".join(column.choices)
+        raise _refused(f"invalid value {value!r} for {kind} {column.name}; expected one of {expected}")
     return value
 
 
@@ -327,3 +335,12 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "int": _count,
     "float": _amount,
 }
+
+_COLUMNS: Final = {
+    kind: tuple(
+        _Column(place.name, place.default is not MISSING, _CHECKS[_check_of(place)], place.metadata["choices"])
+        for place in fields(shape)
+    )
+    for kind, shape in KINDS.items()
+}
+"""What each kind declares, looked up once: a file has many records of few kinds."""

@@ -92,6 +92,8 @@ class Cursor(Holdings):
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
+        if self.selections is not None:
+            self.selections.look_again_at_passed()
         self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:
@@ -131,7 +133,9 @@ class Cursor(Holdings):
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
-        return unfiltered if self.selections is None else max(unfiltered, self.selections.shown_next())
+        if self.selections is None or self.is_counted:  # what is counted is marked by itself
+            return unfiltered
+        return max(unfiltered, self.selections.shown_next())
 
     def pump(self, limit: int) -> int:
         """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all, handed
@@ -208,7 +212,8 @@ class Cursor(Holdings):
                 if share >= SHARE_MIN:
                     most = min(left * RUN_PER_ENTRY, share, run_max)
                     ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
-                    run_max = RUN_COUNT if ran == most else RUN_LEAST + 2 * ran  # what follows may be as little plain
+                    # What follows in memory may be as little plain; what was read is handed out one by one first.
+                    run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
                     given += ran
                     in_runs += ran
                     room_bytes -= ran_bytes
@@ -248,7 +253,7 @@ class Cursor(Holdings):
             consumer = found
             self.acquired[sequence] = Acquired(consumer, size)
             consumer.count_held(size)
-            room_bytes -= len(value)
+            room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
             if consumer not in self.unfiltered:  # it could not have this one, and was sent away
@@ -273,13 +278,17 @@ class Cursor(Holdings):
         """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
         most = self.passed + limit
+        weight = 1 if self.selector is None else self.selector.weight
         while self.passed < most:
             if self.requeued:
                 sequence = self.requeued[0]
+                if self.is_counted and not self.may_be_shown(sequence):
+                    self.mark_shown([sequence])
+                    return None
                 value = queue.value(sequence)
                 heappop(self.requeued)
                 if value is None:  # purged or expired meanwhile
-                    self.counts.pop(sequence, None)
+                    self.forget_counts(sequence)
                     self.passed += 1
                     continue
             else:
@@ -291,7 +300,10 @@ class Cursor(Holdings):
                 if not queue.in_transit and queue.expired(value):  # in transit its end goes in its place
                     self._drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
-                    return sequence, value, entry.size_of(value), self.failures(sequence)
+                    failures = self.failures(sequence)
+                    if failures is None or not self.is_exhausted(failures):
+                        return sequence, value, entry.size_of(value), failures
+                    self.exhaust(sequence, entry.size_of(value))
                 elif self.tracked:
                     self._leave_out(sequence)
                 else:
@@ -301,7 +313,7 @@ class Cursor(Holdings):
                 self.keep(sequence)
                 raise
             self.passed += 1
-            self.passed_bytes += len(value)
+            self.passed_bytes += len(value) * weight
             if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work
@@ -355,6 +367,8 @@ class Cursor(Holdings):
             if sequence < self.ahead_end and self._is_taken(sequence):
                 self.move_to(sequence + 1)
                 continue
+            if self.counts and self.is_counted and not self.may_be_shown(sequence):
+                break
             self.position = sequence + 1
             if self.prefetched:
                 self.prefetched.pop()
@@ -403,4 +417,5 @@ class Cursor(Holdings):
 
     def want_watermark(self) -> None:
         """Asks for a stored watermark as far as the consumers want now."""
-        self.ask_watermark(self.position + max(WATERMARK_AHEAD, self.wanted()))
+        least = 1 if self.is_counted else WATERMARK_AHEAD  # what was not shown is not to count as such
+        self.ask_watermark(self.position + max(least, self.wanted()))

@@ -64,6 +64,9 @@ class EntrySelector(Protocol):
     text: str
     """The same for those that say the same."""
 
+    weight: int
+    """As how many bytes each byte of an entry counts that it is asked about, in the work of a turn."""
+
     def matches(self, value: bytes) -> bool:
         """Whether it is given this one; the same for the same bytes."""
 

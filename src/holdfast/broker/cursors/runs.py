@@ -47,7 +47,7 @@ def is_plain(cursor: Holdings, consumer: EntryConsumer) -> bool:
         or not cursor.queue.config.durable
     ):
         return False
-    return not cursor.tracked or cursor.finished.last < cursor.position
+    return not cursor.finished or cursor.finished.last < cursor.position
 
 
 def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:

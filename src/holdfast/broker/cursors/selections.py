@@ -9,6 +9,7 @@ becomes free.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
@@ -104,6 +105,17 @@ class Selections:
             self._back.clear()
         self._count()
 
+    def look_again_at_passed(self) -> None:
+        """Somebody has gone to whom entries were left that consumers here cannot have."""
+        for selection in self._by_text.values():
+            if selection.passed_over is not None:
+                self._rewind(selection, selection.passed_over)
+
+    @property
+    def _weight(self) -> int:
+        """What a byte counts that all selectors are asked about."""
+        return sum(selection.selector.weight for selection in self._by_text.values())
+
     def _first(self) -> int:
         """The lowest sequence that may be free."""
         cursor = self._cursor
@@ -160,12 +172,20 @@ class Selections:
         if self._back:
             return True
         cursor, selection = self._cursor, self._of[consumer]
-        is_behind = selection.position < cursor.queue.visible and len(selection.hits) < self.hits_max
-        if is_behind and not halting.is_halted(cursor):
+        if self._is_behind(selection, watermarks=watermarks):
             return True
         if consumer in self._looked:
             return False
-        return not selection.hits or watermarks or self._may_be_shown(selection.hits[0])
+        if not selection.hits:
+            return selection.position >= cursor.queue.visible  # a pump is to look once more
+        return watermarks or self._may_be_shown(selection.hits[0])
+
+    def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
+        """Whether it is to look at more, now or once a watermark is stored."""
+        cursor = self._cursor
+        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
+            return False
+        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
 
     def shown_next(self) -> int:
         """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
@@ -179,7 +199,7 @@ class Selections:
         )  # fmt: skip
 
     def _may_be_shown(self, sequence: int) -> bool:
-        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+        return self._cursor.may_be_shown(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -213,7 +233,9 @@ class Selections:
         for selection in self._by_text.values():
             if selection.hits and not self._may_be_shown(selection.hits[0]):
                 wanted = selection.wanted()
-                if wanted:
+                if wanted and self._cursor.is_counted:
+                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
                 self._looked.update(selection.wanting())
@@ -226,7 +248,8 @@ class Selections:
                 return
             value = self._free.value(sequence)
             asked = [selection for selection in self._by_text.values() if sequence < selection.position]
-            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value))
+            weight = sum(selection.selector.weight for selection in asked)
+            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value) * max(1, weight))
             if value is not None:
                 for selection in asked:
                     if selection.selector.matches(value):
@@ -339,7 +362,9 @@ class Selections:
         first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
-        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished or selection.hits:
+        if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
+            return 0
+        if cursor.is_counted or selection.hits:
             return 0
         wanting = selection.wanting()
         if any(consumer.excluded for consumer in wanting):
@@ -352,8 +377,11 @@ class Selections:
         values: list[bytes] = []
         position, size = first, 0
         looked = looked_bytes = 0
+        weight = selection.selector.weight
         for sequence, value in found:
             if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
+                break
+            if looked_bytes >= self._bytes_left:
                 break
             if matches(value):
                 if len(values) >= wanted or size >= room:
@@ -363,7 +391,7 @@ class Selections:
                 size += len(value)
             position = sequence + 1
             looked += 1
-            looked_bytes += len(value)
+            looked_bytes += len(value) * weight
         share = -(-len(values) // len(wanting))
         taken = 0
         for consumer in wanting:
@@ -411,17 +439,18 @@ class Selections:
         concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
         assert self._free is not None
         matching: list[Selection] = []
-        asked = 0
+        asked = weight = 0
         is_free = self._free.has(sequence, value)
         for selection in here:
             if selection.position <= sequence:
                 if is_free:
                     asked += 1
+                    weight += selection.selector.weight
                     if selection.selector.matches(value):
                         matching.append(selection)
                         continue  # its position moves once it is known what becomes of this one
                 selection.position = sequence + 1
-        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value))
+        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
         if self._may_be_shown(sequence):
@@ -457,6 +486,7 @@ class Selections:
                 size = consumer.delivery_bytes(sequence, value)
                 if size > consumer.bytes_max:
                     if left_to_another is None:
+                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
                         left_to_another = self._cursor.another_takes(sequence, size)
                     if left_to_another:
                         continue
@@ -471,6 +501,9 @@ class Selections:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
         self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)

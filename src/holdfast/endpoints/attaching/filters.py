@@ -173,12 +173,13 @@ class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
     first piece is looked at: what does not begin there is UNKNOWN."""
 
-    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text")
+    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text", "weight")
 
     def __init__(
         self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
     ) -> None:
         self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
+        self.weight = 1 if predicate is None else predicate.weight
         self.pattern = pattern
         self._predicate = predicate
         self._store = store

@@ -56,7 +56,7 @@ class TopicAttach:
         for name, wants in topic.bindings.items():
             try:
                 pattern = Pattern(wants.pattern) if wants.pattern else None
-                predicate = compile_selector(wants.selector) if wants.selector else None
+                predicate = compile_selector(wants.selector, is_canonical=True) if wants.selector else None
             except (SelectorError, ValueError) as error:
                 raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
             filters = Filters(selector=predicate, pattern=pattern)
@@ -157,7 +157,7 @@ class OfLarge:
     published."""
 
     def __init__(self, selector: EntrySelector) -> None:
-        self.text = selector.text
+        self.text, self.weight = selector.text, selector.weight
         self._selector = selector
 
     def matches(self, value: bytes) -> bool:
