@@ -88,6 +88,15 @@ async def test_a_sensor_goes_on_without_its_node(start_node: StartNode, tmp_path
     assert await printed("sensor", url, tmp_path / "spool") == ["accepted 10, waiting 0"]
 
 
+async def test_a_device_feeds_its_readings(start_node: StartNode, tmp_path: Path) -> None:
+    node = await start_node()
+    options = ["--journal", str(tmp_path / "j"), "--listen", "127.0.0.1:0", "--format", "json", "--url", node.url]
+    async with NodeProcess(["feed", "readings", "--producer", "mill-1", *options]) as feed:
+        await feed.restart()
+        lines = await printed("device", node.url, feed.ready["listen"])
+    assert lines == [f'{number + 1} {{"device": "mill-1", "kg": {number}}}' for number in range(5)]
+
+
 async def test_a_big_file_is_the_same_at_the_other_end(start_node: StartNode, tmp_path: Path) -> None:
     node = await start_node()
     file, copy = tmp_path / "file", tmp_path / "copy"

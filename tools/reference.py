@@ -76,7 +76,18 @@ PAGES: Final[Mapping[str, Names]] = {
         "UndecodableMessage": None,
         "ManagementError": None,
     },
-    "holdfast.client.blocking": {"BlockingConnection": None, "Entry": None},
+    "holdfast.client.blocking": {
+        "BlockingConnection": (
+            "close", "manage", "open", "read_range", "receiver", "send", "sender", "transaction",
+        ),
+        "BlockingSender": ("close", "last_number", "missing", "next_number", "send"),
+        "BlockingReceiver": ("batch", "close", "ended"),
+        "BlockingDelivery": (
+            "accept", "enqueued_ms", "message", "modify", "payload", "reject", "release", "sequence", "settled",
+        ),
+        "BlockingTransaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
+        "Entry": None,
+    },
     "holdfast.errors": {
         "HoldfastError": None,
         "ConfigError": None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import distributions, links, messages, network, process, queues, serving
+from holdfast.cli import distributions, feeding, links, messages, network, process, queues, serving
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -37,6 +37,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     serving.add_node(verbs)
     messages.add(verbs)
+    feeding.add(verbs)
     queues.add(verbs)
     links.add(verbs)
     serving.add_store(verbs)

@@ -136,8 +136,8 @@ SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
 
 PATHS: Final = frozenset(
     {
-        "ca_file", "checkpoint", "config", "data", "dir", "file", "files", "out", "password_file",
-        "scenario", "source", "to",
+        "ca_file", "checkpoint", "config", "data", "dir", "file", "files", "folder", "journal", "out", "password_file",
+        "scenario", "serial", "source", "to",
     }
 )  # fmt: skip
 """Arguments that name files, of which the system takes any bytes. All others are text."""

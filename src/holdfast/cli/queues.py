@@ -27,6 +27,9 @@ BYTES_MAX_HELP: Final = (
     "takes one message of any size"
 )
 ROWS_DEFAULT: Final = 50
+EXPORTS: Final = (
+    "writes messages as lines of JSON, which `holdfast send --format json` sends again, and leaves them there"
+)
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -129,13 +132,19 @@ def _add_messages(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "messages",
-        "lists, shows, moves, copies and deletes single messages of a queue",
+        "lists, shows, exports, moves, copies and deletes single messages of a queue",
         "holdfast messages list flights\nholdfast messages move flights 17 --to late-flights",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (
         ("list", "lists messages of a queue, and leaves them there", "holdfast messages list flights --after 100"),
         ("show", "shows one message, and leaves it there", "holdfast messages show flights 17"),
+        (
+            "export",
+            EXPORTS,
+            "holdfast messages export flights flights.ndjson --selector cancelled\n"
+            "holdfast send flights@hub flights.ndjson --format json",
+        ),
         ("delete", "deletes messages that no consumer holds", "holdfast messages delete flights 17 18"),
         (
             "move",
@@ -155,13 +164,14 @@ def _add_dead_letters(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "dead-letters",
-        "lists, shows, requeues and deletes a node's dead letters",
+        "lists, shows, exports, requeues and deletes a node's dead letters",
         "holdfast dead-letters list\nholdfast dead-letters requeue 3",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (
         ("list", "lists dead letters: where each came from, and why", "holdfast dead-letters list --json"),
         ("show", "shows one dead letter", "holdfast dead-letters show 3"),
+        ("export", EXPORTS, "holdfast dead-letters export dead.ndjson"),
         ("requeue", "puts dead letters back into the queues that they came from", "holdfast dead-letters requeue 3 4"),
         ("delete", "deletes dead letters", "holdfast dead-letters delete 3"),
     ):
@@ -176,6 +186,19 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "--count", type=COUNT, default=ROWS_DEFAULT, metavar="N", help=f"at most N rows (default {ROWS_DEFAULT})"
         )
+    elif name == "export":
+        parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (default: standard output)")
+        parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")
+        parser.add_argument("--count", type=COUNT, metavar="N", help="at most N messages (default: all that are there)")
+        parser.add_argument(
+            "--selector",
+            type=some_text,
+            metavar="EXPRESSION",
+            help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"',
+        )
+        add_client_options(parser, retry_s=0.0)
+        parser.set_defaults(run=_run_export)
+        return
     elif name == "show":
         parser.add_argument("sequence", type=SEQUENCE, metavar="SEQUENCE", help="the message's sequence number")
     else:
@@ -192,6 +215,12 @@ def _run_queue(args: argparse.Namespace) -> int:
     from holdfast.client.verbs.manage import queue
 
     return queue(args)
+
+
+def _run_export(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.export import export
+
+    return export(args)
 
 
 def _run_entries(args: argparse.Namespace) -> int:

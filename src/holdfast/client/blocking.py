@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message.message import Message
+from holdfast.client.blocking_links import BlockingDelivery, BlockingReceiver, BlockingSender, BlockingTransaction
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
 from holdfast.client.network.url import Url, parse_url
@@ -23,6 +24,15 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
 from holdfast.errors import LocalProtocolError
+
+__all__ = [
+    "BlockingConnection",
+    "BlockingDelivery",
+    "BlockingReceiver",
+    "BlockingSender",
+    "BlockingTransaction",
+    "Entry",
+]
 
 T = TypeVar("T")
 
@@ -117,6 +127,22 @@ class BlockingConnection:
             sender = self._senders[key] = self._run(self._connected().sender(address, producer=producer))
         return self._run(sender.send(message))
 
+    def sender(self, address: str, **options: Any) -> BlockingSender:
+        """Attaches a sender, with the arguments and errors of `holdfast.client.Connection.sender`."""
+        connection = self._connected()
+        return BlockingSender(self, connection, self._run(connection.sender(address, **options)))
+
+    def receiver(self, address: str, **options: Any) -> BlockingReceiver:
+        """Attaches a receiver, with the arguments and errors of `holdfast.client.Connection.receiver`."""
+        connection = self._connected()
+        return BlockingReceiver(self, connection, self._run(connection.receiver(address, **options)))
+
+    def transaction(self) -> BlockingTransaction:
+        """A transaction, to be used as `with`: what is sent and settled within it is done together at the end of the
+        block, or not at all if the block raises. Errors as of `holdfast.client.Connection.transaction`."""
+        connection = self._connected()
+        return BlockingTransaction(self, connection, connection.transaction())
+
     def read_range(
         self,
         queue: str,
@@ -175,6 +201,14 @@ class BlockingConnection:
             self._senders.clear()
             loop.call_soon_threadsafe(loop.stop)
             thread.join(JOIN_LIMIT_S)
+
+    def run_on(self, connection: Connection, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns; it runs in the connection's thread. ConnectionEnded once `connection` is closed: the
+        links that this object has made call it."""
+        if self._connection is not connection and not self._is_own_thread():
+            work.close()
+            raise ConnectionEnded(f"{self._url}: closed")
+        return self._run(work)
 
     def _connected(self) -> Connection:
         self._refuse_own_thread()

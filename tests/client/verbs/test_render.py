@@ -17,6 +17,7 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.render import as_json, body_bytes, plain
 from holdfast.columns import size, table
 
+FORM = ["format", "durable", "priority", "ttl_ms"]
 NAMES = [
     "sequence", "message_id", "to", "subject", "content_type", "created", "enqueued", "delivery_count", "properties",
     "annotations",
@@ -59,11 +60,19 @@ def test_the_whole_message() -> None:
             "x-other": "/w==",
         },
         "body": "é",
+        "format": "holdfast-message-1",
+        "durable": False,
+        "priority": 4,
+        "ttl_ms": None,
+        "amqp": {
+            "properties": {"message_id": {"amqp:uuid": "00000000-0000-0000-0000-000000000001"}},
+            "annotations": {"x-other": {"amqp:binary": "/w=="}},
+        },
     }
 
 
 def test_an_empty_message_has_every_name() -> None:
-    assert list(told(Message(data=[b""]))) == [*NAMES, "body"]
+    assert list(told(Message(data=[b""]))) == [*NAMES, "body", *FORM]
     assert told(Message(data=[b""]))["body"] == ""
 
 

@@ -1,7 +1,7 @@
 """A message's body for programs that have no AMQP types: bytes where it is bytes or text, else JSON that keeps types.
 
-Rules of this file: pure. No two different values become the same JSON, but for the width of numbers (docs/spark.md,
-"Bodies", states the mapping; tables hold it: add to it, never change it).
+Rules of this file: pure. No two different values become the same JSON, but for the width of numbers, which only the
+exact form has (docs/spark.md, "Bodies", states the mapping; tables hold it: add to it, never change it).
 """
 
 import base64
@@ -14,14 +14,23 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.types import (
     MISSING,
     Array,
+    Byte,
     Char,
     Decimal32,
     Decimal64,
     Decimal128,
     Described,
+    Descriptors,
+    Float,
+    Int,
     Pairs,
+    Short,
     Symbol,
     Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
 )
 
 PREFIX: Final = "amqp:"
@@ -62,9 +71,30 @@ def json_text(value: Any) -> str:
 
 def typed_json(value: Any) -> Any:
     """An AMQP value as `json` takes it."""
+    return _typed(value, False)
+
+
+def exact_json(value: Any) -> Any:
+    """As `typed_json`, and with the width of each number that is no long or double: `json_value` is its inverse."""
+    return _typed(value, True)
+
+
+def _typed(value: Any, exact: bool) -> Any:
     match value:
         case None | bool():
             return value
+        case Ubyte() | Ushort() | Uint() | Ulong() | Byte() | Short() | Int() if exact:
+            return {f"{PREFIX}{type(value).__name__.lower()}": int(value)}
+        case Float() if exact:
+            return {f"{PREFIX}float": float(value) if isfinite(value) else _infinite(value)}
+        case Array() if exact:
+            told: dict[str, Any] = {f"{PREFIX}array": [_typed(item, True) for item in value.values]}
+            told[f"{PREFIX}code"] = value.code
+            if isinstance(value.descriptor, Descriptors):
+                told[f"{PREFIX}descriptors"] = [_typed(item, True) for item in value.descriptor]
+            elif value.descriptor is not MISSING:
+                told[f"{PREFIX}descriptor"] = _typed(value.descriptor, True)
+            return told
         case Symbol() | Char():
             return {f"{PREFIX}{type(value).__name__.lower()}": str(value)}
         case Timestamp():
@@ -80,27 +110,27 @@ def typed_json(value: Any) -> Any:
         case UUID():
             return {f"{PREFIX}uuid": str(value)}
         case dict():
-            return _map(value)
+            return _map(value, exact)
         case Pairs():
-            return {f"{PREFIX}map": [[typed_json(key), typed_json(item)] for key, item in value]}
+            return {f"{PREFIX}map": [[_typed(key, exact), _typed(item, exact)] for key, item in value]}
         case Described(descriptor, inner):
-            return {f"{PREFIX}descriptor": typed_json(descriptor), f"{PREFIX}value": typed_json(inner)}
+            return {f"{PREFIX}descriptor": _typed(descriptor, exact), f"{PREFIX}value": _typed(inner, exact)}
         case Array():
-            told = {f"{PREFIX}array": [typed_json(item) for item in value.values]}
+            told = {f"{PREFIX}array": [_typed(item, exact) for item in value.values]}
             if value.descriptor is not MISSING:
-                told[f"{PREFIX}descriptor"] = typed_json(value.descriptor)
+                told[f"{PREFIX}descriptor"] = _typed(value.descriptor, exact)
             return told
         case list() | tuple():
-            return [typed_json(item) for item in value]
+            return [_typed(item, exact) for item in value]
         case _:
             raise TypeError(f"no AMQP value: {type(value).__name__}")
 
 
-def _map(value: dict[Any, Any]) -> dict[str, Any]:
+def _map(value: dict[Any, Any], exact: bool) -> dict[str, Any]:
     """A map of strings is an object; any other is a list of pairs, so that 1 and "1" stay apart."""
     if all(type(key) is str and not key.startswith(PREFIX) for key in value):
-        return {key: typed_json(item) for key, item in value.items()}
-    return {f"{PREFIX}map": [[typed_json(key), typed_json(item)] for key, item in value.items()]}
+        return {key: _typed(item, exact) for key, item in value.items()}
+    return {f"{PREFIX}map": [[_typed(key, exact), _typed(item, exact)] for key, item in value.items()]}
 
 
 def _infinite(value: float) -> str:

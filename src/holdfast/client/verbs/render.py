@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.types import MISSING, Described, Timestamp
+from holdfast.client.messages.message_json import exact_fields
 from holdfast.client.receive.delivery import Delivery
 from holdfast.lines import json_line
 from holdfast.units import iso8601
@@ -36,9 +37,9 @@ def plain(value: Any) -> Any:
 
 
 def as_json(delivery: Delivery) -> str:
-    """The whole message in one line, as `receive --json` prints it."""
+    """The whole message in one line, as `receive --json` prints it and `send --format json` sends it."""
     message = delivery.message
-    content = {**fields(delivery, message), **body_fields(message)}
+    content = {**fields(delivery, message), **body_fields(message), **exact_fields(message)}
     return json_line(content, separators=(",", ":"))
 
 

@@ -9,9 +9,11 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from holdfast.amqp.message.message import Message
 from holdfast.client.errors import unreadable
+from holdfast.client.messages.message_json import FORMAT, message_of
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -20,15 +22,19 @@ LINE_BYTES_MAX: Final = 64 * MIB
 BATCH_ROWS: Final = 1000
 
 JSON_TYPE: Final = "application/json"
+MARK: Final = "holdfast-message-"
+"""Begins the field `format` of a line that tells a whole message, in whatever version."""
 
 
 class Row(NamedTuple):
-    """One message to send. `properties`: application properties; `subject`: None unless a column gives it."""
+    """One message to send. `properties`: application properties; `subject`: None unless a column gives it.
+    `message`: all of it, where the line tells a whole one; then there is no `body`."""
 
     body: bytes
     subject: str | None = None
     properties: dict[str, str] | None = None
     content_type: str | None = None
+    message: Message | None = None
 
 
 class _Paused(NamedTuple):
@@ -138,7 +144,20 @@ class Source:
                 raise ConfigError(
                     f"{self.name}, line {number}: invalid JSON ({reason}); expected a value on each line"
                 ) from None
-            yield Row(body, self._subject(value, number), None, JSON_TYPE)
+            subject = self._subject(value, number)
+            if isinstance(value, dict) and str(value.get("format")).startswith(MARK):
+                yield Row(b"", subject, message=self._message(value, number))
+            else:
+                yield Row(body, subject, None, JSON_TYPE)
+
+    def _message(self, line: dict[str, Any], number: int) -> Message:
+        try:
+            if line["format"] != FORMAT:
+                raise ValueError(f"invalid value {line['format']!r:.80} for format; expected {FORMAT}")
+            return message_of(line)
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else error
+            raise ConfigError(f"{self.name}, line {number}: {reason}") from None
 
     def _csv(self) -> Iterator[Row | _Paused]:
         # csv reads line by line; a pause that it reads past is yielded after the row.

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Ulong
 from holdfast.client.outcomes import Outcome, Rejected
 from holdfast.client.send.sender import Sender
+from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.rows import Generated, Row, Source
 from holdfast.client.verbs.running import (
     HEAR_OUT_S,
@@ -190,13 +192,17 @@ class _Send:
                     self._progress.show(partial(self._line, sender))
                     await self._meanwhile(sender, asyncio.sleep(wait_s))
                     created = int(time.time() * 1000)
-            message_id = f"{self._run_id}-{self._place}" if number is None else f"{self._args.producer}-{number}"
-            message = self._message(row, created, message_id)
+            run_id, place = (self._run_id, self._place) if number is None else (self._args.producer, number)
+            message = self._message(row, created, f"{run_id}-{place}")
             self._sent += 1
-            self._ids = (message_id if self._ids is None else self._ids[0], message_id)
+            if message.properties is not None and message.properties.message_id is not None:
+                message_id = plain(message.properties.message_id)
+                self._ids = (message_id if self._ids is None else self._ids[0], message_id)
             await sender.post(message, number=number, on_outcome=partial(self._not_accepted, message, 0.0))
 
     def _message(self, row: Row, created_ms: int, message_id: str) -> Message:
+        if row.message is not None:
+            return self._whole(row.message, row.subject)
         told = self._properties if not row.properties else {**row.properties, **self._properties}
         return Message(
             header=self._header,
@@ -210,6 +216,22 @@ class _Send:
             application_properties=told or None,
             data=[row.body],
         )
+
+    def _whole(self, message: Message, subject: str | None) -> Message:
+        """A message that the line tells, with what the options say of every message."""
+        args = self._args
+        if self._properties:
+            message.application_properties = {**(message.application_properties or {}), **self._properties}
+        subject = subject if subject is not None else args.subject
+        if subject is not None:
+            message.properties = replace(message.properties or Properties(), subject=subject)
+        header = message.header or Header()
+        message.header = replace(
+            header,
+            priority=header.priority if args.priority is None else args.priority,
+            ttl=header.ttl if args.ttl is None else self._header.ttl,
+        )
+        return message
 
     def _not_accepted(self, message: Message, since: float, number: int | None, outcome: Outcome) -> None:
         now = time.monotonic()

@@ -1,0 +1,239 @@
+"""Lines of the files of a folder, which grow, are renamed and are deleted meanwhile.
+
+Rules of this file: a file is its inode, whatever its name, so one that was rotated by a rename is read on. Where it was
+read to stands in the journal; the mark of a place tells whether the inode is still that file. Looking and reading are a
+thread's work. A line counts once its end is there.
+"""
+
+import asyncio
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.client.feed.cutting import Cutter
+from holdfast.client.feed.intake import Given, Intake
+from holdfast.client.feed.places import MARK_OF_BYTES, FileId, Place, mark_of
+from holdfast.client.verbs.running import in_thread
+from holdfast.errors import ConfigError
+
+READ_BYTES: Final = 128 * 1024
+FILES_MAX: Final = 10_000
+"""Files of the folder that are followed; the journal keeps as many places."""
+MISSED_MAX: Final = 5
+"""Looks in a row without a file, after which it is gone."""
+OPEN_MAX: Final = 64
+"""Files that stay open, those that grew last: so that one that is deleted is read to its end."""
+
+
+class _File:
+    """One file. `offset`: behind the last line that was handed on."""
+
+    def __init__(self, path: Path, file: FileId) -> None:
+        self.path = path
+        self.file = file
+        self.descriptor = -1
+        self.offset = 0
+        self.before = b""
+        """The bytes before `offset`, as many as a mark needs."""
+        self.names: list[str] | None = None
+        self.is_bad = False
+        """Its header names no columns."""
+        self.skips = False
+        """In the middle of a line that is too long."""
+        self.missed = 0
+        """Looks in a row in which it was not there."""
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Folder:
+    """The files in `directory` whose names match `pattern`, and those that were read before, whatever their names."""
+
+    def __init__(self, intake: Intake, directory: Path, pattern: str, line_bytes_max: int) -> None:
+        self._intake = intake
+        self._directory = directory
+        self._pattern = pattern
+        self._line_bytes_max = line_bytes_max
+        self._files: dict[FileId, _File] = {}
+        """In the order in which they are read: those that were read longest ago first."""
+        self._open: dict[FileId, None] = {}
+        if not directory.is_dir():
+            raise ConfigError(f"{directory} is no directory; expected one for --folder")
+
+    async def run(self, poll_s: float, *, once: bool) -> None:
+        """Hands on the lines of all files, for ever; with `once` to the end that each has when all were read."""
+        try:
+            while True:
+                if await self.look():
+                    continue
+                if once:
+                    return
+                await asyncio.sleep(poll_s)
+        finally:
+            self.close()
+
+    async def look(self) -> bool:
+        """Hands on the lines that all files have by now; whether there were any."""
+        await self._find()
+        grew = False
+        for file in [file for file in self._files.values() if not file.missed]:
+            while await self._take(file):
+                grew = True
+        return grew
+
+    def close(self) -> None:
+        """Closes all files."""
+        for file in self._files.values():
+            file.close()
+
+    async def _take(self, file: _File) -> bool:
+        """Hands on some of its lines; whether there may be more."""
+        await self._intake.room()
+        offset = file.offset
+        self._intake.add(await in_thread(self._read, file))
+        return file.offset != offset
+
+    async def _find(self) -> None:
+        """Which files there are."""
+        found = await in_thread(lambda: list(self._entries()))
+        present = {file: path for _, path, file in sorted(found)}
+        for file, path in present.items():
+            known = self._files.get(file)
+            if known is not None:
+                known.path, known.missed = path, 0
+            elif len(self._files) < FILES_MAX:
+                self._files[file] = _File(path, file)
+            else:
+                self._intake.complaints.tell(f"{path}: not read; the limit is {FILES_MAX} files")
+        for file in [file for file in self._files if file not in present]:
+            gone = self._files[file]
+            gone.missed += 1
+            if gone.descriptor >= 0:  # what was written before it went is still there
+                while await self._take(gone):
+                    pass
+            # A rename may hide a file from one look; and the journal is to know how far it was read.
+            if gone.missed > MISSED_MAX and self._intake.is_idle:
+                self._close(gone)
+                del self._files[file]
+
+    # ------------------------------------------------------------------------------------- in a thread
+
+    def _entries(self) -> Iterator[tuple[int, Path, FileId]]:
+        """(time of the last change, path, file) of each that is to be read."""
+        try:
+            with os.scandir(self._directory) as entries:
+                for entry in entries:
+                    try:
+                        told = entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue  # it went meanwhile
+                    file = (told.st_dev, told.st_ino)
+                    is_known = file in self._files or file in self._intake.places
+                    if not stat.S_ISREG(told.st_mode):
+                        continue
+                    if is_known or (not entry.name.startswith(".") and fnmatch.fnmatch(entry.name, self._pattern)):
+                        yield told.st_mtime_ns, Path(entry.path), file
+        except OSError as error:
+            self._intake.complaints.tell(f"{self._directory}: {error.strerror}; trying again")
+
+    def _read(self, file: _File) -> list[Given]:
+        """Its next lines; empty where there are none yet."""
+        try:
+            if file.is_bad or not self._is_ready(file):
+                return []
+            data = os.pread(file.descriptor, READ_BYTES + self._line_bytes_max, file.offset)
+        except OSError as error:
+            self._intake.complaints.tell(f"{file.path}: {error.strerror}; trying again")
+            self._close(file)
+            return []
+        given: list[Given] = []
+        start, end = file.offset, 0
+        for line, behind in Cutter(self._line_bytes_max).cut(data):
+            end = behind
+            if file.skips:
+                line, file.skips = None, False
+            if file.names is None and self._intake.form.has_header and (line is None or line.strip()):
+                if not self._has_names(file, line):
+                    return given
+            elif line is None or line.strip():
+                place = Place(*file.file, start + end, mark_of(self._before(file, data, end)))
+                given.append(Given(str(file.path), line, file.names, place))
+        if not end and len(data) > self._line_bytes_max:  # no line ends in all of it
+            file.skips = True
+            end = len(data)
+        file.before = self._before(file, data, end)
+        file.offset = start + end
+        return given
+
+    @staticmethod
+    def _before(file: _File, data: bytes, end: int) -> bytes:
+        """What is before the byte `end` of `data`, which was read from the file's offset on; as much as is marked."""
+        if end >= MARK_OF_BYTES:
+            return data[end - MARK_OF_BYTES : end]
+        return (file.before + data[:end])[-MARK_OF_BYTES:]
+
+    def _has_names(self, file: _File, line: bytes | None) -> bool:
+        try:
+            file.names = self._intake.form.names(line or b"")
+        except ValueError as error:
+            file.is_bad = True
+            self._intake.complaints.tell(f"{file.path}: not read: {error}")
+            return False
+        return True
+
+    def _is_ready(self, file: _File) -> bool:
+        """Opens it where it is not, and looks whether it goes on behind `offset`. OSError."""
+        if file.descriptor < 0:
+            size = file.path.lstat().st_size
+            if size == file.offset and (file.before or not size):
+                return False  # it was read to its end, and has not grown
+            if not self._opened(file):
+                return False
+        size = os.fstat(file.descriptor).st_size
+        if size < file.offset or self._bytes_before(file, file.offset) != file.before:
+            self._intake.complaints.tell(f"{file.path}: it was written anew; read from its beginning")
+            file.offset, file.before, file.names, file.skips = 0, b"", None, False
+        if size <= file.offset:
+            if file.file not in self._open:
+                file.close()
+            return False
+        self._open.pop(file.file, None)
+        self._open[file.file] = None
+        if len(self._open) > OPEN_MAX:
+            self._close(self._files[next(iter(self._open))])
+        return True
+
+    def _opened(self, file: _File) -> bool:
+        """At the place where it was read to."""
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        told = os.fstat(descriptor)
+        if (told.st_dev, told.st_ino) != file.file or not stat.S_ISREG(told.st_mode):
+            os.close(descriptor)
+            return False  # another has its name now, which the next look tells
+        file.descriptor = descriptor
+        if not file.offset:
+            place = self._intake.places.get(file.file)
+            if place is not None and place.offset <= told.st_size:
+                before = self._bytes_before(file, place.offset)
+                if mark_of(before) == place.mark:
+                    file.offset, file.before = place.offset, before
+        if file.offset and self._intake.form.has_header and file.names is None:
+            first = os.pread(descriptor, self._line_bytes_max + 2, 0)
+            for line, _ in Cutter(self._line_bytes_max).cut(first)[:1]:
+                return self._has_names(file, line)
+        return True
+
+    @staticmethod
+    def _bytes_before(file: _File, offset: int) -> bytes:
+        start = max(0, offset - MARK_OF_BYTES)
+        return os.pread(file.descriptor, offset - start, start)
+
+    def _close(self, file: _File) -> None:
+        self._open.pop(file.file, None)
+        file.close()

@@ -1,0 +1,125 @@
+"""`holdfast messages export`, `dead-letters export`: messages of a queue as lines of JSON, left where they are.
+
+Rules of this file: what was in the queue at the start, in its order, each once. A file that is named is complete and
+on disk, or as it was before.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError, UndecodableMessage
+from holdfast.client.verbs.printing import Output
+from holdfast.client.verbs.render import as_json
+from holdfast.client.verbs.running import complain, connect_as, in_thread, place_of, refused, run
+from holdfast.durable import sync_file
+from holdfast.errors import HoldfastError
+from holdfast.lines import json_line, say
+
+Writes = Callable[[bytes], None]
+
+CREDIT: Final = 500
+BATCH_MAX: Final = 250
+UNREADABLE_SHOWN_MAX: Final = 100
+
+
+class _File:
+    """The file at `path`, written beside it and put there by `finish`; leaving the block before that takes it away."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self._file = self._beside.open("xb")
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._beside.unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def finish(self) -> None:
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._beside.replace(self._path)
+            sync_file(self._path.parent)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> HoldfastError:
+        return HoldfastError(f"{self._path} cannot be written ({error.strerror}); give another FILE")
+
+
+def export(args: argparse.Namespace) -> int:
+    """1 where a message could not be read, or the queue not at all."""
+    return run(partial(_export, args))
+
+
+async def _export(args: argparse.Namespace) -> int:
+    started = time.monotonic()
+    told = {"exported": 0, "unreadable": 0}
+    code = 0
+    try:
+        async with await connect_as(args, place_of(args)) as connection:
+            if args.file in (None, "-"):
+                await _write_all(connection, args, Output().write, told)
+            else:
+                with _File(Path(args.file)) as file:
+                    await _write_all(connection, args, file.write, told)
+                    await in_thread(file.finish)
+    except ManagementError as error:
+        return refused(args, error)
+    except HoldfastError as error:
+        complain(args, error)
+        code = 1
+    say(json_line({**told, "seconds": round(time.monotonic() - started, 3)}), file=sys.stderr)
+    return code or (1 if told["unreadable"] else 0)
+
+
+async def _write_all(connection: Connection, args: argparse.Namespace, write: Writes, told: dict[str, int]) -> None:
+    row = await connection.manage("READ", "holdfast:queue", args.queue)
+    start, end = (args.after or 0) + 1, int(row["next_sequence"])
+    if start >= end:
+        return
+    receiver = await connection.receiver(
+        args.queue,
+        credit=CREDIT,
+        count_max=args.count,
+        start_sequence=start,
+        end_sequence=end,
+        selector=args.selector,
+    )
+    try:
+        while batch := await receiver.batch(count_max=BATCH_MAX):
+            lines = []
+            for delivery in batch:
+                try:
+                    lines.append(as_json(delivery).encode() + b"\n")
+                except UndecodableMessage as error:
+                    told["unreadable"] += 1
+                    if told["unreadable"] <= UNREADABLE_SHOWN_MAX:
+                        where = f"{args.queue}: sequence {delivery.sequence}"
+                        say(f"holdfast {args.verb} export: {where} cannot be read: {error}", file=sys.stderr)
+            await in_thread(write, b"".join(lines))
+            told["exported"] += len(lines)
+    finally:
+        await receiver.close()
