@@ -96,6 +96,33 @@ class LinkConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerConfig:
+    """A command that is run when `queue` has `messages` or more, or when its oldest message is `age_s` old or older
+    (docs/triggers.md, `[[trigger]]`). It is ended after `timeout_s`, and not run again within `rest_s` of its end."""
+
+    name: str
+    queue: str
+    command: tuple[str, ...]
+    messages: int | None = None
+    age_s: float | None = None
+    rest_s: float = 60.0
+    timeout_s: float = 3_600.0
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the trigger and the key."""
+        check_name(self.name)
+        where = f"trigger {self.name!r}"
+        check_name(self.queue)
+        if not self.command or not all(self.command) or any("\0" in item for item in self.command):
+            raise ConfigError(f"invalid value for {where} command; expected a program and its arguments, as a list")
+        if self.messages is None and self.age_s is None:
+            raise ConfigError(f"{where} has neither messages nor age_s; give one, or both")
+        _positive(f"{where} messages", self.messages)
+        for key, value in (("age_s", self.age_s), ("rest_s", self.rest_s), ("timeout_s", self.timeout_s)):
+            _positive(f"{where} {key}", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourConfig:
     """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
 
@@ -277,6 +304,7 @@ class Limits:
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     origins_max: int = 100_000
+    delayed_max: int = 100_000
     """Stores whose messages came here in custody; at the bound those of one more go back."""
     neighbour_links_max: int = 2_000
     """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
@@ -414,6 +442,7 @@ class NodeConfig:
     forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
     links: tuple[LinkConfig, ...] = ()
+    triggers: tuple[TriggerConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
     unknown_destination: str = "refuse"
@@ -440,6 +469,7 @@ class NodeConfig:
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),
             ("queue", [queue.name for queue in self.queues]),
             ("link", [link.name for link in self.links]),
+            ("trigger", [trigger.name for trigger in self.triggers]),
             ("user", [user.name for user in self.users]),
             ("route", [destination for destination, _ in self.forwarding]),
         ):
@@ -470,3 +500,5 @@ class NodeConfig:
             queue.validate()
         for link in self.links:
             link.validate()
+        for trigger in self.triggers:
+            trigger.validate()

@@ -58,6 +58,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "link-untied-beyond-few": (75, 150),
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
+    "due-and-forgotten": (63, 150),
     "windows-of-a-few-keys": (135, 50),
     "windows-of-a-refused-commit": (135, 150),
 }
