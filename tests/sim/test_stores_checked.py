@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.stored.records import BINDING
+from holdfast.broker.stored.records import BINDING, QUEUE_LINK
 from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
@@ -34,15 +34,15 @@ Kind = tuple[str, bytes]
 KINDS: frozenset[Kind] = frozenset(
     {(table, b"") for table in TABLES if table not in ("custody", "node")}
     | {("custody", kind) for kind in CUSTODY_ROWS}
-    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING)}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK)}
 )
 LARGE = 3 * MIB
 
 
 def kind_of(table: str, key: bytes) -> Kind:
     if table == "node":
-        if key[:1] == BINDING:
-            return table, BINDING
+        if key[:1] in (BINDING, QUEUE_LINK):
+            return table, key[:1]
         return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
     return table, key[:1] if table == "custody" else b""
 

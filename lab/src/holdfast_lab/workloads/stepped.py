@@ -128,8 +128,8 @@ class Stepped:
         readings = [_reading(came[sequence]) for sequence in sorted(came)]
         went = bed.history.kept[f"{self.target}@{self.node}"]
         found = [_properties(went[sequence]) for sequence in sorted(went)]
-        if not came or bed.history.clock_ahead_s:
-            return  # no disk was watched; or windows go by a clock that somebody has set
+        if not came or bed.history.clock_ahead_s or bed.history.disks_changed[self.node]:
+            return  # no disk was watched, it was put back, or windows go by a clock that somebody has set
         self.judged = len(readings)
         if len(readings) != self.messages:
             raise Violation(f"{len(readings)} readings were stored, and {self.messages} were sent")
