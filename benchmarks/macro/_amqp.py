@@ -140,6 +140,8 @@ class AmqpSender(Amqp, SendingWire):
         self.frames: wire.Batch | MarkedBatch = (
             marked_batch(side.size, self.batch_max, side.kinds, side.words)
             if side.kinds
+            else wire.priority_batch(side.size, self.batch_max, side.first_number)
+            if side.priorities
             else wire.transfer_batch(side.size, self.batch_max)
         )
         self.frames_each = wire.frames_for(side.size)

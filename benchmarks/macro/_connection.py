@@ -33,8 +33,9 @@ class Side:
     `exact`: the receiver grants only what a phase is to receive, so that the rest stays in the queue; AMQP 1.0 alone.
 
     The others are of AMQP 1.0 alone, too. `kinds`: what is sent has properties, and a kind from 0 to `kinds` - 1
-    (_marked.py); 0: no properties. `words` stand before the kind in its subject. `stride`: between the numbers of two
-    messages that a receiver is given. `subscribes`: to a topic; where not `durable`, while the link is there.
+    (_marked.py); 0: no properties. `words` stand before the kind in its subject. `priorities`: of what is sent are
+    drawn. `stride`: between the numbers of two messages that a receiver is given. `subscribes`: to a topic; where not
+    `durable`, while the link is there.
     """
 
     host: str
@@ -49,6 +50,7 @@ class Side:
     exact: bool = False
     kinds: int = 0
     words: str = ""
+    priorities: bool = False
     stride: int = 1
     selector: str | None = None
     subscribes: bool = False

@@ -93,8 +93,9 @@ class Load:
     """`connections` pairs of a sender and a receiver; all senders in one process, all receivers in another.
 
     Each pair has its own queue, or all have one (`shared`). `receives` and `sends` False leave that half out.
-    `exact`: what a phase does not await stays in the queue. `first_number`: of the first message that is sent;
-    `first_awaited`: of the first that is received, where it lies in the queue from before. A context manager.
+    `exact`: what a phase does not await stays in the queue. `priorities`: of what is sent are drawn. `first_number`: of
+    the first message that is sent; `first_awaited`: of the first that is received, where it lies in the queue from
+    before. A context manager.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Load:
         sends: bool = True,
         receives: bool = True,
         exact: bool = False,
+        priorities: bool = False,
         first_number: int = 0,
         first_awaited: int = 0,
     ) -> None:
@@ -120,7 +122,7 @@ class Load:
                 if not wanted:
                     continue
                 sides = [
-                    side_of(peer, name, size, credit, shared=shared, exact=exact,
+                    side_of(peer, name, size, credit, shared=shared, exact=exact, priorities=priorities,
                             first_number=index * SENDER_SPAN if shared else first)
                     for index, name in enumerate(names)
                 ]  # fmt: skip

@@ -5,6 +5,7 @@ costs. Encodes only what a sender and a receiver need and reads any performative
 32-bit serial numbers that wrap (AMQP 1.0 §2.8.10, RFC 1982). No sockets, no clocks.
 """
 
+import random
 import struct
 from array import array
 from collections.abc import Iterable
@@ -20,6 +21,9 @@ OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x1
 SASL_MECHANISMS, SASL_INIT, SASL_OUTCOME = 0x40, 0x41, 0x44
 ACCEPTED: Final = b"\x00\x53\x24\x45"
 DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+PRIORITY_HEADER: Final = b"\x00\x53\x70\xc0\x04\x02\x41\x50\x04"
+"""Durable, and a priority, the last byte."""
+PRIORITIES: Final = 10
 SENDER, RECEIVER = False, True
 FRAME_BYTES_MAX: Final = 65536
 FRAME_BODY_BYTES_MAX: Final = 60_000
@@ -212,22 +216,30 @@ def frames_for(size: int) -> int:
     return -(-size // FRAME_BODY_BYTES_MAX)
 
 
-def transfer_batch(size: int, count_max: int, properties: bytes = b"") -> Batch:
+def transfer_batch(size: int, count_max: int, properties: bytes = b"", header: bytes = DURABLE_HEADER) -> Batch:
     """Transfers on handle 0: delivery-id, tag (the id again), message-format 0, settled false, more where the body
-    goes on in further frames; then header{durable=true}, the encoded sections `properties`, and one data section of
+    goes on in further frames; then the encoded header and sections `properties`, and one data section of
     `size` bytes that begins with the message's number."""
     body = bytes(8) + body_after_number(size)
     parts = [body[at : at + FRAME_BODY_BYTES_MAX] for at in range(0, size, FRAME_BODY_BYTES_MAX)]
     more = b"\x41" if len(parts) > 1 else b""
     fields = b"\x43\x70\0\0\0\0\xa0\x04\0\0\0\0\x43\x42" + more
     first = bytes((0x00, 0x53, 0x14, 0xC0, len(fields) + 1, 5 + len(more))) + fields
-    section = DURABLE_HEADER + properties + b"\x00\x53\x75\xb0" + _U32.pack(size)
+    section = header + properties + b"\x00\x53\x75\xb0" + _U32.pack(size)
     one = frame(first + section + parts[0])
     number_at = len(one) - len(parts[0])
     for index, part in enumerate(parts[1:], 2):
         last = index == len(parts)
         one += frame(described_list(TRANSFER, (b"\x43",) if last else (b"\x43", *[NULL] * 4, TRUE)) + part)
     return Batch(one, count_max, number_at, (16, 22))
+
+
+def priority_batch(size: int, count_max: int, seed: int) -> Batch:
+    """As `transfer_batch`, of messages with priorities drawn from 0 to 9."""
+    batch = transfer_batch(size, count_max, header=PRIORITY_HEADER)
+    at = batch.one.index(PRIORITY_HEADER) + len(PRIORITY_HEADER) - 1
+    batch.put(at, bytes(random.Random(seed).choices(range(PRIORITIES), k=count_max)))
+    return batch
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -31,23 +31,25 @@ BARE_CASE = "1024"
 """The bare loop takes one pair and bodies of one frame; it is the measure of this case alone."""
 GOALS = {"rabbitmq_amqp10": 6.0, "rabbitmq_native": 1.0, BARE: 0.5}
 """Least ratio of the figure to each peer's, in the case of BARE_CASE; in the others it is reported."""
-CASES = "1024,100,65536,1024x4,1024x4one"
+CASES = "1024,1024p,100,65536,1024x4,1024x4one"
 SYNC_SIZE = 1024
 LEAST_BYTES = 50_000_000
 """A repetition needs no more than this, whatever --messages says: 50,000 of 1 KB, 763 of 64 KB."""
 CREDIT_BYTES_MAX = 16 << 20
 """A receiver's credit is not worth more than this in bodies."""
-_CASE = re.compile(r"(?P<size>\d+)(x(?P<pairs>\d+)(?P<one>one)?)?")
+_CASE = re.compile(r"(?P<size>\d+)(?P<drawn>p)?(x(?P<pairs>\d+)(?P<one>one)?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`pairs` senders and as many receivers, on a queue for each pair or on one (`shared`); bodies of `size` bytes."""
+    """`pairs` senders and as many receivers, on a queue for each pair or on one (`shared`); bodies of `size` bytes.
+    `priorities`: they are drawn."""
 
     name: str
     size: int
     pairs: int
     shared: bool
+    priorities: bool = False
 
     def least_messages(self, wanted: int) -> int:
         return max(1, min(wanted, LEAST_BYTES // self.size))
@@ -57,17 +59,17 @@ class Case:
 
 
 def parse_case(text: str) -> Case:
-    """SIZE, SIZExPAIRS or SIZExPAIRSone; ValueError."""
+    """SIZE or SIZEp, alone or followed by xPAIRS or xPAIRSone; ValueError."""
     found = _CASE.fullmatch(text)
     if found is None or not BODY_BYTES_LEAST <= int(found["size"]) <= BODY_BYTES_MAX:
         raise ValueError(
-            f"invalid value {text} for --cases; expected SIZE, SIZExPAIRS (a queue for each pair) or "
-            f"SIZExPAIRSone (one for all), SIZE from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes"
+            f"invalid value {text} for --cases; expected SIZE, SIZEp (drawn priorities), either with xPAIRS (a queue "
+            f"for each pair) or xPAIRSone (one for all), SIZE from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes"
         )
     pairs = int(found["pairs"] or 1)
     if not 1 <= pairs <= CONNECTIONS_MAX:
         raise ValueError(f"invalid value {text} for --cases; expected 1 to {CONNECTIONS_MAX} pairs")
-    return Case(text, int(found["size"]), pairs, found["one"] is not None)
+    return Case(text, int(found["size"]), pairs, found["one"] is not None, found["drawn"] is not None)
 
 
 class Runs:
@@ -94,7 +96,9 @@ class Runs:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--cases", default=CASES, help="SIZE, SIZExPAIRS, SIZExPAIRSone (all on one queue) (default %(default)s)"
+        "--cases",
+        default=CASES,
+        help="SIZE, SIZEp (drawn priorities), SIZExPAIRS, SIZExPAIRSone (all on one queue) (default %(default)s)",
     )
     parser.add_argument(
         "--messages", type=int, default=50_000, help="least of a repetition, 50 MB at most (default %(default)s)"
@@ -121,7 +125,14 @@ def repeat_once(
     queue = f"bench-{peer.name}-{case.name}-{turn}"
     credit = case.credit(options.credit)
     with Load(
-        peer, queue, directory, size=case.size, credit=credit, connections=case.pairs, shared=case.shared
+        peer,
+        queue,
+        directory,
+        size=case.size,
+        credit=credit,
+        connections=case.pairs,
+        shared=case.shared,
+        priorities=case.priorities,
     ) as load:
         before = process.cpu_s(peer.pid)
         result = load.run(messages)

@@ -18,6 +18,8 @@ LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
+DELIVERIES_MAX_MOST: Final = 10_000
+"""Bounds what is stored of the earlier lives of a node, for each cursor."""
 ORDER_WAIT_S_MAX: Final = 86_400 * 365
 KEEP_S_MAX: Final = 86_400 * 3_650
 PROBE_S_MIN: Final = 0.005
@@ -43,7 +45,8 @@ class QueueConfig:
 
     `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
-    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes.
+    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
+    has failed `deliveries_max` times becomes a dead letter.
     """
 
     name: str
@@ -53,6 +56,7 @@ class QueueConfig:
     order: str = "bounded"
     order_wait_s: float = 30.0
     durable: bool = True
+    deliveries_max: int | None = None
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""
@@ -65,6 +69,9 @@ class QueueConfig:
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
+        if self.deliveries_max is not None and not 1 <= self.deliveries_max <= DELIVERIES_MAX_MOST:
+            text = f"invalid value {self.deliveries_max!r} for {where} deliveries_max; expected a whole number"
+            raise ConfigError(f"{text} from 1 to {DELIVERIES_MAX_MOST:,}")
         if not 0 <= self.order_wait_s <= ORDER_WAIT_S_MAX:
             text = f"invalid value {self.order_wait_s!r} for {where} order_wait_s; expected a number of seconds"
             raise ConfigError(f"{text} from 0 to {ORDER_WAIT_S_MAX} (a year)")
@@ -85,6 +92,33 @@ class LinkConfig:
         """Raises ConfigError that names the link and the key."""
         check_name(self.name)
         _one_of(f"link {self.name!r} mode", self.mode, LINK_MODES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerConfig:
+    """A command that is run when `queue` has `messages` or more, or when its oldest message is `age_s` old or older
+    (docs/triggers.md, `[[trigger]]`). It is ended after `timeout_s`, and not run again within `rest_s` of its end."""
+
+    name: str
+    queue: str
+    command: tuple[str, ...]
+    messages: int | None = None
+    age_s: float | None = None
+    rest_s: float = 60.0
+    timeout_s: float = 3_600.0
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the trigger and the key."""
+        check_name(self.name)
+        where = f"trigger {self.name!r}"
+        check_name(self.queue)
+        if not self.command or not all(self.command) or any("\0" in item for item in self.command):
+            raise ConfigError(f"invalid value for {where} command; expected a program and its arguments, as a list")
+        if self.messages is None and self.age_s is None:
+            raise ConfigError(f"{where} has neither messages nor age_s; give one, or both")
+        _positive(f"{where} messages", self.messages)
+        for key, value in (("age_s", self.age_s), ("rest_s", self.rest_s), ("timeout_s", self.timeout_s)):
+            _positive(f"{where} {key}", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +440,7 @@ class NodeConfig:
     forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
     links: tuple[LinkConfig, ...] = ()
+    triggers: tuple[TriggerConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
     unknown_destination: str = "refuse"
@@ -432,6 +467,7 @@ class NodeConfig:
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),
             ("queue", [queue.name for queue in self.queues]),
             ("link", [link.name for link in self.links]),
+            ("trigger", [trigger.name for trigger in self.triggers]),
             ("user", [user.name for user in self.users]),
             ("route", [destination for destination, _ in self.forwarding]),
         ):
@@ -462,3 +498,5 @@ class NodeConfig:
             queue.validate()
         for link in self.links:
             link.validate()
+        for trigger in self.triggers:
+            trigger.validate()

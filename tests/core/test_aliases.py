@@ -15,7 +15,8 @@ from holdfast.peering import doors
 from holdfast.peers.neighbours import trace_aliases as aliases
 from holdfast.peers.neighbours.trace_aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
 from support.hops import STRICT, cut_any, is_empty, names, send
-from support.rig import Client, End, Node, Rig, Wire
+from support.rig import Client, Node, Rig
+from support.wires import End, Wire
 
 
 def stores(first: int, count: int) -> bytes:

@@ -244,6 +244,21 @@ def test_who_alone_matches_and_takes_too_little_is_told_so(rig: Rig) -> None:
     assert hub.queue("work").messages == 1
 
 
+@pytest.mark.parametrize("selector", ["JMSType IS NOT NULL", None])
+def test_a_message_that_was_left_to_another_is_looked_at_again_when_that_one_goes(
+    rig: Rig, selector: str | None
+) -> None:
+    hub = rig.node("hub")
+    small, large = rig.client(hub), rig.client(hub)
+    link = consume(rig, large, selector, credit=0)
+    consume(rig, small, THIRDS, max_message_size=500)
+    fill(rig, hub, 1, size=2_000)
+    assert not small.detached
+    link.detach(closed=True)
+    rig.run(1)
+    assert str(small.detached[0].error.condition) == "amqp:link:message-size-exceeded"  # type: ignore[union-attr]
+
+
 # ------------------------------------------------------------------------------------------------ ends and failures
 
 

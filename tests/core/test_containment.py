@@ -102,7 +102,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "caller", "called"),
     [
-        ("local", "Holdings.requeue", "Holdings.failures"),
+        ("local", "Holdings.requeue", "Holdings._back"),
         ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
         ("rejected", "DeadLettering._move_to_dead_letters", "DeadLettering.dead_letter"),

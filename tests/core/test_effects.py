@@ -5,6 +5,8 @@ from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.stored.records import Renewal
+from holdfast.custody.dead_lettering import DeadLettered
+from holdfast.custody.delivery_limits import Exhausted
 from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
 from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
@@ -47,6 +49,8 @@ DECIDED = {
     UnhideMoved(14, 1, 6): "UnhideMoved(cause=14, queue_id=1, sequence=6)",
     CountExpired(11, 1, [6]): "CountExpired(cause=11, queue_id=1, sequences=[6])",
     Discharged(12, "0a", AN_OBJECT, AN_OBJECT): "Discharged(cause=12, txn_id='0a')",
+    Exhausted(17, "work", AN_OBJECT, AN_OBJECT): "Exhausted(cause=17, queue='work')",
+    DeadLettered(16, "work", 2, AN_OBJECT): "DeadLettered(cause=16, queue='work', sequence=2)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
 }
 

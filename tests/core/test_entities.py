@@ -58,7 +58,7 @@ def test_types_attributes_and_operations() -> None:
     assert (status, attributes) == (200, {"holdfast:queue": [*ATTRIBUTES, *QUEUE_ATTRIBUTES]})
     status, operations, _ = ask(client, "GET-OPERATIONS")
     assert set(operations) == known | {"holdfast:entry"}
-    assert operations["holdfast:queue"]["UPDATE"] == ["bytes_max", "messages_max", "when_full"]
+    assert operations["holdfast:queue"]["UPDATE"] == ["bytes_max", "messages_max", "when_full", "deliveries_max"]
     assert operations["holdfast:connection"] == {"CLOSE": []}
     assert node.core is not None
     assert set(ARGUMENTS) <= set(node.core.management.operations)

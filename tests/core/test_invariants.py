@@ -14,15 +14,23 @@ import pytest
 
 import holdfast
 from holdfast.errors import BrokenInvariant
-from support import corruptions, queue_corruptions, queue_link_corruptions, transaction_corruptions
+from support import (
+    corruptions,
+    delivery_limit_corruptions,
+    queue_corruptions,
+    queue_link_corruptions,
+    transaction_corruptions,
+)
 from support.corruption import CORRUPTIONS, Corruption
 from support.standing import (
     Standing,
     apart,
     committing,
     deciding,
+    limiting,
     linking,
     of_each,
+    publishing,
     rejecting,
     selecting,
     sending,
@@ -32,7 +40,10 @@ from support.standing import (
     waiting,
 )
 
-ALL = (apart, committing, deciding, linking, rejecting, selecting, sending, serving, streaming, transacting, waiting)
+ALL = (
+    apart, committing, deciding, limiting, linking, publishing, rejecting, selecting, sending, serving, streaming,
+    transacting, waiting,
+)  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
@@ -82,7 +93,8 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
-    assert corruptions and queue_corruptions and queue_link_corruptions and transaction_corruptions, "which add theirs"
+    adding = (corruptions, delivery_limit_corruptions, queue_corruptions, queue_link_corruptions)
+    assert all((*adding, transaction_corruptions)), "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

@@ -208,14 +208,16 @@ def test_what_a_reader_is_handed_before_what_it_cannot_have_at_once_counts_for_t
     assert sum(size for size, _, _ in sizes) > 2 * size and sum(count for _, count, _ in sizes) == 2
 
 
+@pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("consumers", [1, 2])
 def test_entries_that_are_handed_out_one_by_one_count_more_than_those_of_a_run(
-    consumers: int, monkeypatch: pytest.MonkeyPatch
+    consumers: int, durable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn hands out more where one consumer alone takes what was never shown, however many queues there are."""
+    """A turn hands out more where that goes in runs, which it does from durable queues, however many there are."""
     limit, most, queues, count = 4, 20, 10, 100
     monkeypatch.setattr(offering, "PUMP_LIMIT", limit)
-    rig, node, client = world(*(QueueConfig(name=f"q{number}") for number in range(queues)))
+    rig, node, client = world(*(QueueConfig(name=f"q{number}", durable=durable) for number in range(queues)))
+    node.unwatched.update(f"q{number}" for number in range(queues) if not durable)
     assert node.core is not None
     node.core.memory.offered_count_max = most
     for number in range(queues):
@@ -240,7 +242,7 @@ def test_entries_that_are_handed_out_one_by_one_count_more_than_those_of_a_run(
     monkeypatch.setattr(ConsumerLink, "take_all", run)
     rig.run(1)
     assert handed.total() == queues * count == sum(len(reader.deliveries) for reader in readers)
-    if consumers == 1:
+    if durable:
         assert 4 * (most + limit) < max(handed.values()) <= RUN_PER_ENTRY * (most + limit)
     else:
         assert max(handed.values()) <= most + limit

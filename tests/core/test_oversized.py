@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.broker.cursors.runs import is_plain
 from holdfast.broker.stored import records
 from holdfast.custody.dead_lettering import MOVED_BYTES, REASON
 from holdfast.custody.hop import oversized
@@ -334,7 +335,7 @@ def test_what_was_in_doubt_and_is_too_large_now_is_forgotten_whole(room_later: b
         assert len(waits(jfk).sequences) == 2 and len(sender_of(jfk).cursor.counts) == 2
         room(rig, jfk)
     cursor = sender_of(jfk).cursor
-    assert dead(jfk) == 2 and not cursor.counts and cursor._is_plain(sender_of(jfk))
+    assert dead(jfk) == 2 and not cursor.counts and is_plain(cursor, sender_of(jfk))
 
 
 def test_counts_of_entries_that_are_gone_end_with_a_restart() -> None:

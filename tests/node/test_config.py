@@ -214,6 +214,20 @@ MISTAKES = [
         "[[link]]\nname = 'l'\nfrom = 'a'\nto = 'b'\nsteps = []\n",
         "unknown key 'steps' in link 'l'; expected one of name, from, to, selector, mode",
     ),
+    ("[[trigger]]\nname = 't'\nqueue = 'q'\n", "trigger 't' has no command; expected"),
+    ("[[trigger]]\nname = 't'\ncommand = ['x']\n", "trigger 't' has no queue; expected text in quotes"),
+    (
+        "[[trigger]]\nname = 't'\nqueue = 'q'\ncommand = ['x']\n",
+        "trigger 't' has neither messages nor age_s; give one, or both",
+    ),
+    (
+        "[[trigger]]\nname = 't'\nqueue = 'q'\nmessages = 1\ncommand = []\n",
+        "invalid value for trigger 't' command; expected a program and its arguments, as a list",
+    ),
+    (
+        "[[trigger]]\nname = 't'\nqueue = 'q'\nmessages = 1\ncommand = 'x y'\n",
+        "invalid value 'x y' for trigger 't' command; expected a list of texts in quotes",
+    ),
     ("[[route]]\ndestination = 'x'\n", "route 'x' has no via; expected the name of a [[neighbour]]"),
     ("[[route]]\nvia = 'x'\n", "route number 1 has no destination; expected text in quotes"),
     ("[[route]]\ndestination = 'x'\nby = 'n'\n", "unknown key 'by' in route 'x'; expected one of destination, via"),

@@ -296,7 +296,8 @@ def test_a_copy_out_of_order_is_told(replaced: bool) -> None:
             held[id(cursor)] = first
         return second or first
 
-    with patch.object(Cursor, "_next", _next):
+    one_by_one = patch("holdfast.broker.cursors.cursor.is_plain", lambda *_: False)
+    with patch.object(Cursor, "_next", _next), one_by_one:
         faults = (Fault(kind="replace-disk", at=0.01, node="lhr"),) if replaced else ()
         workloads = {**AT_HOME, "rate": 1_000.0, "in_doubt": 100}, {**BUFFERED, "kind": "copy"}
         result = execute(Plan(name="copy", topology=NODES, workloads=workloads, faults=faults), 1)

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries.blob import Blob
 from support.corruption import breaks, one_more
-from support.standing import committing, selecting, serving, streaming
+from support.standing import committing, publishing, selecting, serving, streaming
 
 # ------------------------------------------------------------------------------------------------- state: queues
 
@@ -165,6 +165,26 @@ def _(s: Any) -> None:
     selection.position = s.chosen.visible
     selection.hits.clear()
     selection.waiting.clear()
+
+
+@breaks("state: {}: what is wanted by who is gone", publishing)
+def _(s: Any) -> None:
+    s.topic.wants[s.topic.shared] = None
+
+
+@breaks("state: {}: what subscriptions want, and their selectors", publishing)
+def _(s: Any) -> None:
+    s.topic.wants[s.topic.named["late"]] = None
+
+
+@breaks("state: {}: who is asked, and subscriptions", publishing)
+def _(s: Any) -> None:
+    s.topic.subscribed.owners.pop()
+
+
+@breaks("state: {}: who is asked, and subscriptions that are not durable", publishing)
+def _(s: Any) -> None:
+    s.topic.listening.owners.clear()
 
 
 @breaks("state: {}: {} is held and no entry", serving)

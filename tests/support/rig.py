@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from holdfast.amqp.connection import (
@@ -37,7 +37,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601
 from support import today
-from support.watch import Watch
+from support.wires import End, Party, Wire
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
@@ -76,6 +76,8 @@ class Node:
         """Whether its deadline was asked for since it handled something."""
         self.wakes_at: float | None = None
         """The answer: it holds however much time passes, as a driver that sleeps has it."""
+        self.commands: list[events.RunCommand] = []
+        """Of triggers, as they were to be run."""
         self.lives = self.turns = 0
         self.checks = True
         """Whether its invariants are checked; not where a test meddles with what it holds."""
@@ -127,6 +129,8 @@ class Node:
                 pass  # as a system that cannot tell
             elif isinstance(command, events.Connect):
                 self.rig.dials.append((self, command.neighbour))
+            elif isinstance(command, events.RunCommand):
+                self.commands.append(command)
             elif isinstance(command, events.Commit):
                 assert self.pending is None, "one commit at a time"
                 self.pending = command
@@ -213,85 +217,6 @@ class Node:
         """What is stored in the queue, by sequence."""
         found = self.queue(name).read(0, count_max=10**6, bytes_max=2**40)
         return [Message.decode(self.bare(value)).body_bytes().decode() for _, value in found]
-
-
-class Party(Protocol):
-    """Who is at the other end of a node's wire."""
-
-    def receive(self, data: bytes) -> None:
-        """Bytes from the node."""
-
-    def lost(self) -> None:
-        """The wire is gone."""
-
-
-class End:
-    """One end of a wire: a node's connection, or another party's."""
-
-    def __init__(self, wire: "Wire", node: Node | None, number: int, party: Party | None) -> None:
-        self.wire = wire
-        self.node = node
-        self.number = number
-        self.party = party
-        self.inbox = bytearray()
-        self.alive = True
-        self.paused = False
-        self.eof = False
-        if node is not None:
-            self.watch = Watch(node)
-
-    def receive(self, data: bytes) -> None:
-        if self.node is not None:
-            self.watch.hear(data)
-            self.node.handle(events.BytesReceived(connection=self.number, data=data))
-        elif self.party is not None:
-            self.party.receive(data)
-
-    def lose(self, reason: str) -> None:
-        if not self.alive:
-            return
-        self.alive = False
-        if self.node is not None and self.node.ends.pop(self.number, None) is not None:
-            self.node.handle(events.ConnectionLost(connection=self.number, reason=reason))
-        elif self.party is not None:
-            self.party.lost()
-
-
-class Wire:
-    """Bytes both ways, in order. `silent`: whatever is written vanishes, and nobody is told."""
-
-    def __init__(self) -> None:
-        self.ends: list[End] = []
-        self.silent = False
-
-    def other(self, end: End) -> End:
-        return self.ends[1] if end is self.ends[0] else self.ends[0]
-
-    def write(self, end: End, data: bytes) -> None:
-        other = self.other(end)
-        if other.alive and not self.silent:
-            other.inbox += data
-
-    def closing(self, end: End, *, abort: bool) -> None:
-        other = self.other(end)
-        if abort:
-            other.inbox.clear()
-        if not self.silent:
-            other.eof = True
-        end.lose("closed by us")
-
-    def cut(self, *, silent: bool = False) -> None:
-        """What is under way vanishes."""
-        for end in self.ends:
-            end.inbox.clear()
-        self.silent = True
-        if not silent:
-            for end in self.ends:
-                end.lose("cut")
-
-    @property
-    def dead(self) -> bool:
-        return not (self.ends[0].alive or self.ends[1].alive)
 
 
 class Client:

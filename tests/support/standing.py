@@ -96,6 +96,24 @@ def selecting() -> Standing:
     return Standing(rig=rig, node=node, core=core_of(node), chosen=node.queue("chosen"))
 
 
+def publishing() -> Standing:
+    """A node with a topic that has two durable subscriptions, by pattern and to everything, and one that is not; each
+    was sent something."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    durable = {"durable": 2, "expiry_policy": Symbol("never")}
+    for name, pattern in (("all", ""), ("late", "/late.#")):
+        client.receiver(f"topic/flights{pattern}", name=name, credit=0, source=durable)
+    client.receiver("topic/flights/early.*", credit=0)
+    link = client.sender("topic/flights")
+    rig.settle()
+    for subject in ("late.jfk", "early.jfk", "other"):
+        client.send(link, subject, properties=Properties(subject=subject))
+    rig.settle()
+    return Standing(rig=rig, node=node, core=core_of(node), topic=node.queue("topic/flights"))
+
+
 def committing() -> Standing:
     """A node whose disk is at work, with another turn gathered: entries come and go in both."""
     rig = Rig()
@@ -199,6 +217,30 @@ def linking() -> Standing:
         rig=rig, node=node, core=core, client=client, links=held, copies=held.by_name["copies"],
         idle=held.by_name["idle"],
     )  # fmt: skip
+
+
+def limiting() -> Standing:
+    """A node with a subscription of which one message has failed as often as it may, and is on its way to the disk as a
+    dead letter; another one is in its consumer's hands."""
+    rig = Rig()
+    node = rig.node("hub", queues=(QueueConfig(name="limited", deliveries_max=1),))
+    client = rig.client(node)
+    assert client.manage("OPEN", "subscription", "reads", queue="limited", mode="copy")[0] == 201
+    link = client.sender("limited")
+    rig.settle()
+    for number in range(3):
+        client.send(link, str(number))
+    durable = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
+    taker = rig.client(node)
+    taker.receiver("limited", name="reads", credit=2, source=durable)
+    rig.settle()
+    node.hold_commits = True
+    taker.accept(Modified(delivery_failed=True), count=1)
+    rig.settle()
+    core = core_of(node)
+    cursor = node.queue("limited").named["reads"]
+    assert node.pending is not None and core.delivery_limits.moving[cursor] and 2 in cursor.acquired
+    return Standing(rig=rig, node=node, core=core, client=client, cursor=cursor, limits=core.delivery_limits)
 
 
 def transacting() -> Standing:

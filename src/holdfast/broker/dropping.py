@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.head import first_free
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
 
@@ -20,7 +21,7 @@ def make_room(queue: Queue, size: int) -> bool:
     """Drops the oldest messages that nobody holds until one of `size` bytes fits; False where it does not yet."""
     if len(queue.work.batch.retires) >= RETIRES_MAX:
         return False
-    found, _ = at_rest(queue, queue.head(), queue.visible, count_max=DROPS_MAX, bytes_max=READ_BYTES)
+    found, _ = at_rest(queue, first_free(queue.shared), queue.visible, count_max=DROPS_MAX, bytes_max=READ_BYTES)
     for sequence, value in found:
         if queue.fits(size):
             break

@@ -16,6 +16,11 @@ FRONT_BYTES: Final = 64 * 1024
 """What is read at once, about."""
 
 
+def first_free(shared: Cursor) -> int:
+    """Below this sequence every entry is in somebody's hands, or done with; found without a look at those."""
+    return min([shared.position, *shared.requeued[:1], *shared.exclusions.aside])
+
+
 def head_of(queue: EntryLog, shared: Cursor) -> int:
     """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none; `shared`: the
     queue's cursor of ordinary consumers."""

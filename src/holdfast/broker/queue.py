@@ -11,12 +11,15 @@ from typing import Final
 
 from holdfast.broker import tracking
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import ENTRY_BYTES, EntryLog
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.head import head_of
+from holdfast.broker.stored import records
+from holdfast.broker.stored.ranges import RangeSet
 
 COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, watermark of the shared cursor."""
@@ -43,6 +46,8 @@ class Queue(EntryLog):
     named: dict[str, Cursor] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
     deleted_cursors: list[str] = field(default_factory=list)
+    deleted_rows: list[bytes] = field(default_factory=list)
+    """Keys of table `node` that go with these."""
     reclaiming: bool = False
     reclaim_from: int = 0
     """All below left the disk, or does with the batches under way."""
@@ -52,6 +57,7 @@ class Queue(EntryLog):
     def __post_init__(self) -> None:
         EntryLog.__post_init__(self)  # `super()` does not work in a dataclass with slots
         self.shared = Cursor(self, self)
+        self.shared.count_deliveries()
 
     # ------------------------------------------------------------------------------------------------ bounds
 
@@ -158,6 +164,7 @@ class Queue(EntryLog):
         if not self.named and not self.shared.tracked:
             tracking.begin(self.shared, self.head())
         cursor = Cursor(self, self, name, mode=mode, floor=start)
+        cursor.count_deliveries()
         self.named[name] = cursor
         self.dirty(cursor)
         self.reclaim()
@@ -166,6 +173,7 @@ class Queue(EntryLog):
     def remove_cursor(self, name: str) -> None:
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
         gone = self.named.pop(name)
+        self.deleted_rows += rows_of(gone)
         gone.forget_memory()
         gone.acquired.clear()  # who held them may know the cursor still
         self.dirty_cursors.pop(name, None)
@@ -186,20 +194,39 @@ class Queue(EntryLog):
         Its record, which says what that is, stays until the last of it is gone: a restart goes on with it.
         """
         shared = self.shared
-        finished = [(self.reclaim_from, shared.floor - 1), *shared.finished]
-        self.sweeping = [(first, last) for first, last in reversed(finished) if first <= last]
+        self.sweep([(self.reclaim_from, shared.floor - 1), *shared.finished])
         self.reclaim_from = max(self.reclaim_from, shared.floor)
         self.reclaiming = False
         shared.tracked = False
         self.dirty(shared)
         self.touch()
 
+    def sweep(self, ranges: list[tuple[int, int]]) -> None:
+        """Nobody needs the entries of these ranges any more: they leave, beside what is leaving so already."""
+        wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
+        self.sweeping = [*wanted][::-1]
+
+    def leaves(self, sequence: int) -> bool:
+        """Whether the entry is on its way off the disk, or nobody needs it any more."""
+        return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
+
+    def is_swept(self, sequence: int) -> bool:
+        """Whether nobody needs the entry any more."""
+        return any(first <= sequence <= last for first, last in self.sweeping)
+
+    def keep_unswept(self, sequence: int) -> None:
+        """The entry stays, though it was to leave with others."""
+        if self.is_swept(sequence):
+            wanted = RangeSet(self.sweeping)
+            wanted.remove(sequence)
+            self.sweeping = [*wanted][::-1]
+
     def _sweep_some(self) -> None:
         """One turn's share of `sweeping`."""
         sweeping = self.sweeping
         leaving = self.leaving()
         left = RECLAIM_COUNT
-        while sweeping and left > 0:
+        while sweeping and left > 0 and sweeping[-1][0] < self.visible:
             first, last = sweeping[-1]
             found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
             left -= max(1, len(found))
@@ -208,14 +235,16 @@ class Queue(EntryLog):
                     self.retire(sequence, entry.size_of(value))
             sweeping.pop()
             beyond = next((sequence for sequence, _ in found if sequence > last), None)
-            if not found:
-                sweeping.clear()
+            if not found:  # nothing is left below what is not on disk yet
+                later = [(max(first, self.visible), last) for first, last in (*sweeping, (first, last))]
+                sweeping[:] = [item for item in later if item[0] <= item[1]]
             elif beyond is None:
                 sweeping.append((found[-1][0] + 1, last))
             while sweeping and beyond is not None and sweeping[-1][1] < beyond:  # nothing is there before it
                 sweeping.pop()
         if sweeping:
-            self.touch()
+            if sweeping[-1][0] < self.visible:
+                self.touch()
         elif not self.shared.tracked:
             self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")
@@ -259,6 +288,12 @@ class Queue(EntryLog):
         self.dirty_cursors[cursor.name] = cursor
         self.work.dirty_counters[self] = None
 
+    def begin_watermark(self, cursor: Cursor) -> None:
+        """A life of the node begins or ends for that cursor: its watermark is to be stored."""
+        if cursor.name:
+            self.dirty_cursors[cursor.name] = cursor
+        self.touch_counters()
+
     def before_commit(self) -> None:
         """Stores ahead what consumers are about to be shown, with the counters that are written anyway."""
         if self.config.durable:
@@ -274,3 +309,12 @@ class Queue(EntryLog):
 
     def counters(self) -> bytes:
         return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.watermark)
+
+
+def rows_of(cursor: Cursor) -> list[bytes]:
+    """The keys of all that table `node` may have of a cursor's failed deliveries."""
+    counts, queue_id, name = cursor.counts, cursor.queue.queue_id, cursor.name
+    if not isinstance(counts, DeliveryCounts):
+        return []
+    known = {*counts, *counts.marked, *counts.changed}
+    return [records.lives_key(queue_id, name), *(records.failures_key(queue_id, name, item) for item in known)]

@@ -6,16 +6,19 @@ it has finished it at once, and a message that none of them wants is not stored.
 queues of their own in memory, with references to the same bytes. Large messages are matched when they are offered.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.cursors.halting import FINISHED_MAX
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.head import first_free
+from holdfast.broker.interests import Interests
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.broker.stored.records import BindingRecord
@@ -41,6 +44,9 @@ than the second, only what lies below all floors leaves."""
 MARK_COUNT: Final = 256
 """Entries that one turn matches anew after a start."""
 
+EFFORT_ASKED: Final = 1_024
+"""A pattern that takes a step for each character of a text takes at most about as long as to ask so many."""
+
 
 @dataclass(slots=True, eq=False)
 class Topic(Queue):
@@ -48,10 +54,17 @@ class Topic(Queue):
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
     """What each of `named` that a link made wants, as it is stored."""
-    listeners: dict[Queue, EntrySelector | None] = field(default_factory=dict)
+    listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
+    wants: dict[Cursor, SubjectSelector | None] = field(default_factory=dict)
+    """What each of `named` wants, in the same way; a cursor's own selector says the same."""
+    listening: Interests[Queue] | None = None
+    subscribed: Interests[Cursor] | None = None
+    """As `listeners` and `wants` once a message was published; None where either has changed since."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
+    untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
+    """What is for the listeners once all up to a sequence is on disk: that, the entry, and its size."""
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
     """What left behind the first that did not."""
@@ -69,33 +82,44 @@ class Topic(Queue):
 
     @property
     def asked_for_each(self) -> int:
-        """How many subscriptions are asked about each message."""
-        return len(self.named) + len(self.listeners)
+        """How many subscriptions are asked about each message; more, where what they ask takes as long as many do."""
+        efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
+        return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
     # ------------------------------------------------------------------------------------------------ published
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
-        self.tell(value, size)
-        return self.store(value, size)
+        sequence = self.store(value, size)
+        if self.listeners and (sequence or self.untold):
+            self.untold.append((self.next_sequence - 1, value, size))
+        else:
+            self.tell(value, size)
+        return sequence
+
+    def undo(self, sequence: int, value: bytes) -> None:
+        """It never was, nor was what came after it."""
+        Queue.undo(self, sequence, value)
+        self.untold = deque(item for item in self.untold if item[0] < sequence)
 
     def tell(self, value: bytes, size: int) -> None:
         """Gives the message to the listeners that want it; `store` has the rest of `append`."""
-        is_large = bool(value[1] & entry.BLOB)
-        for queue, wants in list(self.listeners.items()):
-            if is_large or wants is None or wants.matches(value):
-                self._tell(queue, value, size)
+        if value[1] & entry.BLOB:
+            wanting = set(self.listeners)
+        elif self.listeners:
+            wanting = self.interests_of_listeners().wanting(value)
+        else:
+            return
+        for queue in [queue for queue in self.listeners if queue in wanting]:
+            self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
         """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
         is_large = bool(value[1] & entry.BLOB)
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
-            without = [
-                cursor
-                for cursor in self.named.values()
-                if cursor.selector is not None and not cursor.selector.matches(value)
-            ]
+            wanting = self.interests_of_named().wanting(value)
+            without = [cursor for cursor in self.named.values() if cursor not in wanting]
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         if len(without) == len(self.named) and not (is_large and not self.listeners):
             return 0
@@ -113,16 +137,16 @@ class Topic(Queue):
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """The message waits for a subscription that is not durable, in the place of older ones if need be."""
-        acquired = queue.shared.acquired
+        acquired, ephemeral = queue.shared.acquired, queue.ephemeral
         while queue.messages and (
             queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
         ):
-            oldest = next((item for item in queue.ephemeral.items() if item[0] not in acquired), None)
-            if oldest is None:
-                self.dropped_total += 1
-                return
-            queue.drop([oldest[0]], entry.size_of(oldest[1]))
+            places = range(first_free(queue.shared), queue.next_sequence)
+            oldest = next((place for place in places if place in ephemeral and place not in acquired), None)
             self.dropped_total += 1
+            if oldest is None:
+                return
+            queue.drop([oldest], entry.size_of(ephemeral[oldest]))
         if queue.fits(size):
             queue.append(value, size)
         else:
@@ -130,10 +154,39 @@ class Topic(Queue):
 
     # ------------------------------------------------------------------------------------------------ subscriptions
 
+    def interests_of_listeners(self) -> Interests[Queue]:
+        """What subscriptions want that are not durable."""
+        if self.listening is None:
+            self.listening = Interests(self.listeners.items())
+        return self.listening
+
+    def interests_of_named(self) -> Interests[Cursor]:
+        """What durable subscriptions want."""
+        if self.subscribed is None:
+            self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
+        return self.subscribed
+
+    def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
+        """There is one more subscription that is not durable, whose messages wait in `queue`."""
+        self.listeners[queue] = selector
+        self.listening = None
+
+    def unlisten(self, queue: Queue) -> None:
+        """That subscription is gone; nothing where it was none."""
+        self.listeners.pop(queue, None)
+        self.listening = None
+
+    def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
+        """A durable subscription wants what `selector` matches; None: everything."""
+        cursor.selector = self.wants[cursor] = selector
+        self.subscribed = None
+
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
-        """A new durable subscription at `start`."""
+        """A new durable subscription at `start`, which wants everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
+        cursor.count_deliveries()
         self.named[name] = cursor
+        self.subscribed = None
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -142,11 +195,13 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
+        self.wants.pop(self.named[name], None)
+        self.subscribed = None
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:
         """The last durable subscription is gone: what was stored for it leaves."""
-        self.sweeping = self.swept.gaps(self.reclaim_from, self.next_sequence - 1)[::-1]
+        self.sweep(self.swept.gaps(self.reclaim_from, self.next_sequence - 1))
         self.swept = RangeSet()
         self.reclaim_from = self.next_sequence
         self.reclaiming = False
@@ -158,6 +213,10 @@ class Topic(Queue):
         if self.named and self.messages:
             self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
             self.touch()
+        elif self.messages:  # the last subscription was deleted, and what was stored for it had not all left
+            self.sweep([(0, self.next_sequence - 1)])
+            self.reclaim_from = self.next_sequence
+            self.touch()
 
     def reclaim(self) -> None:
         """What every subscription has finished leaves the disk, a bounded number each turn."""
@@ -166,6 +225,9 @@ class Topic(Queue):
 
     def reclaim_some(self) -> None:
         """One turn's share of `reclaim`, of what is matched again after a start, and of what nobody is owed."""
+        while self.untold and self.untold[0][0] < self.visible:
+            _, value, size = self.untold.popleft()
+            self.tell(value, size)
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
         for cursor in self.named.values():  # what was marked when messages were published is counted here
@@ -175,14 +237,15 @@ class Topic(Queue):
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
-        if self.named and not self.sweeping:
+        if self.named and not (self.sweeping and self.sweeping[-1][0] < self.visible):
             self._look_for_finished()
         if self.sweeping:
             self._sweep_some()
 
     def _mark_some(self, first: int, end: int) -> None:
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
-        found = self.read(first, count_max=MARK_COUNT, bytes_max=READ_BYTES)
+        count = max(1, MARK_COUNT // (1 + self.interests_of_named().effort))
+        found = self.read(first, count_max=count, bytes_max=READ_BYTES)
         for sequence, value in found:
             if sequence >= end:
                 break
@@ -215,7 +278,7 @@ class Topic(Queue):
             found += done
             for first, last in done:
                 self.swept.add(first, last)
-        self.sweeping = found[::-1]
+        self.sweep(found)
 
     def _finished_between(self, low: int) -> list[tuple[int, int]]:
         end = self.visible - 1

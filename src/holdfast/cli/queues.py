@@ -94,6 +94,10 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 help="at a limit, give producers no credit (block, the default), reject their messages (refuse), "
                 "delete the oldest ones (drop-oldest), or make theirs dead letters (dead-letter)",
             )
+            parser.add_argument(
+                "--deliveries-max", type=count, metavar="N",
+                help=f"how often a message's delivery may fail before it is a dead letter (default: no limit){none}",
+            )  # fmt: skip
         if name == "create":
             parser.add_argument(
                 "--order",

@@ -13,6 +13,7 @@ from holdfast.engine.log import Log
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.triggers import Triggers
 from holdfast.peering.doors import Doors
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
@@ -34,6 +35,7 @@ class DriverEvents:
         forwarding: Forwarding,
         descriptors: Descriptors,
         neighbours: Mapping[str, Neighbour],
+        triggers: Triggers,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -45,6 +47,7 @@ class DriverEvents:
         self._forwarding = forwarding
         self._descriptors = descriptors
         self._neighbours = neighbours
+        self._triggers = triggers
 
     def happened(self, event: events.Event) -> None:
         """Whatever it raises belongs to the event's connection or neighbour, where it has one."""
@@ -70,6 +73,8 @@ class DriverEvents:
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()
+        elif isinstance(event, events.CommandEnded):
+            self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):
             self._log.write("WARNING", event.text, about=event.about)
         elif isinstance(event, events.DriverFailed):

@@ -19,6 +19,7 @@ from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.departed import Departures
 from holdfast.custody.expiry import Expiry
 from holdfast.custody.forwarding import Forwarding
@@ -52,6 +53,7 @@ from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.turn_times import TurnTimes
+from holdfast.management.triggers import Triggers
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.routes import Routes
@@ -173,6 +175,9 @@ class Parts:
         self.dead_letters = DeadLetters(
             config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
+        self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
+        self.queue_changes.suspended_by(self.delivery_limits.suspended)
+        self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
@@ -241,6 +246,7 @@ class Parts:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
+        self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
             disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
@@ -267,7 +273,7 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, authoriser=authoriser, delete_queue=self.delete_queue,
+            queue_links=self.queue_links, triggers=self.triggers, authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (
@@ -295,7 +301,7 @@ class Parts:
         ).serve(endpoints.attaches)  # fmt: skip
         self.driver_events = DriverEvents(
             clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
-            self.descriptors, self.neighbours,
+            self.descriptors, self.neighbours, self.triggers,
         )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
@@ -305,7 +311,7 @@ class Parts:
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
-            (self.transactions.timed, self.transactions),
+            (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
@@ -333,7 +339,8 @@ class Parts:
             self.connections, self.links, memory, self.pressure, self.blobs, self.deadlines, self.streams
         )
         self._recovering: tuple[Recovering, ...] = (
-            self.transactions, client_recovery, self.queue_changes, link_counts, memory, self.users,
+            self.transactions, client_recovery, self.queue_changes, self.delivery_limits, link_counts, memory,
+            self.users,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.forwarding.wake()

@@ -64,6 +64,10 @@ class Shutdown:
             for consumer in list(queue.shared.consumers):
                 queue.shared.release(consumer)
             queue.shared.requeue(list(queue.shared.acquired), failed=True)
+            for cursor in [cursor for cursor in queue.named.values() if cursor.is_counted]:
+                for consumer in list(cursor.consumers):
+                    cursor.release(consumer)
+                cursor.requeue(list(cursor.acquired), failed=True)
         self._catalog.before_stop()
         store, resident_bytes = str(self._identities.store_uuid), self._resident_bytes()
         self._outbox.record("node", {"event": "stopped", "store": store, "resident_bytes": resident_bytes})

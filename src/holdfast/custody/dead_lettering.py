@@ -4,9 +4,12 @@ Rules of this file: a copy elsewhere and the retirement that it replaces are one
 another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import annotate, entry
@@ -14,11 +17,13 @@ from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
+from holdfast.engine.effects import Effect
 from holdfast.links.disk import Disk
 from holdfast.links.pressure import Pressure
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
+from holdfast.state import tied
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -26,6 +31,11 @@ from holdfast.units import MIB
 
 REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
+DEAD_DELIVERIES: Final = Symbol("x-opt-dead-letter-deliveries")
+"""How often the delivery of a message had failed that became a dead letter for that."""
+NO_NOTES: Final[Mapping[Symbol, object]] = MappingProxyType({})
+DEAD: Final = "dead"
+"""In whose hands an entry is that others read too, until its dead letter is on disk."""
 REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
 """What a dead letter says of its end, beside annotations at their bound."""
@@ -45,6 +55,15 @@ class Ended(NamedTuple):
     read_bytes: int
     note_bytes: int
     in_batch: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeadLettered(Effect):
+    """A dead letter is in the turn whose message others read too: it is told whether that is stored."""
+
+    queue: str
+    sequence: int
+    cursor: Cursor = field(repr=False)
 
 
 class DeadLettering:
@@ -73,6 +92,9 @@ class DeadLettering:
         self._pressure = pressure
         self._disk = disk
         self.unroutable = 0
+        self.moving: dict[Cursor, dict[int, None]] = {}
+        """What is in the hands of DEAD, by cursor."""
+        turns.effects.on_decided(DeadLettered, self._decided)
 
     def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
         """Dead-letters an entry that a consumer rejected, with its reason, in the batch that retires it. Only retires
@@ -99,26 +121,65 @@ class DeadLettering:
     def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
         queue = self._catalog.queue_of(cursor)
         self.dead_letter(value, reason, queue.name)
-        if cursor.tracked or not queue.config.durable:
+        if not queue.config.durable:
             cursor.finish([sequence])
+        elif cursor.tracked:
+            turn = self._turns.gathered
+            turn.decided.append(DeadLettered(self._turns.event, queue.name, sequence, cursor))
+            cursor.acquired[sequence] = cursor.acquired[sequence]._replace(consumer=DEAD)
+            self.moving.setdefault(cursor, {})[sequence] = None
+            tied.retire(self._catalog, turn, cursor, DEAD, [sequence])
         else:
+            if cursor.is_counted:
+                self._turns.gathered.failures[queue.queue_id, sequence] = cursor.counts.get(sequence, 0)
             self.move_out(queue, sequence, value)
             cursor.moved(sequence)
 
-    def dead_letter(self, value: bytes, reason: str, place: str) -> int:
-        """Takes the entry into the dead letters, with why and where from; its sequence there."""
+    def _decided(self, effect: "DeadLettered", stored: bool) -> None:
+        """The dead letter is on disk, or never was: then its message is offered again."""
+        cursor, sequence = effect.cursor, effect.sequence
+        mine = self.moving.get(cursor, {})
+        mine.pop(sequence, None)
+        if not mine:
+            self.moving.pop(cursor, None)
+        if not self._catalog.has_cursor(cursor):
+            return
+        tied.untie(self._catalog, cursor, [sequence])
+        held = cursor.acquired.get(sequence)
+        if held is None or held.consumer is not DEAD:
+            return  # tried again after a failure
+        if stored:
+            cursor.finish([sequence])
+        else:
+            cursor.requeue([sequence], failed=True)
+        cursor.queue.touch()
+
+    def suspended(self) -> Iterator[tuple[object, None]]:
+        """What is on its way to the dead letters is in the hands of nobody who could go."""
+        yield DEAD, None
+
+    def dead_letter_exhausted(self, queue: Queue, subscription: str, value: bytes, failures: int) -> None:
+        """A copy of an entry whose delivery has failed so often becomes a dead letter."""
+        whose = f" to subscription {subscription!r}" if subscription else ""
+        most = queue.config.deliveries_max
+        times = "once" if failures == 1 else f"{failures} times"
+        reason = f"its delivery{whose} failed {times}; deliveries_max of the queue is {most}"
+        self.dead_letter(value, reason, queue.name, {DEAD_DELIVERIES: Uint(failures)})
+
+    def dead_letter(self, value: bytes, reason: str, place: str, notes: Mapping[Symbol, object] = NO_NOTES) -> int:
+        """Takes the entry into the dead letters, with why and where from, and `notes`; its sequence there."""
         reason = reason[:REASON_CHARACTERS_MAX]
         bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
-        item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
-        notes, count = item.annotations, item.annotation_count
+        told = {REASON: reason, DEAD_FROM: place, **notes}
+        item = entry.unpack(annotate.merge(value, annotate.to_add(told), bytes_max))
         dead = entry.pack(
             flags=item.flags & (entry.DURABLE | entry.BLOB),
             enqueued_ms=self._clock.wall_ms,
             bare=item.bare,
             priority=item.priority,
             message_format=item.message_format,
-            annotation_count=count,
-            annotations=notes,
+            annotation_count=item.annotation_count,
+            annotations=item.annotations,
         )
         return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 

@@ -3,11 +3,16 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
+from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.work import Work
+from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
 from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.turns import Turns
 from holdfast.state.validation import Entries
 
 
@@ -42,3 +47,32 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
         following = catalog.ledger.identities.get(destination, 1)
         must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
         must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
+
+
+def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
+    """What is delivered no more is on its way to the dead letters, and failed deliveries that count are stored."""
+    in_flight = turns.in_flight
+    for queue in catalog.queues.values():
+        for cursor in queue.cursors:
+            where = f"cursor {cursor.name!r} of queue {queue.name!r}"
+            mine = {number for number, item in cursor.acquired.items() if item.consumer is EXHAUSTED}
+            moving = limits.moving.get(cursor, {}).keys()
+            must(cursor.exhausted.keys() <= mine, f"{where}: on its way to the dead letters, and in other hands")
+            must(mine <= cursor.exhausted.keys() | moving, f"{where}: nothing moves what is delivered no more")
+            must(moving.isdisjoint(cursor.exhausted), f"{where}: on its way to the dead letters twice")
+            must(
+                not cursor.exhausted or cursor in work.exhausted, f"{where}: nobody looks at what is delivered no more"
+            )
+            bounded = queue.config.durable and queue.config.deliveries_max is not None
+            must(cursor.is_counted or not bounded, f"{where}: failed deliveries are not stored")
+            if not isinstance(cursor.counts, DeliveryCounts):
+                continue
+            counts = cursor.counts
+            written = {item for at, found in (in_flight.counts if in_flight else ()) if at is cursor for item in found}
+            lost = counts.unstored - counts.changed - written
+            must(not lost, f"{where}: waits for a failed delivery that nothing stores", sorted(lost)[:20])
+            must(counts.marked_stored <= counts.marked, f"{where}: stored as shown, and not to be shown")
+            due = queue in work.dirty_counters or not counts.changed
+            must(due, f"{where}: nothing stores failed deliveries", sorted(counts.changed)[:20])
+            waiting = counts.marked - counts.marked_stored - counts.changed - written
+            must(not waiting, f"{where}: nothing stores what is to be shown", sorted(waiting)[:20])

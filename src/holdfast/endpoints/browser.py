@@ -128,6 +128,7 @@ class ReaderLink(Offered):
         """Sends up to `limit` entries, and passes those that its selector leaves out or, if it browses, that have
         expired."""
         link, end = self.link, self.end
+        weight = 1 if self.selector is None else self.selector.weight
         ahead: deque[tuple[int, bytes]] = deque()
         looked = Looked()
         while looked.sent < limit and not looked.is_all and not link.detached:
@@ -153,7 +154,7 @@ class ReaderLink(Offered):
                 self.selector is not None and not self.selector.matches(value)
             ):
                 looked.passed += 1
-                looked.size += len(value)
+                looked.size += len(value) * weight
                 continue
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
             parts = annotate.for_consumer(value, sequence, None, self.parts.clock.steady_ms, path)
@@ -170,7 +171,7 @@ class ReaderLink(Offered):
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.handed(len(value))
             looked.sent += 1
-            looked.size += len(value)
+            looked.size += len(value) * weight
         return looked
 
     def _count(self, looked: Looked) -> None:

@@ -177,10 +177,11 @@ class ConsumerLink(Offered):
             return 0
         heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
+        if not taken:
+            return 0
         if self.presettled:
-            if taken:
-                self.batch += sequences[:taken]
-                own.links.presettled[self] = None
+            self.batch += sequences[:taken]
+            own.links.presettled[self] = None
         else:
             self.held += taken
         self.handed(sum(map(len, values[:taken])))
@@ -267,7 +268,7 @@ class ConsumerLink(Offered):
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
         if self.provisional:
-            contexts = self.parts.transactions.changed(self, contexts, settled=settled)
+            contexts = self.parts.transactions.changed(self, contexts, state, settled=settled)
             if not contexts:
                 return
         if isinstance(state, TransactionalState):

@@ -5,7 +5,7 @@ Rules of this file: at a full queue `block` parks what was already under way and
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE
@@ -49,6 +49,40 @@ where the transaction takes as much."""
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
+
+
+PLAIN_HEADERS_MAX: Final = 64
+"""Different headers that a link remembers."""
+
+
+class PlainHeader(NamedTuple):
+    """A header that an entry keeps in its fixed part. `encoded`: as it was sent; `starts`: how a payload begins that
+    has it, and then its bare message."""
+
+    encoded: bytes
+    starts: tuple[bytes, ...]
+    durable: bool
+    priority: int
+
+    def head(self, heads: dict[bytes, bytes], wall_ms: int, message_format: int) -> bytes:
+        """What stands before the bare message of an entry; `heads` has those of this run."""
+        head = heads.get(self.encoded)
+        if head is None:
+            head = heads[self.encoded] = entry.plain_head(self.durable, self.priority, wall_ms, message_format)
+        return head
+
+
+NO_PLAIN_HEADER: Final = PlainHeader(b"", (), False, entry.PRIORITY_DEFAULT)
+
+
+def header_of(payload: bytes) -> bytes | None:
+    """The header section (§3.2.1) that a payload begins with, in the encoding that most use, b"" where it has none, and
+    None where it cannot be told at a glance."""
+    if payload[:3] != b"\x00\x53\x70":
+        return b"" if payload[:2] == b"\x00\x53" else None
+    if payload[3:4] != b"\xc0":
+        return None
+    return payload[: 5 + payload[4]] if len(payload) > 4 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +136,10 @@ class ProducerLink(Intake):
         self.to = to
         self.unknown = unknown
         self.producer = producer
-        self._plain_starts: tuple[bytes, ...] = ()
-        """How a payload begins that has the header of the last plain one, and then its bare message."""
-        self._plain_header = b""
-        self._header_durable = False
+        self._plain = NO_PLAIN_HEADER
+        """That of the last message."""
+        self._plain_headers: dict[bytes, PlainHeader] = {}
+        """Those of messages before it, as they were encoded."""
         parts.links.producers_of(queue)[self] = None
 
     @property
@@ -191,22 +225,28 @@ class ProducerLink(Intake):
             or self._asks_many
             or parts.config.telemetry_messages
         ):
-            if not payloads[0].startswith(self._plain_starts):
-                self._learn(payloads[0])
-            at, starts = len(self._plain_header), self._plain_starts
-            head = entry.plain_head(self._header_durable, parts.clock.wall_ms, run.message_format)
+            plain = self._plain
+            at, starts = len(plain.encoded), plain.starts
+            wall_ms, message_format = parts.clock.wall_ms, run.message_format
+            heads: dict[bytes, bytes] = {}
+            head = plain.head(heads, wall_ms, message_format)
             values = []
             length, whole = -1, starts
             for payload in payloads:
+                if not payload.startswith(starts):
+                    plain = self._plain_of(payload)
+                    at, starts, length = len(plain.encoded), plain.starts, -1
+                    head = plain.head(heads, wall_ms, message_format)
                 if len(payload) != length:
                     length = len(payload)
-                    whole = data_starts(self._plain_header, length) if starts else ()
+                    whole = data_starts(plain.encoded, length) if starts else ()
                 if not payload.startswith(whole) and (
                     not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
                 ):
                     break
                 # A slice of a large one would be one more copy of it.
                 values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
+            self._plain = plain
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             if (
@@ -222,21 +262,37 @@ class ProducerLink(Intake):
         if taken < len(payloads):
             super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
 
-    def _learn(self, payload: bytes) -> None:
-        """Remembers the header before a bare message, if it has nothing that an entry would keep."""
-        self._plain_starts = ()
+    def _plain_of(self, payload: bytes) -> PlainHeader:
+        """The header before a bare message, if it has nothing that makes it other than plain, and is learned once."""
+        headers = self._plain_headers
+        encoded = header_of(payload)
+        known = None if encoded is None else headers.get(encoded)
+        if known is not None and payload.startswith(known.starts):
+            return known
+        found = self._learn(payload)
+        if encoded is not None and encoded == found.encoded and found.starts:
+            if len(headers) >= PLAIN_HEADERS_MAX:
+                headers.clear()
+            headers[encoded] = found
+        return found
+
+    def _learn(self, payload: bytes) -> PlainHeader:
         try:
             sections = split(payload, self.parts.limits.annotation_bytes_max)
         except RemoteProtocolError:
-            return
+            return NO_PLAIN_HEADER
         header = sections.header
         if sections.annotations[1] or sections.delivery_annotations is not None:
-            return
-        if header is not None and (header.ttl is not None or header.priority != entry.PRIORITY_DEFAULT):
-            return
-        self._plain_header = payload[: sections.bare]
-        self._header_durable = header is not None and header.durable
-        self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
+            return NO_PLAIN_HEADER
+        if header is not None and header.ttl is not None:
+            return NO_PLAIN_HEADER
+        encoded = payload[: sections.bare]
+        return PlainHeader(
+            encoded,
+            tuple([encoded + code for code in BARE_STARTS]),
+            header is not None and header.durable,
+            entry.PRIORITY_DEFAULT if header is None else header.priority,
+        )
 
     def _read(self, payload: bytes) -> tuple[Sections, annotate.Annotations, Any]:
         """The message's sections, the annotations that are kept, and its producer's number as it was sent;

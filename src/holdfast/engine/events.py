@@ -123,6 +123,14 @@ class NetworkChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnded:
+    """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
+
+    trigger: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputMeasured:
     """The answer to `MeasureOutput`: of `written_bytes` given to the connection so far, the other end's system has
     acknowledged `acknowledged_bytes`."""
@@ -177,6 +185,7 @@ Event = (
     | TurnEnded
     | ForwardingChanged
     | NetworkChanged
+    | CommandEnded
     | DriverWarned
     | OutputMeasured
     | DescriptorsMeasured
@@ -243,6 +252,17 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """Run a trigger's `command`, a program and its arguments, without a shell and for at most `timeout_s`; answer with
+    CommandEnded. `environment` comes to the process's own."""
+
+    trigger: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A telemetry record (telemetry/records.py gives its schema); dropped where no file is configured."""
 
@@ -270,6 +290,7 @@ Command = (
     | ResumeReading
     | MeasureOutput
     | Connect
+    | RunCommand
     | Commit
     | Record
     | Log

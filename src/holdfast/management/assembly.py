@@ -45,6 +45,7 @@ from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
+from holdfast.management.triggers import Triggers
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
 from holdfast.peering.clocks import Clocks
@@ -108,6 +109,7 @@ class Administration:
         jobs: BackgroundJobs,
         resume: Resumption,
         queue_links: QueueLinks,
+        triggers: Triggers,
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
@@ -137,7 +139,7 @@ class Administration:
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
-            warnings=self.warnings, queue_links=queue_links, started_at=clock.now,
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(

@@ -26,6 +26,7 @@ from holdfast.settings import (
     NodeConfig,
     QueueConfig,
     RoutingConfig,
+    TriggerConfig,
     UserConfig,
 )
 from holdfast.units import MIB
@@ -189,6 +190,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "order": TEXT,
         "order_wait_s": NUMBER,
         "durable": FLAG,
+        "deliveries_max": COUNT,
     },
     "user": {
         "name": TEXT,
@@ -200,6 +202,15 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
+    "trigger": {
+        "name": TEXT,
+        "queue": TEXT,
+        "command": TEXTS,
+        "messages": COUNT,
+        "age_s": SECONDS,
+        "rest_s": SECONDS,
+        "timeout_s": SECONDS,
+    },
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
 """The key by which an entry of a list is told from the others; `name` in all lists but these."""
@@ -278,6 +289,13 @@ def _link(table: Mapping[str, Any]) -> LinkConfig:
     return LinkConfig(source=table["from"], target=table["to"], **rest)
 
 
+def _trigger(table: Mapping[str, Any]) -> TriggerConfig:
+    for key, kind in (("queue", TEXT), ("command", TEXTS)):
+        if key not in table:
+            raise ConfigError(f"trigger {table['name']!r} has no {key}; expected {kind.expected}")
+    return TriggerConfig(**{**table, "command": tuple(table["command"])})
+
+
 def _joined(
     document: Mapping[str, Any], name: str
 ) -> tuple[tuple[str, ...], tuple[NeighbourConfig, ...], Topology | None]:
@@ -333,6 +351,7 @@ def _settings(
         forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
         links=tuple(_link(table) for table in document.get("link", ())),
+        triggers=tuple(_trigger(table) for table in document.get("trigger", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),

@@ -17,6 +17,7 @@ from typing import Final
 from holdfast.engine.events import (
     CloseConnection,
     Command,
+    CommandEnded,
     Commit,
     CommitRefused,
     Committed,
@@ -29,6 +30,7 @@ from holdfast.engine.events import (
     PauseReading,
     Record,
     ResumeReading,
+    RunCommand,
     SendBytes,
     Stopped,
     Stopping,
@@ -45,6 +47,7 @@ from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.dials import Dials
 from holdfast.node.network.netlink import NetworkWatch
 from holdfast.node.network.transport import describe, write
+from holdfast.node.process.commands import Commands
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import TelemetryFile
@@ -91,6 +94,7 @@ class NodeRuntime:
         self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors)
         self._peers = self._connections.peers
         self._dials = Dials(settings.core.neighbours, self._feed, self._connections)
+        self._commands = Commands(self._loop, self._command_ended)
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = False
@@ -321,6 +325,8 @@ class NodeRuntime:
                     ))  # fmt: skip
             case Connect(neighbour=neighbour):
                 self._dials.dial(neighbour)
+            case RunCommand():
+                self._commands.run(command)
             case Stopped():
                 self._connections.close_all(lambda: self._finish(0))
             case _:
@@ -334,6 +340,10 @@ class NodeRuntime:
             if kind not in self._bad_kinds:
                 self._bad_kinds.add(kind)
                 _log.error("telemetry: %s; such records are left out, all else is served; please report this", error)
+
+    def _command_ended(self, event: CommandEnded) -> None:
+        if not self._over:
+            self._feed(event)
 
     def _network_changed(self) -> None:
         if not self._stopping:
@@ -382,6 +392,7 @@ class NodeRuntime:
     def _release(self) -> None:
         self._descriptors.close()
         self._dials.cancel()
+        self._commands.close()
         if self._network is not None:
             self._network.close()
         if self._timer is not None:

@@ -79,6 +79,9 @@ class Handing:
             return 0
         if link.node is not None and not parts.forwarding.knows(link.node):
             return 0
+        if link.dead_needs and not parts.dead_lettering.has_room_for_dead_letter(link.dead_needs):
+            parts.links.wait_for_room(link)
+            return 0
         if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.needs)):
             parts.links.wait_for_room(link)
             return 0
@@ -90,6 +93,12 @@ class Handing:
         if not room and target.memory is not None:
             parts.memory.wait(link)
         return room
+
+    def forget(self, link: QueueLink) -> None:
+        """It waits for room in its target no more."""
+        self._parts.memory.waiting.pop(link, None)
+        self._parts.links.waiting_for_space.pop(link, None)
+        self._parts.links.refills.pop(link, None)
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -105,7 +114,7 @@ class Handing:
         turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
         turn.changes += 1
         cursor.queue.work.urgent = True
-        link.needs = 0
+        link.needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
             if target is None or not self._hand(link, target, moving, value):
@@ -123,7 +132,7 @@ class Handing:
         found = self._new(link, value)
         if isinstance(found, str):
             if not parts.dead_lettering.has_room_for_dead_letter(len(value)):
-                link.needs = len(value)
+                link.dead_needs = len(value)
                 parts.links.wait_for_room(link)
                 return False
             parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {found}", link.source)

@@ -73,6 +73,8 @@ class QueueLink:
         self.moving: Moving | None = None
         self.needs = 0
         """The size of an entry for which there was no room."""
+        self.dead_needs = 0
+        """The same of one that is to be a dead letter, whatever its target."""
         self.starved = False
         """It waits for room in its target."""
         self.moved_total = self.dead_total = 0

@@ -268,6 +268,7 @@ class QueueLinks:
     def _lead(self, link: QueueLink, target: Queue | None) -> None:
         before = link.target
         if before is not None:
+            self._handing.forget(link)
             waiting = self.by_target.get(before, {})
             waiting.pop(link, None)
             if not waiting:
@@ -303,7 +304,7 @@ class QueueLinks:
             return "stopped"
         if link.target is None:
             return "no route"
-        return "no room" if link.starved or link.needs else "running"
+        return "no room" if link.starved or link.needs or link.dead_needs else "running"
 
 
 def _of_record(name: str, row: QueueLinkRecord) -> LinkConfig:

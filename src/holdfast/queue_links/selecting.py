@@ -10,10 +10,11 @@ from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
 class LinkSelector:
     """`text` is no other link's: what one link takes another may not."""
 
-    __slots__ = ("_link_id", "_selector", "text")
+    __slots__ = ("_link_id", "_selector", "text", "weight")
 
     def __init__(self, link_id: bytes, selector: EntrySelector | None) -> None:
         self.text = f"link {link_id.hex()}\0{'' if selector is None else selector.text}"
+        self.weight = 1 if selector is None else selector.weight
         self._link_id = link_id
         self._selector = selector
 

@@ -3,6 +3,8 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.engine.invariants import must
 from holdfast.queue_links.link import TAKEN_COUNT
@@ -38,10 +40,17 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
         must(not strange, f"queue {queue.name!r} keeps messages for links that are gone", strange)
 
 
-def tied(held: QueueLinks, transactions: Transactions, catalog: Catalog) -> None:
-    """What is tied to a batch is a transaction's or a link's."""
+def tied(
+    held: QueueLinks,
+    transactions: Transactions,
+    limits: DeliveryLimits,
+    dead_lettering: DeadLettering,
+    catalog: Catalog,
+) -> None:
+    """What is tied to a batch is a transaction's, a link's, or on its way to the dead letters."""
     for cursor, sequences in catalog.tied.items():
         known = {sequence for item in transactions.deciding for at, sequence in item.takes if at is cursor}
+        known.update(limits.moving.get(cursor, ()), dead_lettering.moving.get(cursor, ()))
         for link in held.by_name.values():
             if link.cursor is cursor and link.moving is not None:
                 known.update(link.moving.left)

@@ -10,7 +10,7 @@ from typing import Final
 
 TEXT_MAX: Final = 65_536
 """Characters of a text that is compared with a pattern; of a longer one nobody can say."""
-STEPS_MAX: Final = 16_384
+STEPS_MAX: Final = 4_096
 """The same where a pattern has `_` between two `%`, which takes a step a character."""
 
 Search = Callable[[str, int, int], int]

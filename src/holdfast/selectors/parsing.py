@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SELECTOR_BYTES_MAX: Final = 4_096
 """Of a selector, in UTF-8."""
+CANONICAL_BYTES_MAX: Final = 8 * SELECTOR_BYTES_MAX
+"""No canonical text is longer: what grows most is `+9e15`, of five bytes, which becomes twenty-one."""
 STEPWISE_MAX: Final = 16
 """Patterns of one selector that have `_` between two `%`: each takes a step a character of what it is applied to."""
 
@@ -270,14 +272,14 @@ def load_parser() -> "Lark":
     return load(_BUILDER)
 
 
-def parse(text: str) -> Node:
+def parse(text: str, bytes_max: int = SELECTOR_BYTES_MAX) -> Node:
     """The tree of a selector. Raises SelectorError."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise SelectorError("a character is half of a pair of surrogates", error.start + 1) from None
-    if size > SELECTOR_BYTES_MAX:
-        raise SelectorError(f"the selector has {size} bytes; the limit is {SELECTOR_BYTES_MAX}", 1)
+    if size > bytes_max:
+        raise SelectorError(f"the selector has {size} bytes; the limit is {bytes_max}", 1)
     parser = load_parser()
     from lark.exceptions import UnexpectedInput
 

@@ -4,10 +4,15 @@ Rules of this file: it is the package's surface, with `Sections` and `SelectorEr
 of a message alone, so it gives the same answer whenever it is asked.
 """
 
+from typing import Final
+
 from holdfast.selectors import tree
 from holdfast.selectors.compiling import condition
-from holdfast.selectors.parsing import parse
+from holdfast.selectors.parsing import CANONICAL_BYTES_MAX, SELECTOR_BYTES_MAX, parse
 from holdfast.selectors.sections import Sections
+
+STEP_WEIGHT: Final = 32
+"""A step that a pattern takes for a character costs about as much as so many bytes of a message that are read."""
 
 
 class Predicate:
@@ -15,14 +20,18 @@ class Predicate:
 
     `text`: canonical, equal for selectors that differ in blanks, the case of keywords, the spelling of numbers and
     redundant parentheses; it may be longer than what was compiled. `sections`: which of "header", "properties",
-    "application-properties" and "message-annotations" it names.
+    "application-properties" and "message-annotations" it names. `weight`: as how many bytes each byte of a message
+    counts that it is asked about, where a turn's work is counted by bytes.
     """
 
-    __slots__ = ("sections", "text", "value")
+    __slots__ = ("sections", "text", "value", "weight")
 
     def __init__(self, root: tree.Node) -> None:
         self.text = tree.canonical(root)
         self.sections = frozenset([node.property.section for node in tree.walk(root) if isinstance(node, tree.Name)])
+        self.weight = 1 + STEP_WEIGHT * sum(
+            isinstance(node, tree.Like) and node.matcher.stepwise for node in tree.walk(root)
+        )
         self.value = condition(root)
         """Of a message: True, False, or None for UNKNOWN."""
 
@@ -34,9 +43,10 @@ class Predicate:
         return f"Predicate({self.text!r})"
 
 
-def compile_selector(text: str) -> Predicate:
-    """The predicate of a selector of at most 4,096 bytes and 64 levels. Raises SelectorError.
+def compile_selector(text: str, *, is_canonical: bool = False) -> Predicate:
+    """The predicate of a selector of at most 4,096 bytes and 64 levels. Raises SelectorError. `is_canonical`: it is the
+    `text` of a predicate, which may be longer.
 
     The first call loads the parser (`parsing.load_parser`).
     """
-    return Predicate(parse(text))
+    return Predicate(parse(text, CANONICAL_BYTES_MAX if is_canonical else SELECTOR_BYTES_MAX))

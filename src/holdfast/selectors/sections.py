@@ -4,6 +4,8 @@ Rules of this file: nothing in a message raises. What cannot be decoded is UNDEC
 value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
 """
 
+from struct import Struct
+from struct import error as StructError
 from typing import Any, Final
 
 from holdfast.amqp.message.message import (
@@ -80,10 +82,10 @@ class Sections:
         self,
         payload: bytes,
         start: int = 0,
-        *,
         durable: bool = False,
         priority: int | None = None,
         annotations: tuple[int, bytes | memoryview] | None = None,
+        *,
         whole: bool = True,
     ) -> None:
         self._payload = payload
@@ -166,24 +168,28 @@ class Sections:
         at, before = self._start, HEADER - 1
         try:
             while at < size:
-                if payload[at : at + 2] == _USUAL and HEADER <= payload[at + 2] <= FOOTER:
-                    code, value_at = payload[at + 2], at + 3
+                code = payload[at + 2]
+                if payload[at + 1] == 0x53 and payload[at] == 0 and HEADER <= code <= FOOTER:  # the usual descriptor
+                    value_at = at + 3
                 else:
                     code, value_at = _descriptor(payload, at)
                 if code >= DATA:
                     break
-                form = COMPOUNDS.get(payload[value_at])
-                if code <= before or form is None:
+                form = payload[value_at]
+                if code <= before:
                     raise _Malformed
-                width, beside = form
-                end = value_at + beside + int.from_bytes(payload[value_at + 1 : value_at + 1 + width], "big")
+                if form in _SHORT:
+                    end = value_at + 2 + payload[value_at + 1]
+                else:
+                    width, beside = COMPOUNDS[form]
+                    end = value_at + beside + int.from_bytes(payload[value_at + 1 : value_at + 1 + width], "big")
                 if end > size:
                     raise _Malformed
                 places[code] = (value_at, end)
                 at, before = end, code
             else:
                 self._broken = not self._whole
-        except (_Malformed, RemoteProtocolError, IndexError):
+        except (_Malformed, RemoteProtocolError, IndexError, KeyError):
             self._broken = True
         if HEADER in places:
             header = self._section(HEADER)
@@ -201,8 +207,8 @@ class Sections:
         self._priority = PRIORITY_DEFAULT if priority is None else priority
 
 
-_USUAL: Final = b"\x00\x53"
-"""How a descriptor begins that is a small ulong."""
+_SHORT: Final = (0xC0, 0xC1)
+"""Lists and maps whose size is one byte."""
 
 
 def _descriptor(payload: bytes, at: int) -> tuple[int, int]:
@@ -279,19 +285,29 @@ def _read_pairs(data: bytes, at: int, count: int) -> Map:
                 value = data[start:at].decode()
             elif code in _SINGLES:
                 value, at = _SINGLES[code], at + 1
+            elif code in _NUMBERS:
+                unpack, width = _NUMBERS[code]
+                value = unpack(data, at + 1)[0]
+                at += width
             else:
                 value, at = _value(data, at)
             if isinstance(key, str):
                 if key in pairs:
                     return UNDECODABLE  # no map has a key twice (§1.6.23)
                 pairs[key] = value
-    except (RemoteProtocolError, IndexError, UnicodeDecodeError):
+    except (RemoteProtocolError, IndexError, UnicodeDecodeError, StructError):
         return UNDECODABLE
     return pairs if at == len(data) else UNDECODABLE
 
 
 _SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
 """Values that are their format codes."""
+
+_NUMBERS: Final = {
+    code: (Struct(form).unpack_from, 1 + Struct(form).size)
+    for code, form in ((0x54, ">b"), (0x55, ">b"), (0x71, ">i"), (0x81, ">q"), (0x82, ">d"))
+}
+"""Numbers that decode to what Python has: int, long and double (§1.6), and their bytes with the format code."""
 
 
 def _value(data: bytes, at: int) -> tuple[Any, int]:

@@ -14,7 +14,7 @@ from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
-from holdfast.broker.queue import COUNTERS, Queue
+from holdfast.broker.queue import COUNTERS, Queue, rows_of
 from holdfast.broker.stored import records
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.topic import Topic
@@ -24,6 +24,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings import NodeConfig, QueueConfig
+from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers
 
@@ -124,6 +125,7 @@ class Catalog:
         self.next_queue_id = 1
         self.tied: dict[Cursor, dict[int, None]] = {}
         """By cursor that remembers what it finished: sequences that are finished once a transaction is stored."""
+        self.deliveries = DeliveryRows(work)
         self._load()
 
     # ------------------------------------------------------------------------------------------------ start
@@ -132,6 +134,7 @@ class Catalog:
         store = self.store
         settings = self._told
         small = dict(store.table("node"))
+        self.deliveries.read(small)
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
         custody = list(store.table("custody"))
         numbered_by = dict(custody).get(records.NUMBERED_BY)
@@ -142,10 +145,12 @@ class Catalog:
         for key, data in store.table("queues"):
             name = key.decode()
             fields = records.unpack_map(data)
-            stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
+            stored = QueueConfig(
+                name=name, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
+            )
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
             told = settings.get(name, stored)
-            if told != stored and fields.get(TOLD_FIELD) == told_fields(told):
+            if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
                 told = stored  # changed by hand since, and the file says what it said then
             is_topic = bool(fields.get(TOPIC_FIELD))
             queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
@@ -157,7 +162,8 @@ class Catalog:
                 queue.visible = queue.next_sequence
                 if self.former is not None:  # what it showed meanwhile is not known
                     watermark = queue.next_sequence
-                queue.shared.watermark = queue.shared.watermark_stored = queue.shared.shown_below = watermark
+                queue.shared.watermark = watermark
+                self.deliveries.begin_life(queue, queue.shared)
             tombstones = small.get(records.tombstones_key(queue.queue_id))
             if tombstones is not None:
                 queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
@@ -169,7 +175,9 @@ class Catalog:
                     if store.get(queue.queue_id, sequence) is not None
                 }
                 # The counts are forgotten now: after a crash all up to the last of them counts as shown.
-                queue.shared.watermark = max([queue.shared.watermark, *(last + 1 for last in queue.shared.counts)])
+                queue.shared.count_deliveries()
+                if not queue.shared.is_counted:
+                    queue.shared.watermark = max([queue.shared.watermark, *(last + 1 for last in queue.shared.counts)])
                 self.work.dirty_counters[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
@@ -194,6 +202,7 @@ class Catalog:
                 topic = self.by_id.get(queue_id)
                 if isinstance(topic, Topic) and name in topic.named:
                     topic.bindings[name] = records.unpack_binding(data)
+        self.deliveries.begin(self.by_id)
         for queue in self.queues.values():
             if queue.named:
                 queue.reclaim()
@@ -208,9 +217,11 @@ class Catalog:
     def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
         if name:
             cursor = Cursor(queue, queue, name, mode="take" if record.taking else "copy", floor=record.floor)
+            cursor.count_deliveries()
             queue.named[name] = cursor
             watermark = record.watermark if self.former is None else max(record.watermark, queue.next_sequence)
-            cursor.shown_below = cursor.watermark = cursor.watermark_stored = watermark
+            cursor.watermark = watermark
+            self.deliveries.begin_life(queue, cursor)
             if self.former is not None:
                 queue.dirty(cursor)
         else:
@@ -269,6 +280,8 @@ class Catalog:
         """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
         the queue wins at a later start once it says something else than now."""
         queue.config = config
+        for cursor in queue.cursors:
+            cursor.count_deliveries()
         self._store(queue)
         queue.touch()
 
@@ -302,6 +315,8 @@ class Catalog:
         cursors = ("", *queue.named, *queue.deleted_cursors)
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
         keys += [("node", records.binding_key(queue_id, name)) for name in cursors if queue.kind is QueueKind.TOPIC]
+        keys += [("node", key) for cursor in queue.cursors for key in rows_of(cursor)]
+        keys += [("node", key) for key in queue.deleted_rows]
         producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
         keys += [("producers", key) for key in producers]
         destination = queue.destination or None
@@ -415,31 +430,35 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------ turns
 
-    def put_counters(self) -> list[tuple[Cursor, int]]:
-        """Counters and cursors of the queues that changed; returns (cursor, watermark) to hold once they are stored.
+    def put_counters(self) -> tuple[list[tuple[Cursor, int]], list[tuple[Cursor, frozenset[int]]]]:
+        """Counters and cursors of the queues that changed; returns (cursor, watermark) to hold once they are stored,
+        and (cursor, sequences) whose failed deliveries are.
 
         Until `counters_put` they count as changed.
         """
         watermarks: list[tuple[Cursor, int]] = []
+        counts: list[tuple[Cursor, frozenset[int]]] = []
         batch = self.work.batch
         for queue in list(self.work.dirty_counters):
             if not queue.config.durable or not self.has(queue):
                 continue
             queue.before_commit()
             watermarks += self._put_cursors(queue)
+            counts += self.deliveries.put(queue)
             batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
             tombstones = queue.tombstone_count()
             if tombstones is not None:
                 batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
             if queue.shared.watermark > queue.shared.watermark_stored:
                 watermarks.append((queue.shared, queue.shared.watermark))
-        return watermarks
+        return watermarks, counts
 
     def counters_put(self) -> None:
         """The batch with them is handed over. Calls nothing that could fail."""
         for queue in self.work.dirty_counters:
             queue.deleted_cursors.clear()
             queue.dirty_cursors.clear()
+            self.deliveries.were_put(queue)
         self.work.dirty_counters.clear()
 
     def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
@@ -476,6 +495,7 @@ class Catalog:
     def before_stop(self) -> None:
         """A proper stop: exactly what was shown is remembered, not all that might have been."""
         for queue in self.queues.values():
+            self.deliveries.before_stop(queue)
             shared = queue.shared
             if not queue.config.durable or not shared.watermark or len(shared.counts) > COUNTS_MAX:
                 continue
@@ -489,7 +509,11 @@ class Catalog:
         self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
 
 
-CONFIG_FIELDS: Final = ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable")
+CONFIG_FIELDS: Final = (
+    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max",
+)  # fmt: skip
+LATER_FIELDS: Final[dict[str, Any]] = {"deliveries_max": None}
+"""What records of queues of an earlier version lack."""
 TOLD_FIELD: Final = "told"
 """Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
 

@@ -4,7 +4,7 @@ Rules of this file: numbers that were given are given back, copies that were mov
 retires still retires (docs/adr/0019).
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from heapq import heappush
 from typing import Final
@@ -12,13 +12,14 @@ from typing import Final
 from holdfast.accounts import Account
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.records import split_cursor_key
+from holdfast.broker.stored.records import FAILURES, split_cursor_key
 from holdfast.engine.port import Batch
 from holdfast.peers.limits.memory import Memory
 from holdfast.state.catalog import Catalog
@@ -69,7 +70,7 @@ class QueueChanges:
     def before_commit(self, turn: Turn) -> None:
         work = self._work
         turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
-        turn.watermarks = self._catalog.put_counters()
+        turn.watermarks, turn.counts = self._catalog.put_counters()
         if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
                 [*turn.batch.retires, *work.moved]
@@ -84,6 +85,11 @@ class QueueChanges:
         for queue, sequence in turn.visible:
             if self._catalog.has(queue):
                 queue.show_up_to(sequence)
+        for cursor, sequences in turn.counts:
+            if isinstance(cursor.counts, DeliveryCounts):
+                cursor.counts.stored(sequences)
+                if self._catalog.has_cursor(cursor):
+                    cursor.queue.touch()
         for cursor, watermark in turn.watermarks:
             cursor.watermark_stored = max(
                 cursor.watermark_stored, min(watermark, cursor.watermark)
@@ -133,6 +139,10 @@ class QueueChanges:
         for cursor, _ in turn.watermarks:  # asked for again, or the cursor waits for it for ever
             if catalog.has(cursor.queue):
                 cursor.queue.touch_counters()
+        for cursor, sequences in turn.counts:
+            if isinstance(cursor.counts, DeliveryCounts) and catalog.has_cursor(cursor):
+                cursor.counts.changed |= sequences
+                cursor.queue.touch_counters()
         moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
         retry.retires += [item for item in batch.retires if item not in moved and item not in turn.tied]
         self._undo_moves(turn, retry)
@@ -140,7 +150,7 @@ class QueueChanges:
         gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
         retry.deletes += batch.deletes
         for (table, key), record in batch.puts.items():
-            if (table, key) in gone:
+            if (table, key) in gone or (table == "node" and key[:1] == FAILURES):  # as memory has them by then
                 continue
             if table in ("queues", "node") or (table == "custody" and key[:1] in STAYING_KINDS):
                 retry.puts.setdefault((table, key), record)
@@ -164,7 +174,7 @@ class QueueChanges:
             queue.bytes_held += entry.size_of(value)
             back.setdefault(queue, []).append(sequence)
         for queue, sequences in back.items():
-            _requeue(queue, sequences)
+            _requeue(queue, sequences, turn.failures)
             queue.touch_counters()
             queue.touch()
 
@@ -230,7 +240,7 @@ class QueueChanges:
                 queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
 
 
-def _requeue(queue: Queue, sequences: list[int]) -> None:
+def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, int], int]) -> None:
     """Entries that were moved elsewhere are in their places again: one that lies ahead is met there, once; what
     `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
     moved."""
@@ -243,15 +253,19 @@ def _requeue(queue: Queue, sequences: list[int]) -> None:
         if sequence not in known:
             known.add(sequence)
             heappush(cursor.requeued, sequence)
-        cursor.counts.setdefault(sequence, 1)
+        cursor.counts.setdefault(sequence, failures.get((queue.queue_id, sequence), 1))
+    for sequence in sequences:
+        _reopen(queue, cursor, sequence)
     queue.look_again(below)
     cursor.freed(sequences)
 
 
 def _reopen(queue: Queue, cursor: Cursor, sequence: int) -> None:
-    """A cursor that began to remember what it finished while the entry was leaving has not finished that one."""
-    if not cursor.tracked:
+    """A cursor that began to remember what it finished while the entry was leaving has not finished that one, nor is
+    that to be swept where it has begun and ended meanwhile."""
+    if not (cursor.tracked or queue.sweeping):
         return
+    queue.keep_unswept(sequence)
     if sequence < cursor.floor:
         if sequence + 1 < cursor.floor:
             cursor.finished.add(sequence + 1, cursor.floor - 1)

@@ -95,6 +95,10 @@ class Turn:
     """Whether the store got a new UUID in it: all numbers of identities begin anew with its batch."""
     renewals: dict[str, tuple[Renewal, int]] = field(default_factory=dict)
     """By destination: what was numbered anew, and where that had come to before."""
+    failures: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By (queue id, sequence): failed deliveries of what is in `moves`, where those are stored."""
+    counts: list[tuple[Cursor, frozenset[int]]] = field(default_factory=list)
+    """(cursor, sequences) whose failed deliveries are in it."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
     losses: list[LossRecord] = field(default_factory=list)

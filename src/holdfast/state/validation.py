@@ -12,6 +12,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.engine.invariants import must
 from holdfast.engine.port import Batch
 from holdfast.state.blobs import Blobs
@@ -99,6 +100,8 @@ def queues(
                 in_flight is not None and any(item is queue for item, _ in in_flight.visible)
             )
             must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
+        if isinstance(queue, Topic):
+            _interests(queue)
         for cursor in queue.cursors:
             must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
             where = f"cursor {cursor.name!r} of queue {name!r}"
@@ -113,7 +116,7 @@ def queues(
                 must(not stale, f"{where} counts failures of entries that are gone", stale[:20])
             if values is not None and queue not in purges:
                 _selections(cursor, where, values)
-        must(queue.has_consumers == bool(queue.shared.unfiltered), f"queue {name!r}: its flag, and its consumers")
+        must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in purges:
             _nothing_passed_over(queue, known)
 
@@ -161,6 +164,21 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
         must(not both, f"{where}: finished, and held or given back", both[:20])
         low = next(iter(cursor.finished), (cursor.floor, 0))[0]
         must(low >= cursor.floor, f"{where}: finished below its floor", low, cursor.floor)
+
+
+def _interests(topic: Topic) -> None:
+    """What is asked when a message is published is what its subscriptions ask for."""
+    named, where = topic.named.values(), f"topic {topic.name!r}"
+    must(topic.wants.keys() <= {*named}, f"{where}: what is wanted by who is gone")
+    must(
+        all(topic.wants.get(cursor) is cursor.selector for cursor in named),
+        f"{where}: what subscriptions want, and their selectors",
+    )
+    must(topic.subscribed is None or topic.subscribed.owners == {*named}, f"{where}: who is asked, and subscriptions")
+    must(
+        topic.listening is None or topic.listening.owners == topic.listeners.keys(),
+        f"{where}: who is asked, and subscriptions that are not durable",
+    )
 
 
 def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:

@@ -13,6 +13,7 @@ from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
+from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
@@ -30,6 +31,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *LINK_CANARIES,
         *DRIVER_CANARIES,
         *QUEUE_LINK_CANARIES,
+        *POLICY_CANARIES,
     )
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from holdfast.settings import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails, peers
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
@@ -56,9 +57,32 @@ def by_hand(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, moves, *takes], poor_disk(random, node, min(8.0, plan.safety_s)))
 
 
+def poison(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that nobody can process, at a node that is killed, whose clients are cut off, and whose disk is poor."""
+    if fails(plan, node):
+        return Scene()
+    messages, most = in_time(plan, 60), random.choice((1, 2, 5))
+    name = "poison"
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "messages": messages}
+    sends |= {"rate": random.choice((0.0, round(messages / plan.safety_s, 3))), "producers": 1, "name": f"{name}-in"}
+    takes: dict[str, Any] = {"kind": "poisoned", "node": node, "queue": name, "most": most, "messages": messages}
+    takes |= {"consumers": random.choice((1, 3)), "credit": random.choice((1, 5, 50)), "name": name}
+    takes |= {"think_s": random.choice((0.0, 0.05)), "leave": random.choice((0.1, 0.5))}
+    if random.random() < 0.3:
+        takes["selectors"] = ["", "JMSPriority >= 0"]
+    faults = poor_disk(random, node, min(8.0, plan.safety_s)) if random.random() < 0.6 else []
+    for _ in range(random.choice((1, 3, 6))):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients", "stop"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    queue = QueueConfig(name=name, deliveries_max=most, order="none")
+    return Scene([sends, takes], faults, [(node, queue)])
+
+
 POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "by the clock": (0.08, by_the_clock),
     "by hand": (0.08, by_hand),
+    "poison": (0.08, poison),
 }
 """As LATER of `drawn_scenes.py`."""
 

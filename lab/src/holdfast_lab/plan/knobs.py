@@ -24,7 +24,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "broker.cursors.cursor:READ_BYTES": (1, 2_000),
     "broker.cursors.cursor:READ_COUNT": (1, 7),
     "broker.cursors.cursor:RETIRES_MAX": (5, 50),
-    "broker.cursors.cursor:RUN_COUNT": (1, 3),
+    "broker.cursors.runs:RUN_COUNT": (1, 3),
     "broker.cursors.exclusions:SCAN_MAX": (1, 8),
     "broker.head:FRONT_COUNT": (1, 4),
     "broker.queue:RECLAIM_COUNT": (2, 20),

@@ -29,7 +29,7 @@ PLACES: Final = (
     "CustodySender.lost", "CustodySender.tick", "Destination.take", "Destination._deliver", "Destination.release",
     "Destination.tick", "Forwarding.take", "Receipts.note", "SentBack.tick", "Origin.decide", "Origin.finish",
     "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits", "Queue.fits_all", "EntryLog.value",
-    "Cursor.pump", "Cursor._run", "Cursor._next", "Holdings.finish", "Holdings.requeue", "Cursor.detach",
+    "Cursor.pump", "hand_run", "Cursor._next", "Holdings.finish", "Holdings.requeue", "Cursor.detach",
     "Catalog.put_counters", "Ledger.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
     "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick",
     "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "AttachTable.open",

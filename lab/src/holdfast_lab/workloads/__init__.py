@@ -23,6 +23,7 @@ from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
+from holdfast_lab.workloads.poisoned import Poisoned
 from holdfast_lab.workloads.presettled import Presettled
 from holdfast_lab.workloads.publish import ProducerLog, Publish
 from holdfast_lab.workloads.reconnecting import ReconnectingProducer
@@ -58,6 +59,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Topic,
         Transact,
         Linked,
+        Poisoned,
         Hostile,
     )
 }
@@ -93,6 +95,7 @@ __all__ = [
     "InMemory",
     "Linked",
     "Manage",
+    "Poisoned",
     "Presettled",
     "ProducerLog",
     "Publish",

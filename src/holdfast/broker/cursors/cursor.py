@@ -7,7 +7,6 @@ below the cursor's stored *watermark*: after a crash everything below the waterm
 redelivery is always marked as one.
 """
 
-from collections.abc import Sequence
 from heapq import heappop
 from typing import Final
 
@@ -16,6 +15,7 @@ from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, Entr
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
@@ -24,9 +24,6 @@ from holdfast.broker.entries.work import RETIRES_MAX
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
-
-RUN_COUNT: Final = 256
-"""Entries handed out between two questions whether more are wanted."""
 
 RUN_PER_ENTRY: Final = 8
 """So many entries of a run take about the time of one that is handed out, or passed, by itself, and count as one."""
@@ -67,14 +64,14 @@ class Cursor(Holdings):
     def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None) -> None:
         """There is one more consumer, which competes for the entries that match its selector, or for all."""
         self.consumers[consumer] = None
+        if not self.name:
+            self.queue.consumers_changed(True)
         if selector is not None:
             if self.selections is None:
                 self.selections = self.selective = Selections(self)
             self.selections.join(consumer, selector)
         else:
             self.unfiltered[consumer] = None
-            if not self.name:
-                self.queue.consumers_changed(True)
             self.exclusions.joined(consumer)
         self.queue.touch()
 
@@ -83,18 +80,20 @@ class Cursor(Holdings):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        if not (self.name or self.consumers):
+            self.queue.consumers_changed(False)
         if self.selections is not None and consumer in self.selections:
             self.selections.leave(consumer)
             self.exclusions.forget_excluded(consumer)
         else:
             del self.unfiltered[consumer]
-            if not (self.name or self.unfiltered):
-                self.queue.consumers_changed(False)
             back = self.exclusions.left(consumer, self.requeued)
             if not self.unfiltered:
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
+        if self.selections is not None:
+            self.selections.look_again_at_passed()
         self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:
@@ -109,7 +108,7 @@ class Cursor(Holdings):
     def recount_consumers(self) -> None:
         """A failure may lie between the coming or going of a consumer and what is counted of it."""
         if not self.name:
-            self.queue.consumers_changed(bool(self.unfiltered))
+            self.queue.consumers_changed(bool(self.consumers))
         self.exclusions.recount(self.unfiltered, self.consumers, self.requeued)
         if self.selections is not None:
             self.selections.start_anew()
@@ -134,7 +133,9 @@ class Cursor(Holdings):
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
-        return unfiltered if self.selections is None else max(unfiltered, self.selections.shown_next())
+        if self.selections is None or self.is_counted:  # what is counted is marked by itself
+            return unfiltered
+        return max(unfiltered, self.selections.shown_next())
 
     def pump(self, limit: int) -> int:
         """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all, handed
@@ -170,7 +171,7 @@ class Cursor(Holdings):
             if aside:
                 self.exclusions.set_aside(aside)
         except Exception:
-            self._keep(*aside)
+            self.keep(*aside)
             raise
         count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
@@ -190,6 +191,8 @@ class Cursor(Holdings):
         `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
         given = in_runs = looks = 0
         left_to_another = False
+        round_left = share = 0
+        run_max = RUN_COUNT
         room_bytes = look_bytes = PUMP_BYTES
         while consumers:
             left = limit - (given - in_runs - (-in_runs // RUN_PER_ENTRY)) - len(aside) - self.passed
@@ -202,20 +205,29 @@ class Cursor(Holdings):
             if room_bytes <= 0 or look_bytes <= 0 or looks >= LOOKS_MAX:
                 self.queue.touch()
                 break
-            if len(consumers) == 1 and self._is_plain(consumer):
-                ran, ran_bytes = self._run(
-                    consumer, min(left * RUN_PER_ENTRY, RUN_COUNT), min(room_bytes, consumer.room_bytes)
-                )
-                given += ran
-                in_runs += ran
-                room_bytes -= ran_bytes
-                if ran:
-                    if consumer not in self.unfiltered:
-                        break
-                    consumer.count_held(ran_bytes)
-                    if not self.has_ahead:
-                        break
-                    continue
+            if self.selector is None and is_plain(self, consumer):
+                if not round_left or len(consumers) == 1:
+                    round_left, share = len(consumers), share_of(self, len(consumers))
+                round_left -= 1
+                if share >= SHARE_MIN:
+                    most = min(left * RUN_PER_ENTRY, share, run_max)
+                    ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
+                    # What follows in memory may be as little plain; what was read is handed out one by one first.
+                    run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
+                    given += ran
+                    in_runs += ran
+                    room_bytes -= ran_bytes
+                    if ran:
+                        if consumer in self.unfiltered:
+                            consumer.count_held(ran_bytes)
+                            self._next_turn(consumer, consumers)
+                        elif len(consumers) == 1:
+                            break
+                        else:
+                            consumers.remove(consumer)
+                        if not self.has_ahead:
+                            break
+                        continue
             item = self._next(left)
             if item is None:
                 break
@@ -224,7 +236,7 @@ class Cursor(Holdings):
                 found = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size, aside)
             except Exception:
                 aside.pop(sequence, None)
-                self._keep(sequence)
+                self.keep(sequence)
                 raise
             if found is not consumer:
                 looks += len(self.unfiltered)
@@ -234,98 +246,49 @@ class Cursor(Holdings):
                 self.place_kept = self.exclusions.for_later(self.unfiltered, sequence, value, size, aside[sequence])
                 self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
                 if self.place_kept or self.aside_full:
-                    self._keep(sequence)
+                    self.keep(sequence)
                     del aside[sequence]
                     break
                 continue
             consumer = found
             self.acquired[sequence] = Acquired(consumer, size)
             consumer.count_held(size)
-            room_bytes -= len(value)
+            room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
             if consumer not in self.unfiltered:  # it could not have this one, and was sent away
                 consumers.remove(consumer)
-            elif len(self.unfiltered) > 1:  # the next one's turn, now and in the next pump
-                del self.unfiltered[consumer]
-                self.unfiltered[consumer] = None
-                consumers.remove(consumer)
-                consumers.append(consumer)
+            else:
+                self._next_turn(consumer, consumers)
         if not consumers and left_to_another:
             self.place_kept = any(consumer.deferred for consumer in self.unfiltered)
         self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
         return given, in_runs
 
-    def _is_plain(self, consumer: EntryConsumer) -> bool:
-        """Whether what lies ahead can only be what was never shown, all of it for `consumer`."""
-        return not (
-            self.requeued
-            or self.tracked
-            or self.prefetched
-            or self.counts
-            or (consumer.excluded and self.exclusions.live)
-            or self.position < self.shown_below
-            or self.position < self.ahead_end
-            or self.finished
-            or not self.queue.config.durable
-        )
-
-    def _run(self, consumer: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:
-        """The hot path of `pump`: hands out what lies ahead, many at once, up to what may expire; returns how many, and
-        their bytes. `wants` is asked once: a link whose session's window ends within the run queues the rest itself."""
-        queue = self.queue
-        first = self.position
-        end = min(first + min(limit, consumer.wants()), queue.visible, self.watermark_stored)
-        if first >= end:
-            return 0, 0
-        sequences: Sequence[int]
-        found: list[tuple[int, bytes]] = []
-        value = queue.cache.get(first)
-        cached = value is not None
-        if value is not None:
-            if len(value) > consumer.run_bytes_max:
-                return 0, 0
-            values = queue.in_memory(first, end, bytes_max)
-            sequences = range(first, first + len(values))
-        else:
-            found = queue.read(first, count_max=end - first, bytes_max=bytes_max)
-            while found and found[-1][0] >= end:
-                found.pop()
-            sequences = [sequence for sequence, _ in found]
-            values = [value for _, value in found]
-        sizes = entry.lasting_sizes(values)
-        if len(sizes) < len(values):
-            sequences, values = sequences[: len(sizes)], values[: len(sizes)]
-        taken = consumer.take_all(sequences, values) if values else 0
-        if not taken:
-            if self.read_ahead_bytes:
-                queue.read_ahead.forget(self)
-            self.prefetched = found[::-1]
-            self.read_bytes = sum([len(value) for _, value in found])
-            return 0, 0
-        if taken < len(values):
-            sequences, values, sizes = sequences[:taken], values[:taken], sizes[:taken]
-        if sizes.count(sizes[0]) == taken:
-            self.acquired.update(dict.fromkeys(sequences, Acquired(consumer, sizes[0])))
-        else:
-            self.acquired.update(zip(sequences, [Acquired(consumer, size) for size in sizes], strict=True))
-        self.position = sequences[-1] + 1
-        if cached:
-            queue.uncache_run(sequences, values)
-        return taken, sum(sizes)
+    def _next_turn(self, consumer: EntryConsumer, consumers: list[EntryConsumer]) -> None:
+        """It was handed something: it is the next one's turn, now and in the next pump."""
+        if len(self.unfiltered) > 1:
+            del self.unfiltered[consumer]
+            self.unfiltered[consumer] = None
+            consumers.remove(consumer)
+            consumers.append(consumer)
 
     def _next(self, limit: int) -> tuple[int, bytes, int, int | None] | None:
         """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
         queue = self.queue
         most = self.passed + limit
+        weight = 1 if self.selector is None else self.selector.weight
         while self.passed < most:
             if self.requeued:
                 sequence = self.requeued[0]
+                if self.is_counted and not self.may_be_shown(sequence):
+                    self.mark_shown([sequence])
+                    return None
                 value = queue.value(sequence)
                 heappop(self.requeued)
                 if value is None:  # purged or expired meanwhile
-                    self.counts.pop(sequence, None)
+                    self.forget_counts(sequence)
                     self.passed += 1
                     continue
             else:
@@ -337,17 +300,20 @@ class Cursor(Holdings):
                 if not queue.in_transit and queue.expired(value):  # in transit its end goes in its place
                     self._drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
-                    return sequence, value, entry.size_of(value), self.failures(sequence)
+                    failures = self.failures(sequence)
+                    if failures is None or not self.is_exhausted(failures):
+                        return sequence, value, entry.size_of(value), failures
+                    self.exhaust(sequence, entry.size_of(value))
                 elif self.tracked:
                     self._leave_out(sequence)
                 else:
                     self.forget_counts(sequence)
                     queue.retire(sequence, entry.size_of(value))
             except Exception:
-                self._keep(sequence)
+                self.keep(sequence)
                 raise
             self.passed += 1
-            self.passed_bytes += len(value)
+            self.passed_bytes += len(value) * weight
             if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work
@@ -401,6 +367,8 @@ class Cursor(Holdings):
             if sequence < self.ahead_end and self._is_taken(sequence):
                 self.move_to(sequence + 1)
                 continue
+            if self.counts and self.is_counted and not self.may_be_shown(sequence):
+                break
             self.position = sequence + 1
             if self.prefetched:
                 self.prefetched.pop()
@@ -449,4 +417,5 @@ class Cursor(Holdings):
 
     def want_watermark(self) -> None:
         """Asks for a stored watermark as far as the consumers want now."""
-        self.ask_watermark(self.position + max(WATERMARK_AHEAD, self.wanted()))
+        least = 1 if self.is_counted else WATERMARK_AHEAD  # what was not shown is not to count as such
+        self.ask_watermark(self.position + max(least, self.wanted()))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from sys import maxsize
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.broker.subjects import Pattern
+
 UNLIMITED: Final = maxsize
 
 BESIDE_BYTES: Final = 512
@@ -62,8 +64,23 @@ class EntrySelector(Protocol):
     text: str
     """The same for those that say the same."""
 
+    weight: int
+    """As how many bytes each byte of an entry counts that it is asked about, in the work of a turn."""
+
     def matches(self, value: bytes) -> bool:
         """Whether it is given this one; the same for the same bytes."""
+
+
+class SubjectSelector(EntrySelector, Protocol):
+    """One that may look at subjects, by a pattern."""
+
+    pattern: Pattern | None
+
+    def subject(self, value: bytes) -> str:
+        """The subject of an entry; the same whoever is asked."""
+
+    def matches_beside(self, value: bytes) -> bool:
+        """Whether an entry whose subject matches the pattern is given."""
 
 
 class Acquired(NamedTuple):

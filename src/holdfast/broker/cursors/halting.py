@@ -54,12 +54,15 @@ def is_halted(cursor: Reader) -> bool:
     """Whether nothing that was never shown is offered for now."""
     if _has_much_back(cursor) and not cursor.queue.withheld.given_back.room:
         return True
-    if not cursor.tracked:
-        return False
+    return cursor.tracked and outstanding_room(cursor) == 0
+
+
+def outstanding_room(cursor: Reader) -> int:
+    """How many more entries a tracked cursor may hand out before some of what lies below is done."""
     ranges = len(cursor.finished)
     most = FINISHED_MAX if cursor.queue.ranges.room else FINISHED_MIN
     outstanding = len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
-    return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
+    return 0 if ranges >= most else max(0, OUTSTANDING_MAX - ranges - outstanding)
 
 
 def short_of(cursor: Reader) -> Iterator[Account]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
+from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.cursors.owner import Owner
@@ -39,8 +40,8 @@ class Holdings:
     `finished`: what is above."""
 
     __slots__ = (
-        "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "finished",
-        "finished_bytes", "floor", "links_ended", "name", "owner", "position", "prefetched", "queue",
+        "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
+        "finished_bytes", "floor", "links_ended", "lives", "name", "owner", "position", "prefetched", "queue",
         "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
         "watermark", "watermark_stored",
     )  # fmt: skip
@@ -64,6 +65,13 @@ class Holdings:
         self.ahead_end = 0
         """What lies between the position and this may have been handed out, and be on its way off the disk."""
         self.counts: dict[int, int] = {}
+        """Failed deliveries of entries that were given back, but for those that `lives` tell of; DeliveryCounts where
+        their number is bounded, and stored."""
+        self.lives: tuple[int, ...] = ()
+        """Of earlier lives of the node, the highest first: what lies below was possibly shown when that life ended, and
+        its delivery failed."""
+        self.exhausted: dict[int, None] = {}
+        """Those of `acquired` in the hands of EXHAUSTED that are in no turn yet."""
         self.prefetched: list[tuple[int, bytes]] = []
         self.counted_bytes = 0
         """What `finished` is counted with in the node's memory."""
@@ -92,8 +100,62 @@ class Holdings:
     def failures(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
         if sequence < self.shown_below:
-            return max(1, self.counts.get(sequence, 0))
+            return max(1, self.counts.get(sequence, 0) + self._failed_by_ends(sequence))
         return self.counts.get(sequence)
+
+    def _failed_by_ends(self, sequence: int) -> int:
+        """How many earlier lives of the node may have shown the entry when they ended."""
+        return sum(1 for end in self.lives if sequence < end)
+
+    # ------------------------------------------------------------------------------------------------ bounded
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether failed deliveries are stored, and what may have been shown is known for each life of the node."""
+        return isinstance(self.counts, DeliveryCounts)
+
+    def count_deliveries(self) -> None:
+        """The number of deliveries is bounded from now on, if it was not before."""
+        config = self.queue.config
+        if config.durable and config.deliveries_max is not None and not isinstance(self.counts, DeliveryCounts):
+            self.counts = DeliveryCounts(self.counts)
+            self.queue.touch_counters()
+
+    def is_exhausted(self, failures: int | None) -> bool:
+        """Whether an entry of so many failed deliveries is not offered any more."""
+        most = self.queue.config.deliveries_max
+        return failures is not None and most is not None and failures >= most
+
+    def exhaust(self, sequence: int, size: int) -> None:
+        """The entry, which is in nobody's hands and not waiting, is on its way to the dead letters."""
+        self.acquired[sequence] = Acquired(EXHAUSTED, size)
+        self.exhausted[sequence] = None
+        self.queue.work.exhausted[self] = None
+
+    def take_back(self, sequences: Iterable[int]) -> None:
+        """What was on its way to the dead letters and stays is offered again."""
+        mine = [item for item in sequences if item in self.acquired and self.acquired[item].consumer is EXHAUSTED]
+        for sequence in mine:
+            self.exhausted.pop(sequence, None)
+            self._back(sequence)
+        if mine:
+            self.queue.touch()
+            self.freed(mine)
+
+    def mark_shown(self, sequences: Iterable[int]) -> None:
+        """Asks for it to be stored that these are shown."""
+        if isinstance(self.counts, DeliveryCounts) and self.counts.mark(sequences):
+            self.queue.touch_counters()
+            self.queue.work.urgent = True
+
+    def may_be_shown(self, sequence: int) -> bool:
+        """Whether it is on disk that the entry may have been shown, and how often its delivery has failed."""
+        counts = self.counts
+        if not isinstance(counts, DeliveryCounts):
+            return not self.queue.config.durable or sequence < self.watermark_stored
+        if sequence in counts.unstored:
+            return False
+        return sequence < self.watermark_stored or sequence in counts.marked_stored
 
     def ask_watermark(self, ahead: int) -> None:
         """Asks for a stored watermark up to `ahead`; the queue writes it with its counters."""
@@ -105,7 +167,8 @@ class Holdings:
             self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
             self.queue.work.urgent = True
 
-    def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
+    def keep(self, *sequences: int) -> None:
+        """Nobody has these after all: they are offered anew, in their places."""
         self.requeued += sequences
         heapify(self.requeued)
 
@@ -202,7 +265,7 @@ class Holdings:
         """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
         known = {*self.below_position()}
         below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
-        self._keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
+        self.keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
         if self.prefetched and len(below) < len(sequences):  # read ahead without them
             self.forget_read_ahead()
         self.freed(sequences)
@@ -228,7 +291,8 @@ class Holdings:
 
     def forget_counts(self, sequence: int) -> None:
         """Nothing more is to be known of the entry."""
-        self.counts.pop(sequence, None)
+        if self.counts.pop(sequence, None) is not None and self.is_counted:
+            self.queue.touch_counters()
         self.links_ended.pop(sequence, None)
         self.exclusions.done((sequence,))
 
@@ -237,15 +301,25 @@ class Holdings:
         if sequences:
             self.queue.look_again(sequences)
             self.queue.touch()
+        most = self.queue.config.deliveries_max
         for sequence in sequences:
-            if sequence in self.acquired:
-                self.counts[sequence] = (self.failures(sequence) or 0) + failed
-                del self.acquired[sequence]  # from here on nothing is called that could fail
-                if sequence in self.ahead:
-                    self.ahead.discard(sequence)
-                else:
-                    heappush(self.requeued, sequence)
+            held = self.acquired.get(sequence)
+            if held is not None and held.consumer is not EXHAUSTED:
+                self.counts[sequence] = self.counts.get(sequence, 0) + failed
+                if failed and most is not None and self.is_exhausted(self.failures(sequence)):
+                    self.exhaust(sequence, held.size)
+                    continue
+                self._back(sequence)
+        if most is not None and sequences:
+            self.queue.touch_counters()
         self.freed(sequences)
+
+    def _back(self, sequence: int) -> None:
+        del self.acquired[sequence]  # from here on nothing is called that could fail
+        if sequence in self.ahead:
+            self.ahead.discard(sequence)
+        else:
+            heappush(self.requeued, sequence)
 
     def advance(self, sequence: int) -> None:
         """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
@@ -265,6 +339,11 @@ class Holdings:
     def pass_by(self, sequence: int) -> None:
         """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
         is found out again."""
+        if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
+            self.floor = sequence + 1
+            if self.position <= sequence:
+                self.move_to(sequence + 1)
+            return
         self.finished.add(sequence)
         if sequence == self.floor:
             self.raise_floor()
@@ -289,6 +368,7 @@ class Holdings:
         self.queue.ranges.refund(self.counted_bytes)
         self.counted_bytes = 0
         self.counts.clear()
+        self.exhausted.clear()
         self.exclusions.forget()
         if self.selective is not None:
             self.selective.forget()

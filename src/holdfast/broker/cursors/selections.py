@@ -7,7 +7,10 @@ selection passed over costs it nothing any more. It never moves the cursor's pos
 becomes free.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
@@ -31,6 +34,9 @@ HIT_BYTES: Final = 160
 
 RUN_COUNT: Final = 64
 """Entries that one consumer is handed at once, before the next of the same selector."""
+
+RUN_LEAST: Final = 8
+"""Entries that are looked at by themselves after a run that had less."""
 
 RUN_PER_ENTRY: Final = 8
 """So many of them take about the time of one that is looked at by itself, and count as one."""
@@ -99,6 +105,17 @@ class Selections:
             self._back.clear()
         self._count()
 
+    def look_again_at_passed(self) -> None:
+        """Somebody has gone to whom entries were left that consumers here cannot have."""
+        for selection in self._by_text.values():
+            if selection.passed_over is not None:
+                self._rewind(selection, selection.passed_over)
+
+    @property
+    def _weight(self) -> int:
+        """What a byte counts that all selectors are asked about."""
+        return sum(selection.selector.weight for selection in self._by_text.values())
+
     def _first(self) -> int:
         """The lowest sequence that may be free."""
         cursor = self._cursor
@@ -155,12 +172,20 @@ class Selections:
         if self._back:
             return True
         cursor, selection = self._cursor, self._of[consumer]
-        is_behind = selection.position < cursor.queue.visible and len(selection.hits) < self.hits_max
-        if is_behind and not halting.is_halted(cursor):
+        if self._is_behind(selection, watermarks=watermarks):
             return True
         if consumer in self._looked:
             return False
-        return not selection.hits or watermarks or self._may_be_shown(selection.hits[0])
+        if not selection.hits:
+            return selection.position >= cursor.queue.visible  # a pump is to look once more
+        return watermarks or self._may_be_shown(selection.hits[0])
+
+    def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
+        """Whether it is to look at more, now or once a watermark is stored."""
+        cursor = self._cursor
+        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
+            return False
+        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
 
     def shown_next(self) -> int:
         """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
@@ -174,7 +199,7 @@ class Selections:
         )  # fmt: skip
 
     def _may_be_shown(self, sequence: int) -> bool:
-        return not self._cursor.queue.config.durable or sequence < self._cursor.watermark_stored
+        return self._cursor.may_be_shown(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -208,7 +233,9 @@ class Selections:
         for selection in self._by_text.values():
             if selection.hits and not self._may_be_shown(selection.hits[0]):
                 wanted = selection.wanted()
-                if wanted:
+                if wanted and self._cursor.is_counted:
+                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
                 self._looked.update(selection.wanting())
@@ -221,7 +248,8 @@ class Selections:
                 return
             value = self._free.value(sequence)
             asked = [selection for selection in self._by_text.values() if sequence < selection.position]
-            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value))
+            weight = sum(selection.selector.weight for selection in asked)
+            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value) * max(1, weight))
             if value is not None:
                 for selection in asked:
                     if selection.selector.matches(value):
@@ -287,48 +315,73 @@ class Selections:
                 selection.position = max(selection.position, first)
             if first >= queue.visible:
                 break
-            found = queue.read(first, count_max=min(READ_COUNT, self._left), bytes_max=READ_BYTES)
+            count = min(READ_COUNT, self._left)
+            cached = (
+                queue.in_memory(first, min(first + count, queue.visible), READ_BYTES) if first in queue.cache else []
+            )
+            found = [*enumerate(cached, first)] or queue.read(first, count_max=count, bytes_max=READ_BYTES)
             if not found:
                 for selection in here:
                     selection.position = max(selection.position, queue.visible)
                 break
-            if len(here) == 1:
-                before = here[0].position
-                given += self._run(here[0], found)
-                if here[0].position > before:
-                    continue
-            for sequence, value in found:
+            given += self._look_at_all(found, here)
+            if cached and not cursor.unfiltered:  # what is no hit is looked at from the disk if it is again
+                hits = set[int]().union(*[selection.waiting for selection in self._by_text.values()])
+                queue.uncache_all(first, min(selection.position for selection in here), hits)
+        return given
+
+    def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
+        """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed
+        out."""
+        at = given = 0
+        alone = 0
+        """So many are looked at by themselves before the next run."""
+        while at < len(found):
+            if len(here) == 1 and not alone:
+                given += self._run(here[0], found[at:] if at else found)
+                looked = bisect_left(found, here[0].position, lo=at, key=itemgetter(0)) - at
+                at += looked
+                alone = 1 if looked >= RUN_LEAST else RUN_LEAST
+            else:
+                sequence, value = found[at]
+                at += 1
+                alone = max(0, alone - 1)
                 handed = self._look_at(sequence, value, here)
                 if handed is None:
                     if self._left <= 0 or self._bytes_left <= 0:
                         break
                     continue
                 given += handed
-                if not any(self._is_hungry(selection) for selection in here):
-                    break
-                if self._left <= 0 or self._bytes_left <= 0:
-                    break
+            if self._left <= 0 or self._bytes_left <= 0 or not any(self._is_hungry(selection) for selection in here):
+                break
         return given
 
     def _run(self, selection: Selection, found: list[tuple[int, bytes]]) -> int:
         """The hot path of `_scan`, for one selection: hands what matches of entries that were never shown, and that
-        nobody has, to its next consumer at once; returns how many. It ends before the first that is not as plain."""
+        nobody has, to those of its consumers that want something, as much to each; returns how many. It ends before the
+        first that is not as plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
         if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
             return 0
-        consumer = next(iter(selection.wanting()))
-        if consumer.excluded or selection.hits:
+        if cursor.is_counted or selection.hits:
+            return 0
+        wanting = selection.wanting()
+        if any(consumer.excluded for consumer in wanting):
             return 0
         matches = selection.selector.matches
-        bytes_max = min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES)
-        wanted = min(consumer.wants(), RUN_COUNT)
-        room = consumer.room_bytes
+        bytes_max = min([min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES) for consumer in wanting])
+        wanted = len(wanting) * min(RUN_COUNT, *[consumer.wants() for consumer in wanting])
+        room = min([consumer.room_bytes for consumer in wanting])
         sequences: list[int] = []
         values: list[bytes] = []
         position, size = first, 0
+        looked = looked_bytes = 0
+        weight = selection.selector.weight
         for sequence, value in found:
             if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
+                break
+            if looked_bytes >= self._bytes_left:
                 break
             if matches(value):
                 if len(values) >= wanted or size >= room:
@@ -337,20 +390,34 @@ class Selections:
                 values.append(value)
                 size += len(value)
             position = sequence + 1
-        taken = consumer.take_all(sequences, values) if values else 0
-        if taken < len(values):
-            position = sequences[taken]
-            del sequences[taken:], values[taken:]
-        selection.position = position
+            looked += 1
+            looked_bytes += len(value) * weight
+        share = -(-len(values) // len(wanting))
+        taken = 0
+        for consumer in wanting:
+            end = min(taken + share, len(values))
+            if taken < end:
+                taken += self._hand_run(selection, consumer, sequences[taken:end], values[taken:end])
+            if taken < end:
+                break
+        selection.position = sequences[taken] if taken < len(values) else position
+        self._pay(looked - taken + -(-taken // RUN_PER_ENTRY), looked_bytes)
+        return taken
+
+    def _hand_run(
+        self, selection: Selection, consumer: EntryConsumer, sequences: list[int], values: list[bytes]
+    ) -> int:
+        """As many of these as the consumer takes; how many."""
+        cursor = self._cursor
+        taken = consumer.take_all(sequences, values)
         if taken:
+            sequences, values = sequences[:taken], values[:taken]
             sizes = entry.lasting_sizes(values)
             cursor.acquired.update(zip(sequences, [Acquired(consumer, each) for each in sizes], strict=True))
             cursor.ahead.update(sequences)
             cursor.ahead_end = sequences[-1] + 1
+            selection.position = cursor.ahead_end
             consumer.count_held(sum(sizes))
-        looked = [len(value) for sequence, value in found if sequence < position]
-        self._pay(len(looked) - taken + -(-taken // RUN_PER_ENTRY), sum(looked))
-        if taken:
             self._next_turn(selection, consumer)
         return taken
 
@@ -372,17 +439,18 @@ class Selections:
         concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
         assert self._free is not None
         matching: list[Selection] = []
-        asked = 0
+        asked = weight = 0
         is_free = self._free.has(sequence, value)
         for selection in here:
             if selection.position <= sequence:
                 if is_free:
                     asked += 1
+                    weight += selection.selector.weight
                     if selection.selector.matches(value):
                         matching.append(selection)
                         continue  # its position moves once it is known what becomes of this one
                 selection.position = sequence + 1
-        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value))
+        self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
         if self._may_be_shown(sequence):
@@ -418,6 +486,7 @@ class Selections:
                 size = consumer.delivery_bytes(sequence, value)
                 if size > consumer.bytes_max:
                     if left_to_another is None:
+                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
                         left_to_another = self._cursor.another_takes(sequence, size)
                     if left_to_another:
                         continue
@@ -432,6 +501,9 @@ class Selections:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
         self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)

@@ -192,17 +192,22 @@ _MA_PLAIN: Final = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4
 _TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
 VIEWED_BYTES: Final = 8_192
 """From so many bytes on a view of an entry costs less than a copy."""
+_PLAIN_FLAGS: Final = (0, entry.DURABLE, entry.CUSTODY, entry.CUSTODY | entry.DURABLE)
+_PLAIN_PRIORITIES: Final = range(10)
+"""Those that are told apart (§3.2.1)."""
+
+
+def _plain_head(flags: int, priority: int) -> tuple[bytes, Any]:
+    told = None if priority == entry.PRIORITY_DEFAULT else priority
+    before = encode_header(bool(flags & entry.DURABLE), told, None, True, 0) + _MA_PLAIN
+    return before, Struct(f">{len(before)}sQ{len(_ENQUEUED) + 8}s").pack
+
+
 _PLAIN_HEADS: Final = {
-    bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): (
-        before, Struct(f">{len(before)}sQ{len(_ENQUEUED) + 8}s").pack
-    )
-    for flags, before in (
-        (0, _FIRST_VOLATILE + _MA_PLAIN),
-        (entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
-        (entry.CUSTODY, _FIRST_VOLATILE + _MA_PLAIN),
-        (entry.CUSTODY | entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
-    )
-}  # fmt: skip
+    bytes((entry.VERSION, flags, priority)): _plain_head(flags, priority)
+    for flags in _PLAIN_FLAGS
+    for priority in _PLAIN_PRIORITIES
+}
 """By how a plain entry begins: what precedes its sequence for a consumer, and what packs it with that and the time."""
 
 

@@ -140,16 +140,15 @@ def uuid_of(raw: bytes) -> UUID:
     return StoreUuid(raw)
 
 
-def plain_head(durable: bool, enqueued_ms: int, message_format: int) -> bytes:
-    """What stands before the bare message in the hot path's entry: default priority, no time to live, no annotations,
-    no custody."""
+def plain_head(durable: bool, priority: int, enqueued_ms: int, message_format: int) -> bytes:
+    """What stands before the bare message in the hot path's entry: no time to live, no annotations, no custody."""
     flags = DURABLE if durable else 0
-    return _FIXED.pack(VERSION, flags, PRIORITY_DEFAULT, 0, enqueued_ms, 0, message_format, 0, 0)
+    return _FIXED.pack(VERSION, flags, priority, 0, enqueued_ms, 0, message_format, 0, 0)
 
 
 def pack_plain(durable: bool, enqueued_ms: int, message_format: int, bare: bytes | memoryview) -> bytes:
-    """The hot path's entry; see `plain_head`."""
-    return b"".join((plain_head(durable, enqueued_ms, message_format), bare))
+    """The hot path's entry, of default priority; see `plain_head`."""
+    return b"".join((plain_head(durable, PRIORITY_DEFAULT, enqueued_ms, message_format), bare))
 
 
 def pack(
@@ -310,6 +309,8 @@ def size_of(value: bytes) -> int:
 
 def bare_at(value: bytes) -> int:
     """Where the bare message of an entry begins."""
+    if value[24:30] == b"\0\0\0\0\0\0" and not value[1] & CUSTODY:
+        return FIXED_BYTES
     at = FIXED_BYTES + int.from_bytes(value[24:28], "big") + (value[28] << 8) + value[29]
     return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
 

@@ -239,6 +239,12 @@ class EntryLog:
             self.cached.refund(len(value))
             del self.cache[sequence]
 
+    def uncache_all(self, first: int, end: int, without: set[int]) -> None:
+        """As `uncache` for those of `[first, end)` that are cached, and not among `without`."""
+        found = self.cache.keys() & range(first, end)
+        for sequence in found - without:
+            self.uncache(sequence)
+
     def uncache_run(self, sequences: Sequence[int], values: list[bytes]) -> None:
         """As `uncache` for entries that are cached, all of them, with their values."""
         self.cached.refund(sum(map(len, values)))

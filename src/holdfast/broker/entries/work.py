@@ -3,7 +3,7 @@
 Rules of this file: data, and the budget's sums alone.
 """
 
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from holdfast.accounts import Account
 from holdfast.broker.entries.wheel import Timed, Wheel
@@ -19,8 +19,9 @@ class Work(Generic[QueueT]):
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "dirty_counters", "dirty_queues", "halted", "left", "moved", "offered_bytes", "offered_bytes_max",
-        "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+        "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "left", "moved", "offered_bytes",
+        "offered_bytes_max", "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten",
+        "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,6 +30,8 @@ class Work(Generic[QueueT]):
         """They have something to offer, or to take off the disk."""
         self.dirty_counters: dict[QueueT, None] = {}
         """Their counters, or the records of their cursors, are to be stored with the batch."""
+        self.exhausted: dict[Any, None] = {}
+        """Cursors that have entries for the dead letters, because their deliveries have failed too often."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again
         (broker/cursors/halting.py)."""

@@ -124,6 +124,49 @@ def binding_key(queue_id: int, name: str) -> bytes:
     return BINDING + cursor_key(queue_id, name)
 
 
+FAILURES: Final = b"v"
+"""Of a row of table `node`: failed deliveries of an entry, by the queue's id, the sequence and the cursor's name."""
+_FAILURES: Final = Struct(">I?")
+_FAILURES_KEY: Final = Struct(">IQ")
+
+
+def failures_key(queue_id: int, name: str, sequence: int) -> bytes:
+    return FAILURES + _FAILURES_KEY.pack(queue_id, sequence) + name.encode()
+
+
+def split_failures_key(key: bytes) -> tuple[int, str, int]:
+    """(queue id, name, sequence) of a key of such a row."""
+    queue_id, sequence = _FAILURES_KEY.unpack_from(key, 1)
+    return queue_id, key[1 + _FAILURES_KEY.size :].decode(), sequence
+
+
+def pack_failures(count: int, marked: bool) -> bytes:
+    return _FAILURES.pack(count, marked)
+
+
+def unpack_failures(data: bytes) -> tuple[int, bool]:
+    """How many, and whether the entry was to be shown beyond its cursor's watermark."""
+    count, marked = _FAILURES.unpack(data)
+    return count, marked
+
+
+LIVES: Final = b"l"
+"""Of a row of table `node`: below which sequences a cursor may have shown all in earlier lives of the node."""
+_END: Final = Struct(">Q")
+
+
+def lives_key(queue_id: int, name: str) -> bytes:
+    return LIVES + cursor_key(queue_id, name)
+
+
+def pack_lives(ends: Sequence[int]) -> bytes:
+    return b"".join(map(_END.pack, ends))
+
+
+def unpack_lives(data: bytes) -> tuple[int, ...]:
+    return tuple(end for (end,) in _END.iter_unpack(data))
+
+
 QUEUE_LINK: Final = b"k"
 """Of a row of table `node`: a link between queues, by its name."""
 

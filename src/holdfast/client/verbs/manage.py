@@ -105,13 +105,21 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             "order": args.order,
             "order_wait_s": args.order_wait,
             "durable": False if args.memory else None,
+            "deliveries_max": args.deliveries_max,
         }
         arguments = {key: value for key, value in given.items() if value is not None}
     elif args.action == "update":
-        given = {"bytes_max": args.bytes_max, "messages_max": args.messages_max, "when_full": args.when_full}
+        given = {
+            "bytes_max": args.bytes_max,
+            "messages_max": args.messages_max,
+            "when_full": args.when_full,
+            "deliveries_max": args.deliveries_max,
+        }
         arguments = {key: None if value == NONE else value for key, value in given.items() if value is not None}
         if not arguments:
-            raise ConfigError("nothing to change; expected --bytes-max, --messages-max or --when-full")
+            raise ConfigError(
+                "nothing to change; expected --bytes-max, --messages-max, --when-full or --deliveries-max"
+            )
     elif args.action == "skip" and args.origin is not None:
         arguments = {"origin": args.origin}
     elif args.action == "delete" and args.tombstones:
@@ -123,7 +131,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         is_new = answer.get("created", True)  # an older node does not say
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     elif args.action == "update":
-        bounds = ", ".join(f"{key} {plain(answer.get(key))}" for key in ("bytes_max", "messages_max", "when_full"))
+        keys = ("bytes_max", "messages_max", "when_full", "deliveries_max")
+        bounds = ", ".join(f"{key} {plain(answer.get(key))}" for key in keys)
         say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {bounds}")
     elif args.action == "skip":
         lost = answer.get("lost") or []

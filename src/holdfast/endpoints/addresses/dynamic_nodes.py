@@ -190,7 +190,7 @@ class DynamicNodes:
         self._jobs.forget(queue)
         self._forget_queue(queue)
         if queue.topic is not None:
-            queue.topic.listeners.pop(queue, None)
+            queue.topic.unlisten(queue)
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
         del self._catalog.queues[queue.name]

@@ -147,11 +147,13 @@ def check_taking(source: Source) -> None:
 class Decoded:
     """The entry that a selector was asked about last: many are asked about the same one, which is decoded once."""
 
-    __slots__ = ("sections", "value")
+    __slots__ = ("sections", "subject", "value")
 
     def __init__(self) -> None:
         self.value = b""
         self.sections = Sections(b"")
+        self.subject: str | None = None
+        """Once somebody has asked for it."""
 
 
 def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
@@ -171,49 +173,54 @@ class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
     first piece is looked at: what does not begin there is UNKNOWN."""
 
-    __slots__ = ("_decoded", "_pattern", "_predicate", "_store", "text")
+    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text", "weight")
 
     def __init__(
         self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
     ) -> None:
         self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
+        self.weight = 1 if predicate is None else predicate.weight
+        self.pattern = pattern
         self._predicate = predicate
-        self._pattern = pattern
         self._store = store
         self._decoded = decoded
 
     def matches(self, value: bytes) -> bool:
+        if self.pattern is not None and not self.pattern.matches(self.subject(value)):
+            return False
+        return self.matches_beside(value)
+
+    def matches_beside(self, value: bytes) -> bool:
+        return self._predicate is None or self._predicate.matches(self._decode(value).sections)
+
+    def subject(self, value: bytes) -> str:
+        """The subject of a message, or the one that its address gave it; "" where neither can be told."""
+        decoded = self._decode(value)
+        subject = decoded.subject
+        if subject is None:
+            told = decoded.sections.property_field(SUBJECT_FIELD)
+            if told is None:
+                told = decoded.sections.annotation(SUBJECT)
+            subject = decoded.subject = told if isinstance(told, str) else ""
+        return subject
+
+    def _decode(self, value: bytes) -> Decoded:
         decoded = self._decoded
         if decoded.value is not value:
             decoded.sections = self._sections(value)
             decoded.value = value
-        sections = decoded.sections
-        if self._pattern is not None and not self._pattern.matches(_subject(sections)):
-            return False
-        return self._predicate is None or self._predicate.matches(sections)
+            decoded.subject = None
+        return decoded
 
     def _sections(self, value: bytes) -> Sections:
-        payload, at, whole = value, entry.bare_at(value), True
-        if value[1] & entry.BLOB:
-            blob, length = entry.blob_of(value)
-            payload, at = self._store.piece(blob, 0) or b"", 0
-            whole = len(payload) >= length
-        return Sections(
-            payload,
-            at,
-            durable=bool(value[1] & entry.DURABLE),
-            priority=value[2],
-            annotations=entry.annotations_of(value),
-            whole=whole,
-        )
-
-
-def _subject(sections: Sections) -> str:
-    """The subject of a message, or the one that its address gave it; "" where neither can be told."""
-    subject = sections.property_field(SUBJECT_FIELD)
-    if subject is None:
-        subject = sections.annotation(SUBJECT)
-    return subject if isinstance(subject, str) else ""
+        flags = value[1]
+        durable, priority = flags & entry.DURABLE > 0, value[2]
+        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+        if not flags & entry.BLOB:
+            return Sections(value, entry.bare_at(value), durable, priority, notes)
+        blob, length = entry.blob_of(value)
+        piece = self._store.piece(blob, 0) or b""
+        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:

@@ -56,11 +56,11 @@ class TopicAttach:
         for name, wants in topic.bindings.items():
             try:
                 pattern = Pattern(wants.pattern) if wants.pattern else None
-                predicate = compile_selector(wants.selector) if wants.selector else None
+                predicate = compile_selector(wants.selector, is_canonical=True) if wants.selector else None
             except (SelectorError, ValueError) as error:
                 raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
             filters = Filters(selector=predicate, pattern=pattern)
-            topic.named[name].selector = entry_selector(filters, topic.reader, self._decoded)
+            topic.select(topic.named[name], entry_selector(filters, topic.reader, self._decoded))
         topic.look_again_at_stored()
 
     def subscription(
@@ -103,7 +103,7 @@ class TopicAttach:
             self._catalog.bind(topic, name, wants)
         if not is_shared:
             _steal(found, name)
-        found.selector = selector
+        topic.select(found, selector)
         return topic, found
 
     def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
@@ -144,7 +144,7 @@ class TopicAttach:
             text = f"the connection has too many subscriptions; the limit is {self._limits.dynamic_nodes_max}"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         queue.topic = topic
-        topic.listeners[queue] = selector
+        topic.listen(queue, selector)
         if selector is not None:
             queue.shared.selector = OfLarge(selector)
         if is_shared:
@@ -157,7 +157,7 @@ class OfLarge:
     published."""
 
     def __init__(self, selector: EntrySelector) -> None:
-        self.text = selector.text
+        self.text, self.weight = selector.text, selector.weight
         self._selector = selector
 
     def matches(self, value: bytes) -> bool:

@@ -8,6 +8,7 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.broker.stored.producers import Producer
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.endpoints.transactions.work import Prepared
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 
@@ -28,10 +29,18 @@ class UnroutableLink(ProducerLink):
         super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
+        self._look_again()
+        return super().take(delivery, large=large)
+
+    def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
+        self._look_again()
+        return super().prepare(delivery, large=large)
+
+    def _look_again(self) -> None:
+        """The node may have become known."""
         node = self.unknown
         if node is not None and self.parts.resolver.knows(node):
             self.parts.links.producers_of(self.queue).pop(self, None)
             self.unknown, self.destination = None, node
             self.queue = self.parts.resolver.transmission(node)
             self.parts.links.producers_of(self.queue)[self] = None
-        return super().take(delivery, large=large)

@@ -83,7 +83,7 @@ class CoordinatorLink(Ingress):
                 break
             if self.waiting:  # else it ended the link
                 self.waiting.popleft()
-        self.top_up(CREDIT)
+        self.top_up(max(0, CREDIT - len(self.waiting)))
 
     def delivered(self, delivery: Delivery) -> None:
         self.peer.amqp.took(MESSAGE)

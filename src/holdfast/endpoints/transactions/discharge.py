@@ -188,7 +188,8 @@ class Commits:
         parts, message = self._parts, post.message
         producer = message.producer
         if producer is not None:
-            if message.number in producer.stored:
+            if message.number in producer.stored:  # by another way meanwhile, which told who listens
+                post.told = True
                 return
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(message.number)

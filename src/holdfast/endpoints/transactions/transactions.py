@@ -37,6 +37,7 @@ from holdfast.endpoints.transactions.work import (
     Transaction,
     fits,
     reserve,
+    stays_within,
 )
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
@@ -282,18 +283,20 @@ class Transactions:
             if leaves:
                 share.taken += 1
                 share.taken_bytes += size
-        reserve(link.queue, share)
+        if transaction.error is None:  # else nothing is reserved for it any more
+            reserve(link.queue, share)
         return True
 
-    def changed(self, link: Taking, sequences: list[int], *, settled: bool) -> list[int]:
+    def changed(self, link: Taking, sequences: list[int], state: object, *, settled: bool) -> list[int]:
         """The peer says another word on deliveries, some of which it had given an outcome in a transaction. These are
-        the link's again, and returned with the others, but for those of which a turn decides."""
+        the link's again, and returned with the others, but for those of which a turn decides, and those of which it
+        says the same."""
         left = []
         for sequence in sequences:
             taken = link.provisional.get(sequence)
             if taken is None:
                 left.append(sequence)
-            elif taken.transaction.deciding:
+            elif taken.transaction.deciding or _says_the_same(taken, state):
                 if settled:
                     taken.settled = True
                     del link.provisional[sequence]
@@ -320,8 +323,7 @@ class Transactions:
             share.taken = max(0, share.taken - 1)
             share.taken_bytes = max(0, share.taken_bytes - taken.size)
             reserve(queue, share)
-            most = queue.config.messages_max
-            if share.reserved and most is not None and queue.messages + queue.reserved > most:
+            if not stays_within(queue, share):
                 text = f"queue {queue.name!r} is full: the transaction takes less from it than before"
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
@@ -467,3 +469,13 @@ class Transactions:
             queue.reserved_bytes = sum(share.reserved_bytes for share in shares)
         for transaction in self.all():
             transaction.counted_bytes = transaction.held_bytes
+
+
+def _says_the_same(taken: Take, state: object) -> bool:
+    """Whether that is the outcome which the delivery has, in the same transaction."""
+    return (
+        isinstance(state, TransactionalState)
+        and state.txn_id == taken.transaction.txn_id
+        and isinstance(state.outcome, OUTCOMES)
+        and state.outcome == taken.outcome
+    )

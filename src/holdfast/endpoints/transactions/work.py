@@ -178,6 +178,17 @@ def reserve(queue: Queue, share: Share) -> None:
     share.reserved, share.reserved_bytes = messages, size
 
 
+def stays_within(queue: Queue, share: Share) -> bool:
+    """Whether what the transaction brings has room still, now that it takes less off the queue; as `fits` says."""
+    config = queue.config
+    held = queue.messages + queue.reserved
+    if config.messages_max is not None and share.reserved and held > config.messages_max:
+        return False
+    if config.bytes_max is None or not share.reserved_bytes:
+        return True
+    return queue.bytes_held + queue.reserved_bytes <= config.bytes_max or held <= 1  # an empty queue takes any size
+
+
 def fits(queue: Queue, share: Share, size: int) -> bool:
     """Whether a message more of `size` bytes stays within the bounds of the queue, beside what others have reserved."""
     if isinstance(queue, Topic) and not queue.named:  # nothing of it is stored

@@ -50,7 +50,7 @@ def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool)
         kept = f", {body['tombstones']} tombstones stay" if body["tombstones"] else ""
         return f"queue {name!r} deleted: {body['dead_lettered']} messages dead-lettered{kept}"
     if operation == "UPDATE":
-        bounds = ", ".join(f"{key} {body[key]}" for key in ("bytes_max", "messages_max", "when_full"))
+        bounds = ", ".join(f"{key} {body[key]}" for key in ("bytes_max", "messages_max", "when_full", "deliveries_max"))
         return f"queue {name!r} changed: {bounds}" if body["changed"] else None
     if operation in ("DELETE", "PURGE"):
         held = f", {body['held']} stay because a consumer or the next node holds them" if body.get("held") else ""

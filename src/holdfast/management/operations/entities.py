@@ -33,8 +33,16 @@ ATTRIBUTES: Final = ("name", "identity", "type")
 ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (NODE, "WHERE"): ("message_id", "limit_s"),
     (QUEUE, "QUERY"): ("after",),
-    (QUEUE, "CREATE"): ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable"),
-    (QUEUE, "UPDATE"): ("bytes_max", "messages_max", "when_full"),
+    (QUEUE, "CREATE"): (
+        "bytes_max",
+        "messages_max",
+        "when_full",
+        "order",
+        "order_wait_s",
+        "durable",
+        "deliveries_max",
+    ),
+    (QUEUE, "UPDATE"): ("bytes_max", "messages_max", "when_full", "deliveries_max"),
     (QUEUE, "DELETE"): ("tombstones",),
     (QUEUE, "SKIP"): ("origin",),
     (ENTRY, "QUERY"): ("after", "count"),

@@ -92,7 +92,11 @@ class EntryOperations:
         first = number_of(arguments, "after", 0) + 1
         leaving = queue.leaving()
         found = queue.read(first, count_max=count, bytes_max=ROWS_BYTES)
-        rows = [self._row(queue, sequence, value) for sequence, value in found if sequence not in leaving]
+        rows = [
+            self._row(queue, sequence, value)
+            for sequence, value in found
+            if not (sequence in leaving or queue.is_swept(sequence))
+        ]
         end = found[-1][0] + 1 if found else first
         more = bool(found) and bool(queue.read(end, count_max=1, bytes_max=1))
         return Answer(

@@ -43,8 +43,9 @@ _QUEUE_KEYS: Final[Keys] = {
     "order": TEXT,
     "order_wait_s": NUMBER,
     "durable": FLAG,
+    "deliveries_max": _BOUND,
 }
-LIVE_KEYS: Final = ("bytes_max", "messages_max", "when_full")
+LIVE_KEYS: Final = ("bytes_max", "messages_max", "when_full", "deliveries_max")
 """What UPDATE changes while the queue is in use."""
 
 

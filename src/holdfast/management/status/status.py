@@ -25,6 +25,7 @@ from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
+from holdfast.management.triggers import Triggers
 from holdfast.peering import route_status
 from holdfast.peering.routes import Routes
 from holdfast.peers.limits.memory import Memory
@@ -70,6 +71,7 @@ class NodeStatus:
         losses: Losses,
         warnings: Warnings,
         queue_links: QueueLinks,
+        triggers: Triggers,
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
@@ -91,6 +93,7 @@ class NodeStatus:
         tells("connections", lambda: len(connections))
         tell(queues.fields)
         tells("links", queue_links.status)
+        tells("triggers", triggers.status)
         tells("sessions", sessions.status)
         tells("routes", destinations.status)
         if routing is not None:

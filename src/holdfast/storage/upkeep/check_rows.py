@@ -173,6 +173,14 @@ class Rows:
             key.decode()
             records.unpack_queue_link(value)
             return
+        if key[:1] == records.FAILURES:
+            records.unpack_failures(value)
+            self._has_queue(records.split_failures_key(key)[0], "failed deliveries")
+            return
+        if key[:1] == records.LIVES:
+            records.unpack_lives(value)
+            self._has_queue(records.split_cursor_key(key[1:])[0], "what it may have shown")
+            return
         if key[:1] == records.BINDING:
             self._binding_row(key[1:], value)
             return

@@ -1,0 +1,80 @@
+"""How often the deliveries of a cursor's entries have failed, where that is stored (docs/adr/0066).
+
+Rules of this file: what differs from the store is in `changed`; nothing is written here. An entry is *marked* where it
+is shown though the cursor's watermark does not say so, as to consumers with selectors: a node that is killed has failed
+to deliver it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+EXHAUSTED: Final = "exhausted"
+"""In whose hands an entry is that has been delivered as often as may be: it is on its way to the dead letters."""
+
+
+class DeliveryCounts(dict[int, int]):
+    """Failed deliveries, by sequence, as a cursor without a bound keeps them in a plain dictionary."""
+
+    __slots__ = ("changed", "marked", "marked_stored", "unstored")
+
+    def __init__(self, counts: dict[int, int]) -> None:
+        super().__init__(counts)
+        self.changed: set[int] = {sequence for sequence, count in counts.items() if count}
+        self.unstored: set[int] = set()
+        """Those whose failure is not on disk yet: they are not offered again before."""
+        self.marked: set[int] = set()
+        self.marked_stored: set[int] = set()
+        """Those of `marked` that are on disk as such: these may be shown."""
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 or bool(self.marked)
+
+    def __setitem__(self, sequence: int, count: int) -> None:
+        if count != self.get(sequence, 0):
+            self.changed.add(sequence)
+            self.unstored.add(sequence)
+        super().__setitem__(sequence, count)
+
+    def setdefault(self, sequence: int, count: int = 0) -> int:
+        if sequence not in self:
+            self[sequence] = count
+        return self[sequence]
+
+    def pop(self, sequence: int, default: int | None = None) -> int | None:  # type: ignore[override]
+        if sequence in self.marked:
+            self.marked.discard(sequence)
+            self.marked_stored.discard(sequence)
+            self.changed.add(sequence)
+        found = super().pop(sequence, default)
+        self.unstored.discard(sequence)
+        if found:
+            self.changed.add(sequence)
+        return found
+
+    def clear(self) -> None:
+        for sequence in (*self, *self.marked):
+            self.pop(sequence)
+
+    def mark(self, sequences: Iterable[int]) -> bool:
+        """These are to be shown; whether any of them was not to be before."""
+        fresh = {sequence for sequence in sequences if sequence not in self.marked}
+        self.marked |= fresh
+        self.changed |= fresh
+        return bool(fresh)
+
+    def unmark(self) -> None:
+        """What was shown is known to have failed, or not to have."""
+        self.changed |= self.marked
+        self.marked.clear()
+        self.marked_stored.clear()
+
+    def stored(self, sequences: Iterable[int]) -> None:
+        """What is said of these is on disk as it was when they were written."""
+        written = [sequence for sequence in sequences if sequence not in self.changed]
+        self.marked_stored.update(self.marked.intersection(written))
+        self.unstored.difference_update(written)
+
+    def row(self, sequence: int) -> tuple[int, bool] | None:
+        """What is stored of the entry: its count, and whether it is marked; None: nothing."""
+        count, marked = self.get(sequence, 0), sequence in self.marked
+        return (count, marked) if count or marked else None

@@ -1,0 +1,128 @@
+"""Which subscriptions of a topic want a message, found without a look at each of them.
+
+Rules of this file: pure; the same answer as asking each subscription's selector. What it costs to follow a subject
+through a tree of patterns is bounded by the words of all patterns, for each of its words.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from holdfast.broker.cursors.entry_consumer import SubjectSelector
+from holdfast.broker.subjects import ANY, ONE, SUBJECT_CHARACTERS_MAX, Pattern
+
+EFFORT_WEIGHT = 32
+"""Of a selector, beside 1: so much is a step for each character of a text."""
+
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+class _Node:
+    """A place in the tree: some words that patterns begin with, the last of which is `#` where `is_any`. `ends`: the
+    patterns that end here."""
+
+    __slots__ = ("any", "ends", "is_any", "one", "words")
+
+    def __init__(self, *, is_any: bool = False) -> None:
+        self.is_any = is_any
+        self.words: dict[str, _Node] = {}
+        self.one: _Node | None = None
+        self.any: _Node | None = None
+        self.ends: list[str] = []
+
+
+class PatternTree:
+    """Patterns by their words: those that begin alike share what they begin with."""
+
+    __slots__ = ("_exact", "_root")
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        """`patterns`: of different texts."""
+        self._root = _Node()
+        self._exact: set[str] = set()
+        for pattern in patterns:
+            if pattern.is_exact:
+                self._exact.add(pattern.text)
+            else:
+                self._add(pattern.text)
+
+    def _add(self, text: str) -> None:
+        node = self._root
+        for word in text.split("."):
+            if word == ANY:
+                node.any = node = node.any or _Node(is_any=True)
+            elif word == ONE:
+                node.one = node = node.one or _Node()
+            else:
+                node = node.words.setdefault(word, _Node())
+        node.ends.append(text)
+
+    def matching(self, subject: str) -> list[str]:
+        """The texts of the patterns that match a subject, "" where there is none; in no order."""
+        found = [subject] if subject in self._exact else []
+        if len(subject) > SUBJECT_CHARACTERS_MAX:
+            return found if self._root.any is None else found + self._root.any.ends
+        at = _reached([self._root])
+        for word in subject.split(".") if subject else ():
+            after = [node for node in at if node.is_any]  # it takes one word more
+            for node in at:
+                if node.one is not None:
+                    after.append(node.one)
+                if word in node.words:
+                    after.append(node.words[word])
+            at = _reached(after)
+        for node in at:
+            found += node.ends
+        return found
+
+
+def _reached(nodes: list[_Node]) -> dict[_Node, None]:
+    """These places, and those behind a `#` that stands for no word."""
+    reached = dict.fromkeys(nodes)
+    for node in nodes:
+        while node.any is not None:
+            node = node.any
+            reached[node] = None
+    return reached
+
+
+class Interests(Generic[Owner]):
+    """What each of some owners wants; None: everything."""
+
+    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "effort", "owners")
+
+    def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
+        self.owners: set[Owner] = set()
+        self._everything: set[Owner] = set()
+        self._others: list[tuple[Owner, SubjectSelector]] = []
+        """Those that name no subjects."""
+        self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
+        self._reader: SubjectSelector | None = None
+        """Who tells a message's subject."""
+        self.effort = 0
+        """What it costs to ask about a message beside a look at each, in EFFORT_WEIGHT of `EntrySelector.weight`."""
+        patterns: dict[str, Pattern] = {}
+        for owner, selector in wanted:
+            self.owners.add(owner)
+            self.effort += 0 if selector is None else selector.weight // EFFORT_WEIGHT
+            if selector is None:
+                self._everything.add(owner)
+            elif selector.pattern is None:
+                self._others.append((owner, selector))
+            else:
+                pattern = patterns.setdefault(selector.pattern.text, selector.pattern)
+                self._by_pattern.setdefault(pattern.text, []).append((owner, selector))
+                self._reader = selector
+        self._tree = PatternTree(patterns.values())
+
+    def wanting(self, value: bytes) -> set[Owner]:
+        """Those that want the entry."""
+        found = self._everything.copy()
+        for owner, selector in self._others:
+            if selector.matches(value):
+                found.add(owner)
+        if self._reader is not None:
+            for text in self._tree.matching(self._reader.subject(value)):
+                for owner, selector in self._by_pattern[text]:
+                    if selector.matches_beside(value):
+                        found.add(owner)
+        return found

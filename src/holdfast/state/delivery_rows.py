@@ -1,0 +1,125 @@
+"""Failed deliveries as they are stored, of cursors whose queues bound them (docs/adr/0066).
+
+Rules of this file: a row holds what is known of one entry; one row for each cursor says what earlier lives of the node
+may have shown when they ended, below which sequences. It is written with the watermark that begins anew, so that no
+end counts twice.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
+from holdfast.broker.entries.work import Work
+from holdfast.broker.queue import Queue
+from holdfast.broker.stored import records
+
+CursorKey = tuple[int, str]
+"""A queue's id, and a cursor's name."""
+
+
+class DeliveryRows:
+    """The rows of all cursors of a node; what was read of them is known while the node starts."""
+
+    def __init__(self, work: Work[Any]) -> None:
+        self._work = work
+        self._lives: dict[CursorKey, tuple[int, ...]] = {}
+        self._failures: dict[CursorKey, dict[int, tuple[int, bool]]] = {}
+        self._ended: dict[Cursor, int] = {}
+        """Below which sequences the life that is over may have shown all."""
+
+    def read(self, rows: Mapping[bytes, bytes]) -> None:
+        """Those of table `node`."""
+        for key, data in rows.items():
+            if key[:1] == records.LIVES:
+                self._lives[records.split_cursor_key(key[1:])] = records.unpack_lives(data)
+            elif key[:1] == records.FAILURES:
+                queue_id, name, sequence = records.split_failures_key(key)
+                self._failures.setdefault((queue_id, name), {})[sequence] = records.unpack_failures(data)
+
+    def begin_life(self, queue: Queue, cursor: Cursor) -> None:
+        """What the cursor has shown, up to its watermark, was shown in a life of the node that is over. Where that is
+        counted, the watermark is of the new life alone from now on."""
+        batch, watermark = self._work.batch, cursor.watermark
+        earlier = self._lives.get((queue.queue_id, cursor.name), ())
+        key = ("node", records.lives_key(queue.queue_id, cursor.name))
+        if cursor.is_counted:
+            ends = sorted((*earlier, *([watermark] if watermark else [])), reverse=True)
+            cursor.lives = tuple(ends[: queue.config.deliveries_max])
+            cursor.watermark = 0
+            self._ended[cursor] = watermark
+            if watermark:
+                batch.puts[key] = records.pack_lives(cursor.lives)
+                queue.begin_watermark(cursor)
+        else:
+            cursor.watermark = max(watermark, *earlier, 0)
+            cursor.lives = (cursor.watermark,) if cursor.watermark else ()
+            if earlier:
+                batch.deletes.append(key)
+                queue.begin_watermark(cursor)
+        cursor.watermark_stored = cursor.watermark
+        cursor.shown_below = max(cursor.lives, default=0)
+
+    def begin(self, queues: Mapping[int, Queue]) -> None:
+        """Failed deliveries as they are stored, once all cursors are there; what was marked has failed once more where
+        no watermark says so."""
+        for (queue_id, name), rows in self._failures.items():
+            queue = queues.get(queue_id)
+            cursor = None if queue is None else queue.named.get(name) if name else queue.shared
+            found = {sequence: count for sequence, (count, _) in rows.items() if count}
+            if queue is None or cursor is None or not cursor.is_counted:
+                if cursor is not None:
+                    cursor.counts |= found
+                self._work.batch.deletes += [("node", records.failures_key(queue_id, name, item)) for item in rows]
+                continue
+            counts = cursor.counts
+            assert isinstance(counts, DeliveryCounts)
+            counts.update(found)  # as they are stored, so that they do not count as changed
+            for sequence in [sequence for sequence, (_, marked) in rows.items() if marked]:
+                counts.changed.add(sequence)
+                if sequence >= self._ended.get(cursor, 0):
+                    counts[sequence] = counts.get(sequence, 0) + 1
+            if counts.changed:
+                queue.touch_counters()
+        for cleared in (self._lives, self._failures, self._ended):
+            cleared.clear()
+
+    def put(self, queue: Queue) -> list[tuple[Cursor, frozenset[int]]]:
+        """Of the queue's entries, what changed goes into the turn's batch; (cursor, sequences) of it. What is put
+        counts as changed until `were_put`."""
+        batch = self._work.batch
+        told: list[tuple[Cursor, frozenset[int]]] = []
+        gone = [("node", row) for row in queue.deleted_rows]
+        for cursor in queue.cursors:
+            counts = cursor.counts
+            if not isinstance(counts, DeliveryCounts) or not counts.changed:
+                continue
+            for sequence in counts.changed:
+                key = ("node", records.failures_key(queue.queue_id, cursor.name, sequence))
+                row = counts.row(sequence)
+                if row is None:
+                    gone.append(key)
+                else:
+                    batch.puts[key] = records.pack_failures(*row)
+            told.append((cursor, frozenset(counts.changed)))
+        for key in gone:
+            batch.puts.pop(key, None)
+        batch.deletes += gone
+        return told
+
+    @staticmethod
+    def were_put(queue: Queue) -> None:
+        """The batch with them is handed over. Calls nothing that could fail."""
+        queue.deleted_rows.clear()
+        for cursor in queue.cursors:
+            if isinstance(cursor.counts, DeliveryCounts):
+                cursor.counts.changed.clear()
+
+    @staticmethod
+    def before_stop(queue: Queue) -> None:
+        """A proper stop: what was in consumers' hands has failed, and is counted."""
+        for cursor in queue.cursors:
+            if isinstance(cursor.counts, DeliveryCounts):
+                cursor.counts.unmark()
+                cursor.watermark = cursor.watermark_stored = 0
+                queue.begin_watermark(cursor)

@@ -1,0 +1,26 @@
+"""A drain waits for no disk that stalls (endpoints/drains.py), nor is a node busy with it meanwhile."""
+
+import pytest
+
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.settings import Limits
+from support.one_node import fill, world
+
+SELECTOR = Symbol("apache.org:selector-filter:string")
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_a_drain_beside_a_disk_that_stalls_is_answered(selects: bool) -> None:
+    """What the consumer would be given next waits for a watermark, and more lies behind it."""
+    rig, node, client = world(limits=Limits(commit_stall_s=1))
+    fill(rig, client, 500)
+    node.hold_commits = True
+    fill(rig, client, 1, "other")
+    source = {"filter": {Symbol("s"): Described(SELECTOR, "JMSPriority = 4")}} if selects else {}
+    link = rig.client(node).receiver("work", credit=0, source=source)
+    rig.settle()
+    turns = node.turns
+    link.grant(5, drain=True)
+    rig.run(5)
+    assert node.core is not None and node.core.disk.stalled
+    assert link.credit == 0 and node.turns - turns < 100

@@ -1,0 +1,33 @@
+"""Who listens to a topic is told what is published once it is stored, where a durable subscription wants it too."""
+
+import pytest
+
+from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.types import Symbol
+from support.one_node import world
+from support.transactions import Controller
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_what_a_full_disk_refused_is_told_once_when_it_is_sent_again(within: bool) -> None:
+    """As in a transaction, where it is so (discharge.py), and over a link between queues (handing.py)."""
+    rig, node, client = world()
+    listener = rig.client(node)
+    listener.receiver("topic/news", name="listens")
+    listener.receiver("topic/news", name="lasts", credit=0, source={"durable": 2, "expiry_policy": Symbol("never")})
+    link = client.sender("topic/news")
+    controller = Controller(client)
+    for refused in (1, 0):
+        node.refuse = refused
+        if within:
+            mine = controller.begin()
+            controller.send(mine, link, "1")
+            outcome = controller.commit(mine)
+        else:
+            client.send(link, "1")
+            rig.settle()
+            outcome = client.outcomes[-1][1]
+        assert (outcome == Accepted()) is not bool(refused)
+        rig.run(3)
+    assert node.bodies("topic/news") == ["1"]
+    assert listener.bodies() == ["1"]

@@ -1,0 +1,27 @@
+"""A queue's `bytes_max` holds for what transactions bring, whatever they take back of what they took."""
+
+from holdfast.amqp.wire.performatives import Accepted, Modified, TransactionalState
+from holdfast.settings import QueueConfig
+from support.transactions import quiet, started
+
+
+def test_a_delivery_that_is_taken_back_gives_no_room_for_good() -> None:
+    """What the transaction brought found room in place of what it took. `messages_max` is looked at again, this not."""
+    rig, node, client, controller = started(QueueConfig(name="work", bytes_max=20_000))
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "x" * 15_000)
+    client.receiver("work")
+    rig.settle()
+    for _ in range(5):
+        if not client.deliveries:
+            break
+        item = client.deliveries.pop(0)
+        mine = controller.begin()
+        controller.say(item, TransactionalState(mine, Accepted()), settled=False)
+        rig.settle()
+        assert controller.send(mine, link, "y" * 15_000) == Accepted()
+        controller.say(item, Modified(undeliverable_here=True), settled=True)  # it is not taken, after all
+        rig.settle()
+        controller.commit(mine)
+    assert node.queue("work").bytes_held <= 20_000 and quiet(node)

@@ -1,0 +1,30 @@
+"""What a transaction has reserved is free again when one of several deliveries is one too many for it."""
+
+from holdfast.amqp.wire.performatives import Accepted, TransactionalState
+from holdfast.settings import Limits, QueueConfig
+from support.one_node import fill
+from support.transactions import quiet, started
+
+
+def test_a_take_past_the_bound_leaves_nothing_reserved() -> None:
+    limits = Limits(transaction_operations_max=4)
+    queue = QueueConfig(name="work", messages_max=5, when_full="refuse")
+    rig, node, client, controller = started(queue, limits=limits)
+    node.checks = False  # else the invariants end it before the bound is passed
+    fill(rig, client, 3)
+    client.receiver("work")
+    link = client.sender("work")
+    rig.settle()
+    mine = controller.begin()
+    assert controller.send(mine, link, "x") == Accepted()
+    assert controller.send(mine, link, "y") == Accepted()
+    first, last = client.deliveries[0], client.deliveries[2]
+    state = TransactionalState(mine, Accepted())  # one disposition, of which the third is one too many
+    first.link.settle(first.delivery_id, last.delivery_id, state)
+    rig.settle()
+    controller.abort(mine)
+    for number in range(10):
+        client.send(link, str(number))
+    rig.settle()
+    assert node.queue("work").messages == 5, "messages_max is passed by what counts as reserved, below nothing"
+    assert quiet(node)

@@ -1,0 +1,56 @@
+"""Corruptions of most deliveries (support/corruption.py).
+
+Rules of this file: one function, or one line, each.
+"""
+
+from typing import Any
+
+from support.corruption import breaks
+from support.standing import limiting
+
+
+@breaks("custody: {}: on its way to the dead letters, and in other hands", limiting)
+def _(s: Any) -> None:
+    s.cursor.exhausted[2] = None
+
+
+@breaks("custody: {}: nothing moves what is delivered no more", limiting)
+def _(s: Any) -> None:
+    s.limits.moving.clear()
+
+
+@breaks("custody: {}: on its way to the dead letters twice", limiting)
+def _(s: Any) -> None:
+    s.cursor.exhausted[1] = None
+
+
+@breaks("custody: {}: nobody looks at what is delivered no more", limiting)
+def _(s: Any) -> None:
+    s.limits.moving.clear()
+    s.cursor.exhausted[1] = None
+
+
+@breaks("custody: {}: failed deliveries are not stored", limiting)
+def _(s: Any) -> None:
+    s.cursor.counts = dict(s.cursor.counts)
+
+
+@breaks("custody: {}: waits for a failed delivery that nothing stores", limiting)
+def _(s: Any) -> None:
+    s.cursor.counts.unstored.add(3)
+
+
+@breaks("custody: {}: stored as shown, and not to be shown", limiting)
+def _(s: Any) -> None:
+    s.cursor.counts.marked_stored.add(3)
+
+
+@breaks("custody: {}: nothing stores failed deliveries", limiting)
+def _(s: Any) -> None:
+    s.core.work.dirty_counters.clear()
+    s.cursor.counts.changed.add(3)
+
+
+@breaks("custody: {}: nothing stores what is to be shown", limiting)
+def _(s: Any) -> None:
+    s.cursor.counts.marked.add(3)

@@ -1,0 +1,96 @@
+"""Wires in memory between nodes, and between a node and a client, that can be cut at any byte.
+
+Rules of this file: bytes wait in an inbox until somebody delivers them; nothing moves by itself.
+"""
+
+from typing import Protocol
+
+from holdfast.engine import events
+from support.watch import Watch
+
+
+class WiredNode(Protocol):
+    """A node at an end of a wire."""
+
+    ends: "dict[int, End]"
+
+    def handle(self, event: events.Event) -> None: ...
+
+
+class Party(Protocol):
+    """Who is at the other end of a node's wire."""
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the node."""
+
+    def lost(self) -> None:
+        """The wire is gone."""
+
+
+class End:
+    """One end of a wire: a node's connection, or another party's."""
+
+    def __init__(self, wire: "Wire", node: WiredNode | None, number: int, party: Party | None) -> None:
+        self.wire = wire
+        self.node = node
+        self.number = number
+        self.party = party
+        self.inbox = bytearray()
+        self.alive = True
+        self.paused = False
+        self.eof = False
+        if node is not None:
+            self.watch = Watch(node)
+
+    def receive(self, data: bytes) -> None:
+        if self.node is not None:
+            self.watch.hear(data)
+            self.node.handle(events.BytesReceived(connection=self.number, data=data))
+        elif self.party is not None:
+            self.party.receive(data)
+
+    def lose(self, reason: str) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        if self.node is not None and self.node.ends.pop(self.number, None) is not None:
+            self.node.handle(events.ConnectionLost(connection=self.number, reason=reason))
+        elif self.party is not None:
+            self.party.lost()
+
+
+class Wire:
+    """Bytes both ways, in order. `silent`: whatever is written vanishes, and nobody is told."""
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self.silent = False
+
+    def other(self, end: End) -> End:
+        return self.ends[1] if end is self.ends[0] else self.ends[0]
+
+    def write(self, end: End, data: bytes) -> None:
+        other = self.other(end)
+        if other.alive and not self.silent:
+            other.inbox += data
+
+    def closing(self, end: End, *, abort: bool) -> None:
+        other = self.other(end)
+        if abort:
+            other.inbox.clear()
+        if not self.silent:
+            other.eof = True
+        end.lose("closed by us")
+
+    def cut(self, *, silent: bool = False) -> None:
+        """What is under way vanishes."""
+        for end in self.ends:
+            end.inbox.clear()
+        self.silent = True
+        if not silent:
+            for end in self.ends:
+                end.lose("cut")
+
+    @property
+    def dead(self) -> bool:
+        return not (self.ends[0].alive or self.ends[1].alive)
