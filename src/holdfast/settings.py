@@ -303,6 +303,7 @@ class Limits:
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     origins_max: int = 100_000
+    delayed_max: int = 100_000
     """Stores whose messages came here in custody; at the bound those of one more go back."""
     neighbour_links_max: int = 2_000
     """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of

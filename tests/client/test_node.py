@@ -216,6 +216,16 @@ async def test_rows_with_all_that_can_be_said(node: NodeProcess, tmp_path: Path)
     assert [json.loads(line)["sequence"] for line in again.stdout.splitlines()] == [2]
 
 
+async def test_delayed_messages_come_later(node: NodeProcess) -> None:
+    sent = await run_holdfast("send", "q", "--count", "2", "--delay", "1.5", "--url", node.url)
+    assert sent.code == 0 and summary(sent.stderr)["accepted"] == 2
+    listed = await run_holdfast("messages", "list", "$delayed", "--url", node.url, "--json")
+    assert listed.code == 0 and listed.stdout.count('"delayed"') == 2
+    got = await run_holdfast("receive", "q", "--url", node.url, "--count", "2", "--idle-timeout", "30", "--json")
+    lines = [json.loads(line) for line in got.stdout.splitlines()]
+    assert len(lines) == 2 and all("x-opt-delivery-time" in str(line) for line in lines)
+
+
 async def test_a_resumed_file_is_sent_once(node: NodeProcess, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("1\n2\n3\n")
     command = ["send", "q", str(tmp_path / "f"), "--producer", "p", "--resume", "--url", node.url]

@@ -6,6 +6,7 @@ from uuid import UUID
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.stored.records import Renewal
 from holdfast.custody.dead_lettering import DeadLettered
+from holdfast.custody.delays import Delivered
 from holdfast.custody.delivery_limits import Exhausted
 from holdfast.custody.expiry import CountExpired, UnhideExpired
 from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
@@ -52,6 +53,7 @@ DECIDED = {
     Exhausted(17, "work", AN_OBJECT, AN_OBJECT): "Exhausted(cause=17, queue='work')",
     DeadLettered(16, "work", 2, AN_OBJECT): "DeadLettered(cause=16, queue='work', sequence=2)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
+    Delivered(18, [1]): "Delivered(cause=18)",
 }
 
 

@@ -27,6 +27,7 @@ from support.standing import (
     apart,
     committing,
     deciding,
+    delaying,
     limiting,
     linking,
     of_each,
@@ -41,8 +42,8 @@ from support.standing import (
 )
 
 ALL = (
-    apart, committing, deciding, limiting, linking, publishing, rejecting, selecting, sending, serving, streaming,
-    transacting, waiting,
+    apart, committing, deciding, delaying, limiting, linking, publishing, rejecting, selecting, sending, serving,
+    streaming, transacting, waiting,
 )  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent

@@ -35,6 +35,7 @@ from support.raw import DATA, HELLO, Raw, opened, receives, sends, transfer
 from support.rig import Rig
 
 ELSEWHERE = {
+    "delayed_max": "test_delays.py",
     "resume_links_max": "test_resume.py",
     "resume_tags_max": "test_resume.py",
     "resume_s_max": "test_resume.py",

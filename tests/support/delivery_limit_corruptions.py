@@ -1,4 +1,4 @@
-"""Corruptions of most deliveries (support/corruption.py).
+"""Corruptions of most deliveries, and of delayed delivery (support/corruption.py).
 
 Rules of this file: one function, or one line, each.
 """
@@ -6,7 +6,7 @@ Rules of this file: one function, or one line, each.
 from typing import Any
 
 from support.corruption import breaks
-from support.standing import limiting
+from support.standing import delaying, limiting
 
 
 @breaks("custody: {}: on its way to the dead letters, and in other hands", limiting)
@@ -54,3 +54,8 @@ def _(s: Any) -> None:
 @breaks("custody: {}: nothing stores what is to be shown", limiting)
 def _(s: Any) -> None:
     s.cursor.counts.marked.add(3)
+
+
+@breaks("custody: delayed messages that nobody will deliver", delaying)
+def _(s: Any) -> None:
+    s.core.delays.steady.clear()

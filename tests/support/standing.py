@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.extensions import PRODUCER
+from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.peers.link_tables import links_of
@@ -217,6 +217,18 @@ def linking() -> Standing:
         rig=rig, node=node, core=core, client=client, links=held, copies=held.by_name["copies"],
         idle=held.by_name["idle"],
     )  # fmt: skip
+
+
+def delaying() -> Standing:
+    """A node with a message that is not to be delivered yet."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "late", message_annotations={DELIVERY_DELAY: 60_000})
+    rig.settle()
+    return Standing(rig=rig, node=node, core=core_of(node), client=client)
 
 
 def limiting() -> Standing:

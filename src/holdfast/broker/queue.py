@@ -59,6 +59,24 @@ class Queue(EntryLog):
         self.shared = Cursor(self, self)
         self.shared.count_deliveries()
 
+    # ------------------------------------------------------------------------------------------------ arrivals
+
+    def append(self, value: bytes, size: int) -> int:
+        """As `EntryLog.append`; what is not to be delivered yet waits elsewhere, and its sequence is one of there."""
+        held = self.hold(value)
+        return EntryLog.append(self, value, size) if held is None else held
+
+    def deliver(self, value: bytes, size: int) -> int:
+        """As `append`, now."""
+        return EntryLog.append(self, value, size)
+
+    def hold(self, value: bytes) -> int | None:
+        """Takes it into the turn to wait elsewhere, and gives its sequence there; None where it is to be delivered."""
+        if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.config.durable:
+            return None
+        delayable = self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC
+        return self.work.hold(self, value) if delayable else None
+
     # ------------------------------------------------------------------------------------------------ bounds
 
     @property
@@ -139,7 +157,7 @@ class Queue(EntryLog):
         """Entries that may still be there: all from the first on, and those of the second below it."""
         if self.named or self.shared.tracked:
             return self.reclaim_from, []
-        if self.kind is QueueKind.WAITING:  # no cursor goes through it
+        if self.kind in (QueueKind.WAITING, QueueKind.DELAYED):  # no cursor goes through it
             return next((sequence for sequence, _ in self.read(0, count_max=1, bytes_max=1)), self.visible), []
         return self.shared.position, self.shared.below_position()
 

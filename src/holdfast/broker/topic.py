@@ -90,6 +90,10 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        held = self.hold(value)
+        return self.deliver(value, size) if held is None else held
+
+    def deliver(self, value: bytes, size: int) -> int:
         sequence = self.store(value, size)
         if self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))

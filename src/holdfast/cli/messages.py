@@ -88,6 +88,9 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
     parser.add_argument(
+        "--delay", type=time_to_live, metavar="S", help="the node delivers each message S seconds after it took it"
+    )
+    parser.add_argument(
         "--priority",
         type=number_of(0, 255, "a priority"),
         metavar="P",

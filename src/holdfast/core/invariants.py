@@ -48,6 +48,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     peering.due_times(core.due_times)
     state.blobs(entries, core.blobs, catalog, turns, work)
     links.blobs(core.blobs, connections, streams)
+    custody.delays(entries, core.delays, catalog)
     custody.origins(entries, core.destination, catalog)
     custody.identities(entries, core.identities, catalog)
     state.turn(catalog, turns, work)

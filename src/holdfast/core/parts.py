@@ -19,6 +19,7 @@ from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.departed import Departures
 from holdfast.custody.expiry import Expiry
@@ -177,6 +178,7 @@ class Parts:
         )
         self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
         self.queue_changes.suspended_by(self.delivery_limits.suspended)
+        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
@@ -307,7 +309,13 @@ class Parts:
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
         always: list[Timed] = [self.destination, self.warnings, self.questions, self.clocks]
-        always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
+        always += [
+            self.dead_letters,
+            self.disk,
+            self.expiry,
+            self.delays,
+            *([] if self.routing is None else [self.routing]),
+        ]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),

@@ -8,10 +8,11 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
+from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
-from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.catalog import DELAYED, WAITING, Catalog
 from holdfast.state.turns import Turns
 from holdfast.state.validation import Entries
 
@@ -76,3 +77,14 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             must(due, f"{where}: nothing stores failed deliveries", sorted(counts.changed)[:20])
             waiting = counts.marked - counts.marked_stored - counts.changed - written
             must(not waiting, f"{where}: nothing stores what is to be shown", sorted(waiting)[:20])
+
+
+def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
+    """What is delayed has a time at which it is looked at."""
+    queue = catalog.queues.get(DELAYED)
+    lies = {} if queue is None else entries.get(queue.queue_id, {})
+    known = {sequence for heap in (held.steady, held.wall) for _, sequence in heap}
+    known.update(*held.waiting.values())
+    first, end = held.unread or (0, 0)
+    lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
+    must(not lost, "delayed messages that nobody will deliver", lost[:20])

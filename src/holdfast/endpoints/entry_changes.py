@@ -96,7 +96,7 @@ class EntryChanges:
         return self._copy(value, found, is_dead=False)
 
     def _check_source(self, queue: Queue) -> None:
-        if queue.kind not in (QueueKind.ORDINARY, QueueKind.DEAD_LETTERS):
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.DEAD_LETTERS, QueueKind.DELAYED):
             raise Unchangeable(f"queue {queue.name!r} belongs to the node, and other nodes wait for its messages")
         if queue.named or queue.shared.tracked:
             raise Unchangeable(f"queue {queue.name!r} has subscriptions, which are to see its messages")

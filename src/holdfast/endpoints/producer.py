@@ -17,7 +17,7 @@ from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, delays, entry
 from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
@@ -38,6 +38,7 @@ from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
 from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
@@ -100,6 +101,7 @@ class ProducerParts(IncomingParts):
     dynamic_nodes: DynamicNodes
     resolver: Resolver
     transactions: Transactions
+    catalog: Catalog
 
 
 class ProducerLink(Intake):
@@ -300,6 +302,8 @@ class ProducerLink(Intake):
         told_max = self.parts.limits.annotation_bytes_max
         sections = split(payload, told_max)
         notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
+        if delays.may_be_asked(notes.items):
+            self._check_delay(notes)
         if self._subject:
             notes = notes._replace(item_count=notes.item_count + 2, items=notes.items + self._subject)
         if sections.bare > HEAD_BYTES_FREE:
@@ -311,6 +315,23 @@ class ProducerLink(Intake):
             text = f"invalid value {number!r} for {NUMBER} of a named producer; expected 1 to 2^63 - 1"
             raise RemoteProtocolError(conditions.INVALID_FIELD, text)
         return sections, notes, number
+
+    def _check_delay(self, notes: annotate.Annotations) -> None:
+        """RemoteProtocolError where the message asks to be delivered later than now, and cannot be."""
+        clock, queue = self.parts.clock, self.queue
+        wrong = delays.fault(notes.item_count, notes.items)
+        if wrong is not None:
+            raise RemoteProtocolError(conditions.INVALID_FIELD, wrong)
+        if self.destination is not None or self.unknown is not None:
+            return  # its destination holds it
+        if delays.due_in(notes.item_count, notes.items, clock.steady_ms, clock.wall_ms) is None:
+            return
+        if not queue.config.durable:
+            text = f"queue {queue.name!r} is in memory, where nothing is delayed"
+            raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
+        if self.parts.catalog.delayed_full:
+            text = f"{self.parts.limits.delayed_max} messages are delayed, the most there may be"
+            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts

@@ -24,7 +24,6 @@ from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
 from holdfast.links.large_receives import Stream
 from holdfast.peers.authorise import SEND
 from holdfast.peers.peer import Peer
-from holdfast.state.catalog import Catalog
 
 ROUTES_MAX: Final = 256
 """Addresses that one link remembers; the oldest is looked up anew when it comes again."""
@@ -41,7 +40,6 @@ class Requests(Protocol):
 class RelayParts(ProducerParts):
     """What links without an address use beside what producers do. `requests` makes what takes their requests."""
 
-    catalog: Catalog
     requests: Callable[[Peer, Receiver], Requests]
 
 

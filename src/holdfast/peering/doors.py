@@ -15,7 +15,7 @@ from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
-from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
+from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.address import TOPIC_PREFIX
@@ -135,7 +135,7 @@ class Doors:
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
                 **common,
-                offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS),
+                offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
                 properties=told | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
                 answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
                 idle_time_out_s=limits.idle_time_out_s,

@@ -32,7 +32,14 @@ DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
 
-OWN_QUEUES: Final = {DEAD_LETTERS: QueueKind.DEAD_LETTERS, WAITING: QueueKind.WAITING}
+DELAYED: Final = "$delayed"
+"""Messages that are not to be delivered yet, before they have a place in their queue."""
+
+OWN_QUEUES: Final = {
+    DEAD_LETTERS: QueueKind.DEAD_LETTERS,
+    WAITING: QueueKind.WAITING,
+    DELAYED: QueueKind.DELAYED,
+}
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
 STEADY_KEY: Final = b"steady"
@@ -289,6 +296,12 @@ class Catalog:
     def consumers(self) -> Iterator[object]:
         """Who takes entries, of every cursor of every queue."""
         return (consumer for queue in self.queues.values() for cursor in queue.cursors for consumer in cursor.consumers)
+
+    @property
+    def delayed_full(self) -> bool:
+        """Whether as many messages are delayed as may be."""
+        delayed = self.queues.get(DELAYED)
+        return delayed is not None and delayed.messages >= self.config.limits.delayed_max
 
     @property
     def queues_counted(self) -> int:

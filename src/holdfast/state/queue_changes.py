@@ -245,7 +245,7 @@ def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, in
     `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
     moved."""
     cursor = queue.shared
-    if queue.kind is QueueKind.WAITING:
+    if queue.kind in (QueueKind.WAITING, QueueKind.DELAYED):
         return
     below = [sequence for sequence in sequences if sequence < cursor.position]
     known = {*cursor.acquired, *cursor.requeued} if below else set()  # of these their consumer gives them back

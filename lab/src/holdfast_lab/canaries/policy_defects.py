@@ -10,6 +10,7 @@ from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
 
+FEW: Final = 2
 SHOWN: Final = 20
 """Tests of fewer messages do not find it."""
 
@@ -25,6 +26,18 @@ def _one_life(original: Function) -> Function:
     return begin_life
 
 
+def _due_and_forgotten(original: Function) -> Function:
+    """Of many messages that are due in a turn whose commit is refused, those behind the first few are forgotten until
+    the node is started again."""
+
+    def _decided(self: Any, effect: Any, stored: bool) -> None:
+        if not stored:
+            del effect.sequences[FEW:]
+        original(self, effect, stored)
+
+    return _decided
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -33,5 +46,13 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, queue: holdfast.broker.queue.Queue, cursor: holdfast.broker.cursors.cursor.Cursor) -> None",
         broken=_one_life,
         expected="deliveries_max is",
+    ),
+    Canary(
+        name="due-and-forgotten",
+        sentence="Of many messages that are due while the disk is full, some are never delivered.",
+        target="custody.delays:Delays._decided",
+        signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
+        broken=_due_and_forgotten,
+        expected="that nobody will deliver",
     ),
 )

@@ -58,5 +58,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "link-untied-beyond-few": (75, 150),
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
+    "due-and-forgotten": (63, 150),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

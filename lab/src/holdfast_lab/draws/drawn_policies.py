@@ -79,10 +79,31 @@ def poison(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, takes], faults, [(node, queue)])
 
 
+def not_yet(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that are to be delivered later, many of them at once, here or at the next node, whose disk is poor and
+    whose clock somebody sets."""
+    if fails(plan, node):
+        return Scene()
+    where = random.choice([node, node, *peers(plan, node)])
+    told: dict[str, Any] = {"messages": in_time(plan, 80), "rate": random.choice((0.0, 0.0, 20.0))}
+    told |= {"delays_s": random.choice(([0.5, 3.0], [2.0])), "by_clock": random.choice((0.0, 0.5, 1.0))}
+    told |= {"size": random.choice((12, 200)), "credit": random.choice((5, 100))}
+    sends = {"kind": "delayed", "node": node, "address": f"not-yet@{where}", "name": "not-yet", **told}
+    faults = poor_disk(random, where, min(8.0, plan.safety_s))
+    for _ in range(random.choice((0, 1, 2))):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        faults.append(random.choice((
+            Fault(kind="clock-step", at=at, node=where, amount=random.choice((-60.0, -2.0, 2.0, 3_600.0))),
+            Fault(kind=random.choice(("crash", "power", "stop")), at=at, node=where, seconds=0.2),
+        )))  # fmt: skip
+    return Scene([sends], faults)
+
+
 POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "by the clock": (0.08, by_the_clock),
     "by hand": (0.08, by_hand),
     "poison": (0.08, poison),
+    "not yet": (0.08, not_yet),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -15,6 +15,7 @@ from holdfast_lab.workloads.browse import Browse
 from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
 from holdfast_lab.workloads.consume import Consume
+from holdfast_lab.workloads.delayed import Delayed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
@@ -60,6 +61,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Transact,
         Linked,
         Poisoned,
+        Delayed,
         Hostile,
     )
 }
@@ -89,6 +91,7 @@ __all__ = [
     "ByHand",
     "Consume",
     "Copy",
+    "Delayed",
     "Dynamic",
     "Expiring",
     "Hostile",

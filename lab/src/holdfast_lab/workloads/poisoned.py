@@ -38,7 +38,7 @@ class Poisoned:
     node: str
     queue: str
     most: int = 3
-    messages: int = 100
+    messages: int = 30
     consumers: int = 1
     credit: int = 10
     think_s: float = 0.0

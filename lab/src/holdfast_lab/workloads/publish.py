@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from holdfast.amqp.wire.types import Timestamp
 from holdfast.client import Accepted, Header, Outcome, Properties, Rejected, Sender
@@ -43,6 +43,8 @@ class ProducerLog:
         self.header: Callable[[int], Header | None] = lambda number: None
         self.expires_at: Callable[[int], int] = lambda number: 0
         """When a number's message expires by its properties, in ms since the epoch; 0 for never."""
+        self.annotations: Callable[[int], dict[Any, Any] | None] = lambda number: None
+        """A number's message annotations."""
         self.named = named
         self.given_out = 0
         self.open: dict[int, None] = {}
@@ -69,6 +71,8 @@ class ProducerLog:
         if at_ms := self.expires_at(number):
             message.properties = replace(message.properties or Properties(), absolute_expiry_time=Timestamp(at_ms))
         self.history.sent[key] = content_of(message)
+        if told := self.annotations(number):
+            message.message_annotations = (message.message_annotations or {}) | told
         future = await sender.submit(message, number=number if self.named else None)
         future.add_done_callback(lambda done: self._decided(number, done))
         return future

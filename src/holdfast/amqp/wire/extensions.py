@@ -53,6 +53,14 @@ LATE: Final = Symbol("x-opt-holdfast-late")
 LINKS: Final = Symbol("x-opt-holdfast-links")
 """Which links between queues a message has passed: their ids, of 8 bytes each. Nodes carry it to each other."""
 
+DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
+DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
+"""Message annotations: when a message is to be delivered at the earliest, in milliseconds since 1970, or after how many
+(AMQP JMS mapping; ActiveMQ Artemis)."""
+DUE: Final = Symbol("x-opt-holdfast-due")
+"""When that is on the steady clock of the node that delays it."""
+DELAYED_DELIVERY: Final = Symbol("DELAYED_DELIVERY")
+"""Capability of a connection: such messages are delayed (AMQP JMS mapping)."""
 SHARED_SUBSCRIPTIONS: Final = Symbol("SHARED-SUBS")
 """Capability of a connection: subscriptions of topics that several links read (AMQP JMS mapping)."""
 TOPIC_PREFIX_KEY: Final = Symbol("topic-prefix")

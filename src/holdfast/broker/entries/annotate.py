@@ -62,7 +62,7 @@ def links_passed(value: bytes) -> bytes:
     count, items = entry.annotations_of(value)
     if _LINKS_NAME not in items:
         return b""
-    found = _decoded(count, items).get(LINKS)
+    found = decoded(count, items).get(LINKS)
     return found if _are_links(found) and isinstance(found, bytes) else b""
 
 
@@ -119,7 +119,7 @@ def _as_sent(section: bytes, count: int) -> Annotations | None:
 
 def notes_of(item: entry.Entry) -> dict[Any, Any]:
     """The message annotations of an entry."""
-    return _decoded(item.annotation_count, bytes(item.annotations))
+    return decoded(item.annotation_count, bytes(item.annotations))
 
 
 class Notes(NamedTuple):
@@ -156,7 +156,7 @@ def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
         count += 2 * len(notes.added)
         items = before + notes.items
     else:
-        merged = _decoded(count, before) | notes.added
+        merged = decoded(count, before) | notes.added
         count = 2 * len(merged)
         items = b"".join(encode(key) + encode(part) for key, part in merged.items())
     if count > 2 * ANNOTATIONS_MAX or len(items) > bytes_max:
@@ -164,7 +164,7 @@ def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
     return entry.with_annotations(value, count, items)
 
 
-def _decoded(count: int, items: bytes) -> dict[Any, Any]:
+def decoded(count: int, items: bytes) -> dict[Any, Any]:
     """The message annotations of an entry, as `entry.annotations_of` has them."""
     if not count:
         return {}

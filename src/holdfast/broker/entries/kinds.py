@@ -21,5 +21,7 @@ class QueueKind(Enum):
     """Messages that could not be delivered."""
     TOPIC = auto()
     """Messages that are owed to its subscriptions (broker/topic.py)."""
+    DELAYED = auto()
+    """Messages that are not to be delivered yet; no cursor goes through it."""
     DYNAMIC = auto()
     """A dynamic node's: in memory, it ends with its link (AMQP 1.0 §3.5.10)."""

@@ -3,6 +3,7 @@
 Rules of this file: data, and the budget's sums alone.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from holdfast.accounts import Account
@@ -19,7 +20,7 @@ class Work(Generic[QueueT]):
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "left", "moved", "offered_bytes",
+        "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved", "offered_bytes",
         "offered_bytes_max", "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten",
         "turns", "urgent", "wheel",
     )  # fmt: skip
@@ -32,6 +33,9 @@ class Work(Generic[QueueT]):
         """Their counters, or the records of their cursors, are to be stored with the batch."""
         self.exhausted: dict[Any, None] = {}
         """Cursors that have entries for the dead letters, because their deliveries have failed too often."""
+        self.hold: Callable[[QueueT, bytes], int | None] | None = None
+        """Takes a message that is not to be delivered yet, and gives its sequence; None where it is to be
+        (custody/delays.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again
         (broker/cursors/halting.py)."""

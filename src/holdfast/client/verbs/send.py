@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import DELIVERY_DELAY
 from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.amqp.wire.types import Ulong
 from holdfast.client.outcomes import Outcome, Rejected
 from holdfast.client.send.sender import Sender
 from holdfast.client.verbs.rows import Generated, Row, Source
@@ -80,6 +82,8 @@ class _Send:
         """The message-ids of the first and the last message that was sent."""
         self._run_id = uuid.uuid4().hex[:12]
         self._header = header_of(args)
+        delay_ms = 0 if args.delay is None else max(1, round(args.delay * 1000))
+        self._notes = {DELIVERY_DELAY: Ulong(delay_ms)} if delay_ms else {}
         self._properties: dict[str, Any] = dict(args.property)
         self._again: deque[tuple[int | None, Message, float]] = deque()
         self._refused = 0
@@ -196,6 +200,7 @@ class _Send:
         told = self._properties if not row.properties else {**row.properties, **self._properties}
         return Message(
             header=self._header,
+            message_annotations=dict(self._notes) or None,
             properties=Properties(
                 message_id=message_id,
                 subject=row.subject if row.subject is not None else self._args.subject,

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import delays, entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin, Verdict, Waiting
@@ -197,6 +197,8 @@ class Destination:
             self.full.no_room(queue.name, size, via)  # before it is copied: it is asked about in each turn
             return None
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
+        if self.catalog.delayed_full and delays.due_of(value, self._clock.steady_ms, self._clock.wall_ms) is not None:
+            return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
             return False if self._room.is_known else None

@@ -20,7 +20,7 @@ from holdfast.names import check_name
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
-from holdfast.state.catalog import DEAD_LETTERS, WAITING, Catalog, TooManyQueues
+from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, TooManyQueues
 
 MANAGEMENT: Final = "$management"
 """Where requests go, and where the answers to them come from (management/requests.py)."""
@@ -65,6 +65,9 @@ class Resolver:
         if text == WAITING:
             text = "the queue belongs to the node, which moves a message from it once those before it have come"
             raise Refusal(conditions.INVALID_FIELD, f"{WAITING}: {text}; `holdfast status` says what is missing")
+        if text == DELAYED:
+            text = "the queue belongs to the node, which moves each message from it at its time"
+            raise Refusal(conditions.INVALID_FIELD, f"{DELAYED}: {text}; `holdfast messages list` shows them")
         if text.startswith("$"):
             raise Refusal(conditions.NOT_FOUND, f"no address {text[:60]!r} at {self._config.name!r}")
         try:

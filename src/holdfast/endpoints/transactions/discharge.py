@@ -200,7 +200,9 @@ class Commits:
         if message.unknown is not None:
             sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
         elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
-            sequence = message.queue.store(value, message.size)
+            held = message.queue.hold(value)
+            sequence = message.queue.store(value, message.size) if held is None else held
+            post.told = held is not None  # they hear of it at its time
         else:
             sequence = message.queue.append(value, message.size)
         if post.link.remembers_tags and not post.settled:

@@ -227,6 +227,8 @@ def _state(queue: Queue, sequence: int, item: entry.Entry) -> str:
         return "tombstone"
     if queue.kind is QueueKind.WAITING:
         return "waiting"
+    if queue.kind is QueueKind.DELAYED:
+        return "delayed"
     return "acquired" if any(sequence in cursor.acquired for cursor in queue.cursors) else "ready"
 
 

@@ -1,0 +1,91 @@
+"""When a message asks to be delivered: not before a wall time, or not before some time has passed (JMS 2.0 §7.9, in the
+annotations of Qpid JMS and ActiveMQ Artemis; docs/adr/0067).
+
+Rules of this file: pure. A wall time wins over a delay, as at other brokers; what is no whole number is as none. An
+entry that is held has the time on the steady clock beside, if it asked for a delay; an entry that is delivered has the
+wall time alone, so that whatever it passes later does not hold it again.
+"""
+
+from typing import Final, NamedTuple
+
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME, DUE
+from holdfast.amqp.wire.types import Timestamp, Ulong
+from holdfast.broker.entries import annotate, entry
+from holdfast.schema import is_whole_within
+
+_NAMES: Final = b"x-opt-delivery-"
+MS_MAX: Final = 2**62
+
+
+class Due(NamedTuple):
+    """When a message is to be delivered, in milliseconds of the wall clock, or of the node's steady one."""
+
+    ms: int
+    is_wall: bool
+
+
+def due_of(value: bytes, steady_ms: int, wall_ms: int) -> Due | None:
+    """When the message of an entry is to be delivered; None where that is now."""
+    if value[24:28] == b"\0\0\0\0":
+        return None
+    return due_in(*entry.annotations_of(value), steady_ms, wall_ms)
+
+
+def may_be_asked(items: bytes) -> bool:
+    """Whether annotations, encoded, have a name of those that say so."""
+    return _NAMES in items
+
+
+def fault(count: int, items: bytes) -> str | None:
+    """What is wrong with what annotations say of it, in words."""
+    notes = annotate.decoded(count, items)
+    for name in (DELIVERY_TIME, DELIVERY_DELAY):
+        found = notes.get(name)
+        if found is not None and not is_whole_within(found, -MS_MAX, MS_MAX):
+            return f"invalid value {str(found)[:40]!r} for {name}; expected a whole number of milliseconds"
+    return None
+
+
+def due_in(count: int, items: bytes, steady_ms: int, wall_ms: int) -> Due | None:
+    """As `due_of`, of annotations."""
+    if _NAMES not in items:
+        return None
+    notes = annotate.decoded(count, items)
+    at, delay, due = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY), notes.get(DUE)
+    if is_whole_within(due, 1, MS_MAX):
+        return Due(int(due), False)
+    if is_whole_within(at, 1, MS_MAX):
+        return Due(int(at), True) if at > wall_ms else None
+    return Due(steady_ms + int(delay), False) if is_whole_within(delay, 1, MS_MAX) else None
+
+
+def held(value: bytes, due: Due, queue: str, steady_ms: int, wall_ms: int) -> bytes:
+    """The entry as it waits for a queue of that name, under no number of custody."""
+    item = entry.unpack(value)
+    notes = annotate.notes_of(item)
+    if not due.is_wall:
+        notes.pop(DELIVERY_DELAY, None)
+        notes |= {DELIVERY_TIME: Timestamp(wall_ms + due.ms - steady_ms), DUE: Ulong(due.ms)}
+    return _with(item, notes, to=queue)
+
+
+def delivered(value: bytes, wall_ms: int) -> bytes:
+    """The entry as its queue gets it."""
+    item = entry.unpack(value)
+    notes = annotate.notes_of(item)
+    notes.pop(DUE, None)
+    return _with(item._replace(enqueued_ms=wall_ms), notes, to="")
+
+
+def _with(item: entry.Entry, notes: dict[object, object], *, to: str) -> bytes:
+    return entry.repack(
+        item._replace(
+            flags=item.flags & (entry.DURABLE | entry.BLOB),
+            identity=None,
+            trace=b"",
+            to=to,
+            annotation_count=2 * len(notes),
+            annotations=memoryview(b"".join(encode(key) + encode(part) for key, part in notes.items())),
+        )
+    )

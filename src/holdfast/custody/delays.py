@@ -1,0 +1,199 @@
+"""Messages that are not to be delivered yet wait in `$delayed` (docs/adr/0067).
+
+Rules of this file: a message is taken into `$delayed` where it would be appended to its queue, and moved to it by the
+same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each. A
+turn moves a bounded number.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from holdfast.broker.dropping import make_room
+from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries.read_ahead import READ_BYTES
+from holdfast.broker.entries.work import Work
+from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.engine.clock import Clock
+from holdfast.engine.effects import Effect
+from holdfast.state.catalog import DELAYED, Catalog
+from holdfast.state.room import Room
+from holdfast.state.turns import Turns
+
+SCAN_COUNT: Final = 1_000
+"""Entries that one turn looks at after a start."""
+
+LOOKS_MAX: Final = 500
+"""Entries that are due, or queues that had no room, that one turn looks at."""
+
+AGAIN_S: Final = 1.0
+"""How soon what found no room is looked at again."""
+
+PAUSE_S: Final = 0.02
+"""Between two turns, where there is more to do at once."""
+
+WALL_S: Final = 10.0
+"""How often the wall clock is looked at, where a message waits for it: somebody may have set it forward."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivered(Effect):
+    """Messages that were due are in the turn: it is told whether that is stored."""
+
+    sequences: list[int] = field(repr=False)
+
+
+class Delays:
+    """What a node delays."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        room: Room,
+        dead_lettering: DeadLettering,
+    ) -> None:
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._room = room
+        self._dead_lettering = dead_lettering
+        self.steady: list[tuple[int, int]] = []
+        self.wall: list[tuple[int, int]] = []
+        """(time, sequence) of each, by the clock that it waits for."""
+        self.waiting: dict[str, deque[int]] = {}
+        """By queue that had no room: sequences of what is due."""
+        queue = catalog.queues.get(DELAYED)
+        self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
+        """What an earlier life of the node left, [first, end)."""
+        self._leaving: set[int] = set()
+        """What is on its way out of `$delayed`, while a turn moves some of it."""
+        self._not_before = clock.now
+        work.hold = self.hold
+        turns.effects.on_decided(Delivered, self._decided)
+
+    # ------------------------------------------------------------------------------------------------ held
+
+    def hold(self, queue: Queue, value: bytes) -> int | None:
+        """Takes a message that comes to `queue` into `$delayed`; its sequence there. None where it is not delayed."""
+        clock = self._clock
+        due = delays.due_of(value, clock.steady_ms, clock.wall_ms)
+        if due is None:
+            return None
+        kept = delays.held(value, due, queue.name, clock.steady_ms, clock.wall_ms)
+        sequence = self._catalog.own(DELAYED).append(kept, entry.size_of(kept))
+        self._wait(due, sequence)
+        return sequence
+
+    def _wait(self, due: delays.Due, sequence: int) -> None:
+        heappush(self.wall if due.is_wall else self.steady, (due.ms, sequence))
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        clock, found = self._clock, []
+        if self.unread is not None:
+            found.append(clock.now)
+        if self.steady:
+            found.append(clock.now + (self.steady[0][0] - clock.steady_ms) / 1000)
+        if self.wall:
+            found.append(clock.now + min(WALL_S, (self.wall[0][0] - clock.wall_ms) / 1000))
+        if self.waiting:
+            found.append(self._not_before)
+        return max(self._not_before, min(found)) if found else None
+
+    def tick(self, now: float) -> None:
+        """One turn's share."""
+        if now < self._not_before:
+            return
+        left = self._read_some() if self.unread is not None else LOOKS_MAX
+        moved: list[int] = []
+        delayed = self._catalog.queues.get(DELAYED)
+        self._leaving = set() if delayed is None else delayed.leaving()
+        more = False
+        for name in list(self.waiting):
+            more |= self._go_on(name, moved)
+        for heap, now_ms in ((self.steady, self._clock.steady_ms), (self.wall, self._clock.wall_ms)):
+            while heap and heap[0][0] <= now_ms and left > 0 and not self._dead_lettering.has_moved_its_share():
+                left -= 1
+                sequence = heap[0][1]
+                found = self._deliver(sequence, moved)
+                if found is None:
+                    self._not_before = now + PAUSE_S
+                    return
+                heappop(heap)
+                if found:
+                    self.waiting.setdefault(found, deque()).append(sequence)
+            more |= bool(heap) and heap[0][0] <= now_ms
+        self._not_before = now + (PAUSE_S if more or self.unread is not None else AGAIN_S if self.waiting else 0.0)
+
+    def _read_some(self) -> int:
+        """What an earlier life left is known again; how many looks are left."""
+        assert self.unread is not None
+        queue, (first, end) = self._catalog.own(DELAYED), self.unread
+        clock = self._clock
+        found = queue.read(first, count_max=SCAN_COUNT, bytes_max=READ_BYTES)
+        for sequence, value in found:
+            if sequence < end:
+                due = delays.due_of(value, clock.steady_ms, clock.wall_ms)
+                self._wait(due or delays.Due(clock.steady_ms, False), sequence)
+        beyond = found[-1][0] + 1 if found else end
+        self.unread = (beyond, end) if beyond < end else None
+        return 0 if self.unread is not None else LOOKS_MAX
+
+    def _go_on(self, name: str, moved: list[int]) -> bool:
+        """What waits for room in that queue, as far as there is some; whether more of it may go at once."""
+        waiting = self.waiting[name]
+        while waiting:
+            if self._dead_lettering.has_moved_its_share() or len(moved) >= LOOKS_MAX:
+                return True
+            if self._deliver(waiting[0], moved) != "":
+                return False
+            waiting.popleft()
+        del self.waiting[name]
+        return False
+
+    def _deliver(self, sequence: int, moved: list[int]) -> str | None:
+        """Moves a message that is due: "" where it is done with, its queue's name where that has no room, None where it
+        cannot be known yet."""
+        delayed = self._catalog.own(DELAYED)
+        if sequence >= delayed.visible:
+            return None
+        value = delayed.value(sequence)
+        if value is None or sequence in self._leaving:
+            return ""  # it expired, or was deleted
+        name = entry.unpack(value).to
+        queue = self._catalog.local_or_none(name)
+        kept = delays.delivered(value, self._clock.wall_ms)
+        size = entry.size_of(kept)
+        if not self._dead_lettering.has_room_for_dead_letter(len(kept)):
+            return name
+        when_full = "" if queue is None else queue.config.when_full
+        fits = queue is not None and (queue.fits(size) or (when_full == "drop-oldest" and make_room(queue, size)))
+        if not fits and when_full in ("block", "drop-oldest"):
+            return name
+        if not moved:
+            self._turns.gathered.decided.append(Delivered(self._turns.event, moved))
+        moved.append(sequence)
+        self._leaving.add(sequence)
+        self._dead_lettering.move_out(delayed, sequence, value)
+        if queue is None or not queue.config.durable:
+            why = "is in memory and takes nothing that was delayed" if queue is not None else "is gone"
+            self._dead_lettering.dead_letter(kept, f"queue {name!r} {why}", name)
+        elif not fits:
+            self._dead_lettering.dead_letter(kept, f"queue {name!r} is full", name)
+        else:
+            queue.deliver(kept, size)
+            queue.touch()
+        return ""
+
+    def _decided(self, effect: Delivered, stored: bool) -> None:
+        if not stored:  # they are where they were, and due
+            for sequence in effect.sequences:
+                heappush(self.steady, (0, sequence))
+            self._not_before = self._clock.now + AGAIN_S
