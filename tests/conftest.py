@@ -16,6 +16,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from holdfast.errors import ConfigError
+from holdfast.node.command import GC_THRESHOLDS
 from support import today
 from support.process import NodeProcess
 
@@ -84,13 +85,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays to the end: the garbage collector neither runs meanwhile nor looks at it ever after."""
+    """What is collected stays to the end: the garbage collector neither runs meanwhile nor looks at it ever after. From
+    then on it runs as seldom as in a node's process.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

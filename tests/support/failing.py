@@ -95,19 +95,11 @@ class Injector:
             sys.setprofile(None)
 
     def _called(self, frame: FrameType, what: str, argument: object) -> None:
-        if (
-            what != "call"
-            or frame.f_code.co_flags & CO_GENERATOR
-            or not str(frame.f_globals.get("__name__")).startswith(PACKAGES)
-        ):
+        if what != "call" or not _may_fail(frame):
             return
         caller = frame.f_back
         assert caller is not None
-        if (
-            caller.f_code in _DISPATCHER
-            or frame.f_code in _DISPATCHER
-            or caller.f_code.co_name in ("_watched", "_asked")
-        ):
+        if id(caller.f_code) in _DISPATCHER or caller.f_code.co_name in ("_watched", "_asked"):
             return
         self.calls += 1
         site = (caller.f_code, caller.f_lineno, frame.f_code)
@@ -118,13 +110,27 @@ class Injector:
 
 
 _DISPATCHER = frozenset(
-    function.__code__
+    id(function.__code__)
     for function in (
         NodeCore.handle, NodeCore._handle_rare, NodeCore._end_turn, NodeCore._committed, turn_end.completed,
         NodeCore._tick, turn_end.flush, turn_end.account, Containment.run,
     )
 )  # fmt: skip
-"""What surrounds the work, and calls it; a failure of its own ends the node."""
+"""What surrounds the work, and calls it; a failure of its own ends the node. By identity: code of two modules may be
+equal, and takes long to hash."""
+
+_known: dict[int, tuple[CodeType, bool]] = {}
+"""By identity, which the code keeps while it is here: whether a call of it may fail."""
+
+
+def _may_fail(frame: FrameType) -> bool:
+    """Whether the call is one of a function of the node's own."""
+    code = frame.f_code
+    known = _known.get(id(code))
+    if known is None:
+        own = str(frame.f_globals.get("__name__")).startswith(PACKAGES)
+        known = _known[id(code)] = code, own and not code.co_flags & CO_GENERATOR and id(code) not in _DISPATCHER
+    return known[1]
 
 
 # ---------------------------------------------------------------------------------------------------------- stages

@@ -41,7 +41,7 @@ from support.wires import End, Party, Wire
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
-CHECK_EVERY = 3
+CHECK_EVERY = 5
 """A look at all invariants costs as much as several turns."""
 CHECK_LESS = 200
 """After each so many turns of a node its invariants are looked at more seldom by one turn: where a test lets hours
