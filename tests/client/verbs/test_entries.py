@@ -62,7 +62,7 @@ async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:
 
 async def test_a_queues_limits_are_changed(node: NodeProcess) -> None:
     await run(node, "queue create small --messages-max 2")
-    told = "small changed: bytes_max None, messages_max 5, when_full refuse\n"
+    told = "small changed: bytes_max None, messages_max 5, when_full refuse, deliveries_max None\n"
     assert await run(node, "queue update small --messages-max 5 --when-full refuse") == told
     assert "is so already" in await run(node, "queue update small --messages-max 5")
     assert json.loads(await run(node, "queue update small --messages-max none --json"))["messages_max"] is None

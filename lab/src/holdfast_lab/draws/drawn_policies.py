@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.settings import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails, peers
-from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -59,7 +59,7 @@ def by_hand(random: Random, node: str, plan: Plan) -> Scene:
 
 def poison(random: Random, node: str, plan: Plan) -> Scene:
     """Messages that nobody can process, at a node that is killed, whose clients are cut off, and whose disk is poor."""
-    if fails(plan, node):
+    if fails(plan, node) or node in renewed_in(plan):
         return Scene()
     messages, most = in_time(plan, 60), random.choice((1, 2, 5))
     name = "poison"
@@ -85,6 +85,8 @@ def not_yet(random: Random, node: str, plan: Plan) -> Scene:
     if fails(plan, node):
         return Scene()
     where = random.choice([node, node, *peers(plan, node)])
+    if where in renewed_in(plan):
+        return Scene()
     told: dict[str, Any] = {"messages": in_time(plan, 80), "rate": random.choice((0.0, 0.0, 20.0))}
     told |= {"delays_s": random.choice(([0.5, 3.0], [2.0])), "by_clock": random.choice((0.0, 0.5, 1.0))}
     told |= {"size": random.choice((12, 200)), "credit": random.choice((5, 100))}

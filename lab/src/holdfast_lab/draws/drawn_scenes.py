@@ -318,8 +318,8 @@ def renumbered(random: Random, node: str, plan: Plan) -> Scene:
 
 def purged(random: Random, node: str, plan: Plan) -> Scene:
     """What waits for a strict queue at the next node is purged again and again, beside commits that are under way."""
-    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
-    if not others or node in _renewed(plan) or plan.topology.takes or plan.topology.routing is not None:
+    others = [name for name in plan.topology.neighbours(node) if name not in renewed_in(plan)]
+    if not others or node in renewed_in(plan) or plan.topology.takes or plan.topology.routing is not None:
         return Scene()
     other = random.choice(others)
     sends = _sends(node, "purged", 300, rate=round(300 / plan.safety_s, 3))
@@ -338,7 +338,7 @@ def in_time(plan: Plan, wanted: int) -> int:
     return min(wanted, int(plan.liveness_s / 5 / longest_s)) if longest_s else wanted
 
 
-def _renewed(plan: Plan) -> set[str]:
+def renewed_in(plan: Plan) -> set[str]:
     """Nodes whose disks do not stay what they are: a strict queue waits for ever for what a lost one had."""
     return {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
 
@@ -346,7 +346,7 @@ def _renewed(plan: Plan) -> set[str]:
 def by_two_ways(random: Random, node: str, plan: Plan) -> Scene:
     """A strict queue whose messages overtake each other while no fault is aimed at that. A share of its seeds has no
     place for it: it takes a network with a circle."""
-    renewed = _renewed(plan)
+    renewed = renewed_in(plan)
     there = any(told["name"].startswith("overtaken") for told in plan.workloads)
     if there or node in renewed or plan.topology.takes:
         return Scene()
@@ -370,7 +370,7 @@ def crammed(random: Random, node: str, plan: Plan) -> Scene:
 def given_up(random: Random, node: str, plan: Plan) -> Scene:
     """A strict queue whose operator does not wait: for what overtakes each other on two ways, or for what a sender had
     whose disk is lost. Where neither can be there is nothing to give up."""
-    topology, renewed = plan.topology, _renewed(plan)
+    topology, renewed = plan.topology, renewed_in(plan)
     links = joined(topology.links)
     near = [link for link in links if node in link]
     lost = [fault.node for fault in plan.faults if fault.kind == "replace-disk" and fault.node != node]
@@ -407,9 +407,9 @@ def in_memory(random: Random, node: str, plan: Plan) -> Scene:
 def transactions(random: Random, node: str, plan: Plan) -> Scene:
     """Messages that are moved in transactions, here or to the next node, on a disk that is slow and refuses commits,
     while connections break and the node dies with transactions open or half way to the disk."""
-    if node in _renewed(plan):
+    if node in renewed_in(plan):
         return Scene()
-    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
+    others = [name for name in plan.topology.neighbours(node) if name not in renewed_in(plan)]
     there = random.choice([node, node, *others])
     messages = in_time(plan, random.choice((60, 150)))
     sends = _sends(node, "transacted", messages, rate=random.choice((0.0, round(messages / plan.safety_s, 3))))
@@ -431,9 +431,9 @@ def transactions(random: Random, node: str, plan: Plan) -> Scene:
 def links(random: Random, node: str, plan: Plan) -> Scene:
     """Links between queues, one behind the other, into one, in a ring, over two nodes or beside consumers, while their
     node's disk refuses commits and the node dies."""
-    if node in _renewed(plan):
+    if node in renewed_in(plan):
         return Scene()
-    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
+    others = [name for name in plan.topology.neighbours(node) if name not in renewed_in(plan)]
     there = random.choice([node, *others])
     messages, shape = in_time(plan, random.choice((60, 300))), random.choice(("chain", "fan-in", "ring", "far", "copy"))
     first, second, last = "linked", "linked-on", "linked-to"
@@ -470,7 +470,7 @@ def links(random: Random, node: str, plan: Plan) -> Scene:
 def steps(random: Random, node: str, plan: Plan) -> Scene:
     """Readings through a link with windows, whose node's disk refuses commits and which dies with windows open; now and
     then with little room in its target."""
-    if node in _renewed(plan):
+    if node in renewed_in(plan):
         return Scene()
     messages, of = in_time(plan, random.choice((60, 200))), random.choice(("", "", "count", "mean", "most", "last"))
     told: dict[str, Any] = {
