@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import annotate, entry
 from holdfast.errors import StorageError
 
 uuids = st.uuids()
@@ -57,3 +57,26 @@ def test_the_short_form_is_the_long_one(durable: bool, enqueued: int, message_fo
 def test_what_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(StorageError, match="invalid layout"):
         entry.unpack(data)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.booleans(), st.sampled_from([0, 0, 0, 5]), st.binary(max_size=9)), max_size=12
+    )
+)
+def test_runs_of_any_priorities_are_taken_as_each_by_itself(told: list[tuple[int, bool, int, bytes]]) -> None:
+    """What a run's entries count, and how they are told, up to the first that is not as plain."""
+    values = [
+        entry.pack(
+            flags=entry.DURABLE if durable else 0, enqueued_ms=7, bare=b"\x00\x53\x75\xa0" + bytes((len(body),)) + body,
+            priority=priority, expires_ms=expires_ms,
+        )
+        for priority, durable, expires_ms, body in told
+    ]  # fmt: skip
+    lasting = next((place for place, item in enumerate(told) if item[2]), len(told))
+    assert entry.lasting_sizes(values) == [entry.size_of(value) for value in values[:lasting]]
+    plain = next((place for place, item in enumerate(told[:lasting]) if item[0] > 9), lasting)
+    heads, bares = annotate.plain_for_consumer(range(1, lasting + 1), values[:lasting])
+    assert [head + bytes(bare) for head, bare in zip(heads, bares, strict=True)] == [
+        b"".join(annotate.for_consumer(value, place, None, 0)) for place, value in enumerate(values[:plain], 1)
+    ]

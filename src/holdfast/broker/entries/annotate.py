@@ -257,6 +257,8 @@ def plain_for_consumer(
     bare message, and the bare messages; up to the first that has anything of its own."""
     heads: list[bytes] = []
     bares: list[bytes | memoryview] = []
+    if values and values[0][: entry.FIXED_BYTES] != values[-1][: entry.FIXED_BYTES]:
+        return _plain_apart(sequences, values)
     for fixed, group in groupby(values, entry.fixed_of):  # those that were stored together begin alike
         form = _PLAIN_HEADS.get(fixed[:3])
         if form is None or fixed[20:28] != _NOTHING:
@@ -267,6 +269,26 @@ def plain_for_consumer(
         first = len(bares)
         bares += [value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:] for value in group]
         heads += [pack(before, sequence, enqueued) for sequence in sequences[first : len(bares)]]
+    return heads, bares
+
+
+def _plain_apart(sequences: Sequence[int], values: Sequence[bytes]) -> tuple[list[bytes], list[bytes | memoryview]]:
+    """As `plain_for_consumer`, of entries that begin alike now and then only, as those with priorities do."""
+    heads: list[bytes] = []
+    bares: list[bytes | memoryview] = []
+    known: dict[bytes, tuple[bytes, Any, bytes, int]] = {}
+    for sequence, value in zip(sequences, values, strict=True):
+        fixed = value[: entry.FIXED_BYTES]
+        found = known.get(fixed)
+        if found is None:
+            form = _PLAIN_HEADS.get(fixed[:3])
+            if form is None or fixed[20:28] != _NOTHING:
+                break
+            at = entry.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
+            found = known[fixed] = (*form, _ENQUEUED + fixed[4:12], at)
+        before, pack, enqueued, at = found
+        bares.append(value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:])
+        heads.append(pack(before, sequence, enqueued))
     return heads, bares
 
 

@@ -400,6 +400,8 @@ def lasting_sizes(values: Sequence[bytes]) -> list[int]:
 
     Entries that were stored together begin alike: what follows from the fixed part is found once for those.
     """
+    if values and values[0][:FIXED_BYTES] != values[-1][:FIXED_BYTES]:
+        return _lasting_sizes_apart(values)
     sizes: list[int] = []
     for fixed, group in groupby(values, fixed_of):
         if fixed[12:20] != NEVER:
@@ -410,4 +412,23 @@ def lasting_sizes(values: Sequence[bytes]) -> list[int]:
         lengths = list(map(len, group))
         beside = lengths[0] - size_of(values[len(sizes)])
         sizes += [length - beside for length in lengths]
+    return sizes
+
+
+def _lasting_sizes_apart(values: Sequence[bytes]) -> list[int]:
+    """As `lasting_sizes`, of entries that begin alike now and then only, as those with priorities do."""
+    sizes: list[int] = []
+    known: dict[bytes, int] = {}
+    """By fixed part: the bytes of an entry that do not count."""
+    for value in values:
+        fixed = value[:FIXED_BYTES]
+        beside = known.get(fixed)
+        if beside is None:
+            if fixed[12:20] != NEVER:
+                break
+            if fixed[1] & BLOB:
+                sizes.append(size_of(value))
+                continue
+            beside = known[fixed] = len(value) - size_of(value)
+        sizes.append(len(value) - beside)
     return sizes
