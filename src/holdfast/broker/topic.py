@@ -120,6 +120,8 @@ class Topic(Queue):
     def store(self, value: bytes, size: int) -> int:
         """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
         is_large = bool(value[1] & entry.BLOB)
+        if not (self.named or is_large):
+            return 0
         without: list[Cursor] = []
         if not is_large:  # its first piece may not be on disk yet
             wanting = self.interests_of_named().wanting(value)
