@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ def middle(found: Report | float | None, digits: int = 2) -> str:
     return number(found["median"] if isinstance(found, dict) else found, digits)
 
 
+LINE_MAX = 118
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
     return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
 
@@ -56,13 +60,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
 def origin(report: Report) -> Lines:
     """What made it, and on what."""
     machine = report["machine"]
-    lines = [
-        f"`{report['command']}`",
-        "",
+    made = (
         f"Commit {report['commit'][:12]}{'+changes' if report['commit'].endswith('+changes') else ''}, "
         f"{report['started'][:10]}; {machine['cpu']}, {machine['cores']} cores, kernel {machine['kernel']}, Python "
-        f"{machine['python']}, {machine['file_system']}; load average before {machine['load_average_before']:.2f}.",
-    ]
+        f"{machine['python']}, {machine['file_system']}; load average before {machine['load_average_before']:.2f}."
+    )
+    lines = [f"`{report['command']}`", "", *textwrap.wrap(made, LINE_MAX)]
     absent = report.get("absent") or {}
     return lines + [line for name, why in absent.items() for line in ("", f"Left out: {name} ({why}).")]
 
