@@ -24,7 +24,7 @@ SEED = 1
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    return record(tmp_path_factory.mktemp("powerloss") / "work", SEED, draw_lives(SEED, lives=8, steps=30))
+    return record(tmp_path_factory.mktemp("powerloss") / "work", SEED, draw_lives(SEED, lives=9, steps=34))
 
 
 def test_a_store_holds_every_commit_that_returned_and_none_in_part(recording: list[Record], day: int) -> None:
