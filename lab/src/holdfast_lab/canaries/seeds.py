@@ -55,7 +55,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "rights-remembered": (38, 50),
-    "link-untied-beyond-few": (75, 150),
+    "link-untied-beyond-few": (123, 250),
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
