@@ -243,3 +243,24 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
 
 def add_json_option(parser: argparse.ArgumentParser, what: str = "the answer as JSON") -> None:
     parser.add_argument("--json", action="store_true", help=what)
+
+
+def message_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every message is given that `send` or `feed` makes of a line."""
+    parser.add_argument("--subject", metavar="S", help="the subject of every message")
+    parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
+    parser.add_argument(
+        "--property",
+        type=key_and_value,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an application property of every message; may be repeated",
+    )
+    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
+    parser.add_argument(
+        "--priority",
+        type=number_of(0, 255, "a priority"),
+        metavar="P",
+        help="the priority of every message, 0 to 255 (default 4)",
+    )

@@ -12,12 +12,11 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_verb,
     host_and_port,
-    key_and_value,
+    message_arguments,
     messages_a_second,
     number_of,
     positive_seconds,
     some_text,
-    time_to_live,
 )
 
 LINE_BYTES: Final = number_of(1, 16 * 1024 * 1024, "a number of bytes")
@@ -93,23 +92,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="with --format csv: the names of the columns; without it the first line of each file and connection is "
         "the header",
     )
-    parser.add_argument("--subject", metavar="S", help="the subject of every message")
-    parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
-    parser.add_argument(
-        "--property",
-        type=key_and_value,
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="an application property of every message; may be repeated",
-    )
-    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
-    parser.add_argument(
-        "--priority",
-        type=number_of(0, 255, "a priority"),
-        metavar="P",
-        help="the priority of every message, 0 to 255 (default 4)",
-    )
+    message_arguments(parser)
     parser.add_argument(
         "--backlog-bytes-max",
         type=BYTES,

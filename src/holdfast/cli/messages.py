@@ -14,7 +14,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
-    key_and_value,
+    message_arguments,
     messages_a_second,
     number_of,
     positive_seconds,
@@ -76,25 +76,9 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--rate", type=messages_a_second, metavar="PER_SECOND", help="send at most this many messages a second"
     )
-    parser.add_argument("--subject", metavar="S", help="the subject of every message")
-    parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
-    parser.add_argument(
-        "--property",
-        type=key_and_value,
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="an application property of every message; may be repeated",
-    )
-    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
+    message_arguments(parser)
     parser.add_argument(
         "--delay", type=time_to_live, metavar="S", help="the node delivers each message S seconds after it took it"
-    )
-    parser.add_argument(
-        "--priority",
-        type=number_of(0, 255, "a priority"),
-        metavar="P",
-        help="the priority of every message, 0 to 255 (default 4)",
     )
     parser.add_argument(
         "--producer",
