@@ -232,6 +232,11 @@ class Queue(EntryLog):
         """Whether nobody needs the entry any more."""
         return any(first <= sequence <= last for first, last in self.sweeping)
 
+    @property
+    def sweeps_now(self) -> bool:
+        """Whether some of `sweeping` is on disk already, so that it may leave."""
+        return bool(self.sweeping) and self.sweeping[-1][0] < self.visible
+
     def keep_unswept(self, sequence: int) -> None:
         """The entry stays, though it was to leave with others."""
         if self.is_swept(sequence):
@@ -244,7 +249,7 @@ class Queue(EntryLog):
         sweeping = self.sweeping
         leaving = self.leaving()
         left = RECLAIM_COUNT
-        while sweeping and left > 0 and sweeping[-1][0] < self.visible:
+        while left > 0 and self.sweeps_now:
             first, last = sweeping[-1]
             found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
             left -= max(1, len(found))
@@ -261,7 +266,7 @@ class Queue(EntryLog):
             while sweeping and beyond is not None and sweeping[-1][1] < beyond:  # nothing is there before it
                 sweeping.pop()
         if sweeping:
-            if sweeping[-1][0] < self.visible:
+            if self.sweeps_now:
                 self.touch()
         elif not self.shared.tracked:
             self.dirty_cursors.pop("", None)

@@ -94,6 +94,7 @@ class Topic(Queue):
         return self.deliver(value, size) if held is None else held
 
     def deliver(self, value: bytes, size: int) -> int:
+        """As `append`, now."""
         sequence = self.store(value, size)
         if self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))
@@ -243,7 +244,7 @@ class Topic(Queue):
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
-        if self.named and not (self.sweeping and self.sweeping[-1][0] < self.visible):
+        if self.named and not self.sweeps_now:
             self._look_for_finished()
         if self.sweeping:
             self._sweep_some()

@@ -6,7 +6,7 @@ what. All below `position` was looked at for the consumers without a selector; w
 `ahead`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
@@ -171,6 +171,13 @@ class Holdings:
         """Nobody has these after all: they are offered anew, in their places."""
         self.requeued += sequences
         heapify(self.requeued)
+
+    def hold_run(self, consumer: EntryConsumer, sequences: Sequence[int], sizes: Sequence[int]) -> None:
+        """These entries, one or more, are in that consumer's hands."""
+        if sizes.count(sizes[0]) == len(sizes):
+            self.acquired.update(dict.fromkeys(sequences, Acquired(consumer, sizes[0])))
+        else:
+            self.acquired.update(zip(sequences, [Acquired(consumer, size) for size in sizes], strict=True))
 
     def freed(self, sequences: Iterable[int]) -> None:
         """These entries are in nobody's hands any more, or stay though they were to leave."""

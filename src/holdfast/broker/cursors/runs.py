@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.entries import entry
 
@@ -88,10 +88,7 @@ def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: i
         return 0, 0
     if taken < len(values):
         sequences, values, sizes = sequences[:taken], values[:taken], sizes[:taken]
-    if sizes.count(sizes[0]) == taken:
-        cursor.acquired.update(dict.fromkeys(sequences, Acquired(consumer, sizes[0])))
-    else:
-        cursor.acquired.update(zip(sequences, [Acquired(consumer, size) for size in sizes], strict=True))
+    cursor.hold_run(consumer, sequences, sizes)
     cursor.position = sequences[-1] + 1
     if cached:
         queue.uncache_run(sequences, values)

@@ -413,7 +413,7 @@ class Selections:
         if taken:
             sequences, values = sequences[:taken], values[:taken]
             sizes = entry.lasting_sizes(values)
-            cursor.acquired.update(zip(sequences, [Acquired(consumer, each) for each in sizes], strict=True))
+            cursor.hold_run(consumer, sequences, sizes)
             cursor.ahead.update(sequences)
             cursor.ahead_end = sequences[-1] + 1
             selection.position = cursor.ahead_end
