@@ -104,11 +104,13 @@ class Origin:
         if self.arrivals.changes != self._changes:
             return True
         found = self.arrivals.estimate(now)
-        if found is None or self._rate_told is None:
-            return (found is None) != (self._rate_told is None)
+        if found is None:
+            return False
         mean, spread = found
+        if self._rate_told is None:
+            return mean > 0
         # Below its own error an estimate says nothing new.
-        return abs(mean - self._rate_told) >= max(ARRIVALS_CHANGE * self._rate_told, spread)
+        return abs(mean - self._rate_told) > max(ARRIVALS_CHANGE * self._rate_told, spread)
 
     def _made(self, now: float, used: int, *, leaving: bool, triggered: bool) -> Report:
         found = self.arrivals.estimate(now)
@@ -166,7 +168,8 @@ class Origin:
             self._repeat_at = None
         self._pace, self._applied = pace, (pace.process, pace.version)
         self._lease_ends, self._base, self._received_at = ends, float(pace.base), now
-        self._due_at = min(self._due_at, max(now, (self._sent_at or now) + self._period_s()))
+        assert self._sent_at is not None  # else nothing could have been answered
+        self._due_at = min(self._due_at, max(now, self._sent_at + self._period_s()))
         return True
 
     def rate(self, now: float) -> float | None:
