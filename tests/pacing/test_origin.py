@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast.pacing import validation
+from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, Pace, Report
-from holdfast.pacing.origin import FORGET_S, REPORT_S, ROUND_TRIP_S, SENT_MAX, TRIGGER_GAP_S, Origin, valid_ms_of
+from holdfast.pacing.origin import FORGET_S, ROUND_TRIP_S, SENT_MAX, Origin
 from holdfast.pacing.policies import Weights
 
 CAPACITY = 1_000_000

@@ -19,6 +19,8 @@ THRESHOLD: Final = 6.0
 KNOWN_AFTER_S: Final = 1.0
 """How long arrivals are watched before they are an estimate."""
 
+NOTHING: Final = (0, 0.0, 0.0)
+
 _DOUBLED: Final = log(2.0)
 
 
@@ -66,7 +68,7 @@ class Arrivals:
                 self.changes += 1
             self._forget(BINS)
             self._messages, self._bytes, self._squares = 0, 0.0, 0.0
-            self._bins.extend([(0, 0.0, 0.0)] * BINS)
+            self._bins.extend([NOTHING] * BINS)
             self._bin_ends += passed * BIN_S
             self._began = self._bin_ends - BIN_S - WINDOW_S
             return
@@ -82,20 +84,23 @@ class Arrivals:
             self._began += BIN_S
         mean = max(self._sum_messages / max(1, len(self._bins)), BIN_S / WINDOW_S)
         seen = self._messages
-        self._bins.append((seen, self._bytes, self._squares))
-        self._sum_messages += seen
-        self._sum_bytes += self._bytes
-        self._sum_squares += self._squares
-        self._messages, self._bytes, self._squares = 0, 0.0, 0.0
         self._bin_ends += BIN_S
+        if seen:
+            self._bins.append((seen, self._bytes, self._squares))
+            self._sum_messages += seen
+            self._sum_bytes += self._bytes
+            self._sum_squares += self._squares
+            self._messages, self._bytes, self._squares = 0, 0.0, 0.0
+        else:
+            self._bins.append(NOTHING)
         if len(self._bins) * BIN_S < KNOWN_AFTER_S:
             return
-        self._up = max(0.0, self._up + seen * _DOUBLED - mean)
-        self._up_bins = self._up_bins + 1 if self._up else 0
-        self._down = max(0.0, self._down - seen * _DOUBLED + mean / 2)
-        self._down_bins = self._down_bins + 1 if self._down else 0
-        if self._up > THRESHOLD or self._down > THRESHOLD:
-            kept = self._up_bins if self._up > THRESHOLD else self._down_bins
+        up = self._up + seen * _DOUBLED - mean
+        down = self._down - seen * _DOUBLED + mean / 2
+        self._up, self._up_bins = (up, self._up_bins + 1) if up > 0 else (0.0, 0)
+        self._down, self._down_bins = (down, self._down_bins + 1) if down > 0 else (0.0, 0)
+        if up > THRESHOLD or down > THRESHOLD:
+            kept = self._up_bins if up > THRESHOLD else self._down_bins
             self._forget(len(self._bins) - min(kept, len(self._bins)))
             self.changes += 1
 

@@ -10,21 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.pacing.arrivals import Arrivals
+from holdfast.pacing.changes import ARRIVALS_CHANGE, REPORT_S, TRIGGER_GAP_S, USED_CHANGE, period_of
 from holdfast.pacing.messages import BYTES_MAX, Pace, Report
 
-REPORT_S: Final = 1.0
-"""Reports are sent at least as often as this, and twice in each period of the root."""
-
 REPORT_LEAST_S: Final = 0.05
-
-TRIGGER_GAP_S: Final = 0.2
-"""Between two reports that do not wait for their time."""
-
-USED_CHANGE: Final = 0.02
-"""Of the capacity: a queue that moved by this much is reported at once."""
-
-ARRIVALS_CHANGE: Final = 0.2
-"""Of what was reported: arrivals that changed by this much are reported at once."""
 
 SENT_MAX: Final = 512
 """Reports whose time of sending is remembered. A rate that answers an older one is not obeyed."""
@@ -206,13 +195,3 @@ class Origin:
     def lease_ends(self) -> float:
         """When the rate that holds ends, and the base begins."""
         return self._lease_ends
-
-
-def period_of(valid_ms: int) -> float:
-    """The root's period, by the length of its leases."""
-    return max(0.0, (valid_ms / 1000 - 2.0) / 2)
-
-
-def valid_ms_of(period_s: float) -> int:
-    """The length of a lease: two periods, and what a report may be late."""
-    return int((2 * period_s + 2.0) * 1000)

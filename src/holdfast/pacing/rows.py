@@ -8,15 +8,12 @@ from collections import deque
 from statistics import median
 from typing import Final
 
+from holdfast.pacing.changes import ARRIVALS_CHANGE, USED_CHANGE
 from holdfast.pacing.messages import Report
 from holdfast.pacing.policy import Load
 
 REPORTS_PER_S: Final = 16.0
 """Of one origin, and as many at once after a quiet while. More are passed over."""
-
-USED_DRIFT: Final = 0.02
-"""Of the capacity: by so much an older report is brought forward, by arrivals and rate. More would have been
-reported."""
 
 INTAKE_EXCESS: Final = 0.1
 """Of its rate, beyond a message: who sends more than this ignores its rate."""
@@ -35,39 +32,15 @@ ARRIVALS_BY_INTAKE: Final = 10.0
 
 
 class Row:
-    """One client. `rate` is what it is to have, `told_…` what the last pace said: 0 where there was none."""
+    """One client. `rate` is what it is to have, `told_…` what the last pace said: 0 where there was none. What an older
+    report says it uses is brought forward by arrivals and rate, by USED_CHANGE at most: more would have been reported.
+    """
 
     __slots__ = (
-        "applied",
-        "arrivals",
-        "base",
-        "capacity",
-        "heard",
-        "heard_at",
-        "intake",
-        "intake_bytes",
-        "largest",
-        "lease_ends",
-        "most",
-        "most_before",
-        "origin",
-        "over",
-        "process",
-        "rate",
-        "root_process",
-        "round_trips",
-        "share",
-        "spread",
-        "tokens",
-        "tokens_at",
-        "told_at",
-        "told_base",
-        "told_heard",
-        "told_rate",
-        "told_version",
-        "used",
-        "weight",
-        "weight_version",
+        "applied", "arrivals", "arrivals_computed", "base", "capacity", "heard", "heard_at", "intake", "intake_bytes",
+        "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "root_process",
+        "round_trips", "share", "spread", "tokens", "tokens_at", "told_at", "told_base", "told_heard", "told_rate",
+        "told_version", "used", "used_computed", "weight", "weight_version",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -84,6 +57,9 @@ class Row:
         self.weight_version = 0
         self.root_process = 0
         self.applied = 0
+        self.used_computed = 0
+        self.arrivals_computed: int | None = None
+        """As they were reported when rates were last computed."""
         self.rate = 0.0
         self.base = 0.0
         self.told_rate = 0
@@ -142,6 +118,16 @@ class Row:
             self.round_trips.append(now - self.told_at)
         self.root_process, self.applied = report.root_process, report.applied
 
+    def has_moved(self) -> bool:
+        """Whether its report differs so much from what the rates were computed with that they are to be computed now:
+        by what makes an origin report at once."""
+        if abs(self.used - self.used_computed) >= USED_CHANGE * self.capacity:
+            return True
+        before, now = self.arrivals_computed, self.arrivals
+        if before is None or now is None:
+            return before is not now
+        return abs(now - before) > ARRIVALS_CHANGE * before
+
     def round_trip_s(self) -> float:
         return min(self.round_trips, default=ROUND_TRIP_S)
 
@@ -153,7 +139,7 @@ class Row:
             most = max(root_rate, ARRIVALS_BY_INTAKE * self.intake)
             arrivals, spread = min(float(self.arrivals), most), min(float(self.spread), most)
         drift = (arrivals - self.told_rate) * max(0.0, now - self.heard_at)
-        bound = USED_DRIFT * self.capacity
+        bound = USED_CHANGE * self.capacity
         used = min(max(0.0, self.used + min(max(drift, -bound), bound)), float(self.capacity))
         return Load(float(self.capacity), used, arrivals, spread, self.weight, self.share)
 

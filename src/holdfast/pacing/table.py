@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
 
+from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, VALID_MS_MAX, Pace, Report
-from holdfast.pacing.origin import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.policy import FLOOR_SHARE, Policy, Root
 from holdfast.pacing.rows import Row, typical_round_trip_s
 
@@ -105,7 +105,7 @@ class Table:
             del self.rows[report.origin]
             self._untold.pop(report.origin, None)
             self._soon(now)
-        elif self.pacing.policy.triggered:
+        elif self.pacing.policy.triggered and row.has_moved():
             self._soon(now)
         return True
 
@@ -176,6 +176,7 @@ class Table:
         active, gone = [], 0.0
         for row in self.rows.values():
             row.base = whole * row.share / shares
+            row.used_computed, row.arrivals_computed = row.used, row.arrivals
             gone += row.excess
             if self._is_silent(row, now):
                 row.rate = float(row.told_rate)
