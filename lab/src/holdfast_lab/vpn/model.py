@@ -33,7 +33,7 @@ class Client:
     """A client's node: its queue, in messages, its part of the pacing, and what is counted of it."""
 
     __slots__ = (
-        "arrivals", "generated", "in_burst", "number", "origin", "overflowed", "peak", "queue", "rate_changes",
+        "arrivals", "generated", "in_burst", "number", "origin", "overflowed", "peak", "queue",
         "send_at", "shaper", "waiting", "wake_at",
     )  # fmt: skip
 
@@ -48,7 +48,6 @@ class Client:
         self.in_burst = 0
         """Generated since the burst began."""
         self.overflowed = 0
-        self.rate_changes = 0
         self.send_at = NEVER
         self.wake_at = NEVER
         self.waiting = False
@@ -82,6 +81,8 @@ class Network:
         """When each overflowing message came, and to which client."""
         self.samples: list[tuple[tuple[int, ...], int, tuple[float, ...]]] = []
         """Each second: clients' queues, the root's, and the clients' rates in messages a second."""
+        self.changes_in_burst = 0
+        """Of clients' rates, as they are obeyed."""
         self.loads = 0
         self.paces = 0
         self._waiting: deque[Client] = deque()
@@ -227,7 +228,8 @@ class Network:
         if rate == client.shaper.rate:
             return
         client.shaper.set_rate(now, rate)
-        client.rate_changes += 1
+        if self.experiment.burst_s[0] <= now < self.experiment.burst_s[1]:
+            self.changes_in_burst += 1
         if client.queue and not client.waiting:
             client.send_at = max(now, client.shaper.ready_at())
             self._at(client.send_at, SEND, client)

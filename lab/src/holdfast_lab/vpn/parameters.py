@@ -4,7 +4,7 @@ Rules of this file: values, checked once. Amounts are messages, as the paper cou
 the pacing code. Source: traffic-control-on-mpls-vpn §4.2 and §4.3.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.errors import ConfigError
@@ -30,6 +30,10 @@ CONTROL_DELAY_S: Final = 0.05
 """One way. The paper does not say; any wide area network's."""
 
 CLIENTS_MAX: Final = 3_000
+
+SIZING_FROM_S: Final = 60.0
+SIZING_SPAN_S: Final = 3_000.0
+"""Where a burst's size is sought: it begins when queues and estimates are in their steady state, and never ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,13 @@ class Experiment:
 
     def bursts(self, client: int) -> bool:
         return self.pattern(client) in self.bursting
+
+
+def sizing(experiment: Experiment, burst: float) -> Experiment:
+    """The same network in a search for the size of a burst of `burst` messages a second."""
+    return replace(
+        experiment, burst=burst, burst_s=(SIZING_FROM_S, 1e9), span_s=SIZING_SPAN_S, until_overflow=True
+    )  # fmt: skip
 
 
 def _within(key: str, value: float, low: float, high: float) -> None:
