@@ -33,7 +33,7 @@ RATES = st.integers(1, BYTES_MAX)
 
 REPORTS = st.builds(
     Report, NAMES, NAMES, st.one_of(st.just(""), NAMES), NUMBERS, VERSIONS, st.integers(0, 1_000),
-    RATES, st.just(0), st.one_of(st.none(), BYTES), BYTES, NUMBERS, NUMBERS, st.booleans(),
+    RATES, st.just(0), st.one_of(st.none(), BYTES), BYTES, NUMBERS, NUMBERS, NUMBERS, st.booleans(),
     st.integers(0, NODES_MAX - 1),
 )  # fmt: skip
 PACES = st.builds(
@@ -103,6 +103,7 @@ def test_a_pace_without_a_field_is_none(field: str) -> None:
         ("spread", 0, BYTES_MAX),
         ("root_process", 0, NUMBER_END - 1),
         ("applied", 0, NUMBER_END - 1),
+        ("held", 0, NUMBER_END - 1),
         ("passed", 0, NODES_MAX - 1),
     ],
 )

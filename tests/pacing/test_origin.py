@@ -202,7 +202,7 @@ def test_the_report_says_which_pace_is_obeyed() -> None:
     origin.receive(0.1, a_pace(version=3))
     report = origin.report(1.0, 0)
     assert report is not None
-    assert (report.root_process, report.applied) == (9, 3)
+    assert (report.root_process, report.applied, report.held_ms) == (9, 3, 900)
 
 
 def test_of_the_reports_the_last_are_remembered() -> None:

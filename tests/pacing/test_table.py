@@ -253,6 +253,9 @@ def test_what_a_client_claims_to_be_offered_is_bounded_by_what_it_sends() -> Non
         desk.table.took("jfk", 50_000)
     desk.go(2.5)  # 250,000 bytes a second in the period
     assert row.load(2.5, RATE, RATE / 3).arrivals == pytest.approx(10 * row.intake)
+    desk.report("jfk", arrivals=BYTES_MAX, spread=BYTES_MAX)
+    assert row.recent == pytest.approx(500_000 / 1.5), "between its reports"
+    assert row.load(2.5, RATE, RATE / 3).arrivals == pytest.approx(10 * row.recent)
 
 
 def test_an_old_report_is_brought_forward_by_at_most_a_fiftieth() -> None:

@@ -35,7 +35,8 @@ class Report(NamedTuple):
     """`load`: what an origin says of its queue to one root. `arrivals` None: not known yet, it was just started.
 
     `version` is higher in each report of one `process`; `applied` is the version of the last pace that it obeyed, of
-    the root's process `root_process`; 0 for none. `passed`: nodes that it came through.
+    the root's process `root_process`, 0 for none, and `held_ms` how long ago it came: what is left of the time since it
+    was sent is a round trip. `passed`: nodes that it came through.
     """
 
     root: str
@@ -50,6 +51,7 @@ class Report(NamedTuple):
     spread: int
     root_process: int = 0
     applied: int = 0
+    held_ms: int = 0
     leaving: bool = False
     passed: int = 0
 
@@ -68,6 +70,7 @@ class Report(NamedTuple):
             "spread": Ulong(self.spread),
             "root_process": Ulong(self.root_process),
             "applied": Ulong(self.applied),
+            "held": Ulong(self.held_ms),
             "leaving": self.leaving,
             "passed": Ulong(self.passed),
         }
@@ -116,6 +119,7 @@ _REPORT_NUMBERS: Final = (
     ("spread", 0, BYTES_MAX + 1),
     ("root_process", 0, NUMBER_END),
     ("applied", 0, NUMBER_END),
+    ("held", 0, NUMBER_END),
     ("passed", 0, NODES_MAX),
 )
 _PACE_NUMBERS: Final = (
@@ -140,12 +144,12 @@ def read_report(fields: dict[Any, Any]) -> Report | None:
         return None
     if arrivals is not None and not is_whole_within(arrivals, 0, BYTES_MAX + 1):
         return None
-    process, version, weight, capacity, used, spread, root_process, applied, passed = numbers
+    process, version, weight, capacity, used, spread, root_process, applied, held, passed = numbers
     if used > capacity:
         return None
     return Report(
         root, origin, group, process, version, weight, capacity, used,
-        None if arrivals is None else int(arrivals), spread, root_process, applied, leaving, passed,
+        None if arrivals is None else int(arrivals), spread, root_process, applied, held, leaving, passed,
     )  # fmt: skip
 
 

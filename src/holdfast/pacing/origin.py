@@ -115,7 +115,8 @@ class Origin:
         return Report(
             self.root, self.name, self.group, self.process, self.version, self._weigh(used, self.capacity),
             self.capacity, used, None if found is None else min(int(found[0]), BYTES_MAX),
-            0 if found is None else min(int(found[1]), BYTES_MAX), process, applied, leaving,
+            0 if found is None else min(int(found[1]), BYTES_MAX), process, applied,
+            int((now - self._received_at) * 1000) if applied else 0, leaving,
         )  # fmt: skip
 
     def _period_s(self) -> float:

@@ -22,10 +22,13 @@ IGNORING_PERIODS: Final = 3
 """For so many periods of the root, one after the other."""
 
 ROUND_TRIPS: Final = 8
-"""Measurements of which the shortest counts: a report does not follow its rate at once."""
+"""Measurements of which the median counts."""
 
 ROUND_TRIP_S: Final = 0.5
 """Until one was measured."""
+
+RECENT_S: Final = 0.5
+"""Over so much at least, what is received is measured between reports."""
 
 ARRIVALS_BY_INTAKE: Final = 10.0
 """What a client claims to be offered counts up to so many times what is received from it, or the root's rate."""
@@ -38,9 +41,9 @@ class Row:
 
     __slots__ = (
         "applied", "arrivals", "arrivals_computed", "base", "capacity", "heard", "heard_at", "intake", "intake_bytes",
-        "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "root_process",
-        "round_trips", "share", "spread", "tokens", "tokens_at", "told_at", "told_base", "told_heard", "told_rate",
-        "told_version", "used", "used_computed", "weight", "weight_version",
+        "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent", "recent_at",
+        "recent_bytes", "root_process", "round_trips", "share", "spread", "tokens", "tokens_at", "told_at",
+        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight", "weight_version",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -75,6 +78,10 @@ class Row:
         """Received in the period that runs."""
         self.intake = 0.0
         """Bytes a second in the last whole period."""
+        self.recent = 0.0
+        self.recent_bytes = 0
+        self.recent_at = now
+        """Bytes a second between its reports, RECENT_S apart at least."""
         self.largest = 0
         self.most = 0.0
         self.most_before = 0.0
@@ -100,6 +107,12 @@ class Row:
         self.tokens -= 1
         return True
 
+    def took(self, size: int) -> None:
+        """A message of it came in."""
+        self.intake_bytes += size
+        self.recent_bytes += size
+        self.largest = max(self.largest, size)
+
     def take(self, now: float, report: Report, root_process: int) -> None:
         """A report that is newer than the last. Of another process it begins anew."""
         if report.process != self.process:
@@ -108,6 +121,9 @@ class Row:
             self.told_heard = 0
             self.applied = 0
             self.round_trips.clear()
+        if now - self.recent_at >= RECENT_S:
+            self.recent = self.recent_bytes / (now - self.recent_at)
+            self.recent_bytes, self.recent_at = 0, now
         self.heard, self.heard_at = report.version, now
         self.capacity, self.used = report.capacity, report.used
         self.arrivals, self.spread = report.arrivals, report.spread
@@ -115,7 +131,7 @@ class Row:
             self.weight, self.weight_version = report.weight, report.version
         fresh = report.root_process == root_process and report.applied == self.told_version != self.applied
         if fresh:
-            self.round_trips.append(now - self.told_at)
+            self.round_trips.append(max(0.0, now - self.told_at - report.held_ms / 1000))
         self.root_process, self.applied = report.root_process, report.applied
 
     def has_moved(self) -> bool:
@@ -129,14 +145,14 @@ class Row:
         return abs(now - before) > ARRIVALS_CHANGE * before
 
     def round_trip_s(self) -> float:
-        return min(self.round_trips, default=ROUND_TRIP_S)
+        return median(self.round_trips) if self.round_trips else ROUND_TRIP_S
 
     def load(self, now: float, root_rate: float, equal: float) -> Load:
         """What a policy sees. `equal`: its equal share, which stands for arrivals that it does not know yet."""
         if self.arrivals is None:
             arrivals = spread = equal
         else:
-            most = max(root_rate, ARRIVALS_BY_INTAKE * self.intake)
+            most = max(root_rate, ARRIVALS_BY_INTAKE * max(self.intake, self.recent))
             arrivals, spread = min(float(self.arrivals), most), min(float(self.spread), most)
         drift = (arrivals - self.told_rate) * max(0.0, now - self.heard_at)
         bound = USED_CHANGE * self.capacity

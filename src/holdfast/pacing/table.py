@@ -30,6 +30,9 @@ ROWS_MAX: Final = 10_000
 RATE_CHANGE: Final = 0.05
 """Once one rate changed by this much of itself, all that changed are told."""
 
+LATE: Final = 1.5
+"""Round trips after a pace: a report that comes later than this and does not know the pace says that it was lost."""
+
 MISSED: Final = 3
 """Reports that a client may miss before it counts as silent."""
 
@@ -119,8 +122,7 @@ class Table:
         """A message of a client came in."""
         row = self.rows.get(origin)
         if row is not None:
-            row.intake_bytes += size
-            row.largest = max(row.largest, size)
+            row.took(size)
 
     def _soon(self, now: float) -> None:
         at = max(now, self._computed_at + self._gap_s())
@@ -221,7 +223,7 @@ class Table:
         if row.heard > row.told_heard and since_s >= self._valid_ms / 2000:
             return True
         unknown = row.root_process != self.process or row.applied < row.told_version
-        return unknown and row.heard_at > row.told_at and since_s >= COMPUTE_GAP_S + 2 * row.round_trip_s()
+        return unknown and since_s >= COMPUTE_GAP_S and row.heard_at - row.told_at >= LATE * row.round_trip_s()
 
     @property
     def untold(self) -> Set[str]:
