@@ -4,7 +4,8 @@ form, which judges the means of twenty seeds too, is `make pacing`."""
 import pytest
 
 from holdfast_lab.vpn import acceptance
-from holdfast_lab.vpn.acceptance import ALL_FROM, SIZES, Check
+from holdfast_lab.vpn.acceptance import SIZES, Check
+from holdfast_lab.vpn.campaign import TOGETHER
 from holdfast_lab.vpn.measures import burst_size, run
 from holdfast_lab.vpn.parameters import Experiment
 
@@ -28,10 +29,8 @@ def test_with_the_papers_control_nothing_overflows_and_peaks_are_a_quarter() -> 
 
 
 def test_where_all_burst_at_once_the_papers_control_is_no_help() -> None:
-    # A burst that begins sooner and is as long: what overflows in it is the same.
-    soon = {"bursting": ALL_FROM, "burst_s": (100.0, 1_900.0), "span_s": 1_950.0}
     for policy in ("fixed", "weights"):
-        held([acceptance.of_all([run(Experiment(policy=policy, **soon))[0]])])  # type: ignore[arg-type]
+        held([acceptance.of_all([run(Experiment(policy=policy, **TOGETHER))[0]])])
 
 
 @pytest.mark.parametrize(

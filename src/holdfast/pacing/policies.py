@@ -1,7 +1,7 @@
 """The simple policies: `fixed`, `weights` (the paper's), `backlog`, `overflow`.
 
 Rules of this file: as policy.py says: pure, and the order of clients decides nothing. None lends the root's space, so
-their sums stay within the root's rate. Source: traffic-control-on-mpls-vpn §3.3; docs/adr/0074-pacing.md.
+their sums stay within the root's rate. Source: traffic-control §3.3; docs/adr/0074-pacing.md.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """What a policy of pacing is: four pure functions of the root's state and its clients' loads.
 
 Rules of this file: values and a Protocol. Amounts are bytes, rates bytes a second, or any one unit for both: policies
-scale. Source: traffic-control-on-mpls-vpn §3.3 and figure 6.
+scale. Source: traffic-control §3.3 and figure 6.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Rules of this file: no clock; times are seconds on `now`'s scale. Rates are computed each period and, where the policy
 wants it, soon after a report. Of the rates that changed the lower ones go first, so that their sum holds. The work of
-one turn is bounded: by rows a second in computing, by `take`'s argument in sending. Source: traffic-control-on-mpls-vpn
+one turn is bounded: by rows a second in computing, by `take`'s argument in sending. Source: traffic-control
 §3.3 (table of weights, time-out, R_i); docs/adr/0074-pacing.md.
 """
 

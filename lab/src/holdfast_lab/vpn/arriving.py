@@ -1,7 +1,7 @@
 """When messages are generated: exponential intervals, whose mean changes with the burst.
 
 Rules of this file: a client's times depend on seed, number and pattern alone, never on what the network does, so that
-all policies meet the same messages. Source: traffic-control-on-mpls-vpn §4.3.
+all policies meet the same messages. Source: traffic-control §4.3.
 """
 
 from collections.abc import Iterator

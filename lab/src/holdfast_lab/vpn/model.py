@@ -3,7 +3,7 @@ that are late or lost.
 
 Rules of this file: discrete events in virtual time; one experiment gives one history. The pacing is the nodes' own code
 (holdfast.pacing): nothing of it is modelled here. Data takes no time, and is sent only where the root has space, as a
-link's credit allows; control takes `delay_s` and may be lost. Source: traffic-control-on-mpls-vpn §4.
+link's credit allows; control takes `delay_s` and may be lost. Source: traffic-control §4.
 """
 
 from collections import deque

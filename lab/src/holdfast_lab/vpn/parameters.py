@@ -1,7 +1,7 @@
 """The paper's experiment as data: queues, rates, patterns of arrivals, and what the control messages suffer.
 
 Rules of this file: values, checked once. Amounts are messages, as the paper counts; SIZE turns them into the bytes of
-the pacing code. Source: traffic-control-on-mpls-vpn §4.2 and §4.3.
+the pacing code. Source: traffic-control §4.2 and §4.3.
 """
 
 from dataclasses import dataclass, field, replace
