@@ -165,7 +165,7 @@ def test_holdfast_alone_serves(alone: Environment, tmp_path: Path) -> None:
         ("demo", "holdfast-lab"),
         ("pacing", "holdfast-lab"),
         ("pipeline", "pyspark-holdfast"),
-    ],  # fmt: skip
+    ],
 )
 def test_holdfast_alone_says_what_to_install(verb: str, missing: str, alone: Environment) -> None:
     told = alone.holdfast(verb, "--help")

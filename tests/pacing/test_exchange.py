@@ -7,7 +7,7 @@ from math import fsum
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.pacing import validation
@@ -33,6 +33,8 @@ class Exchange:
     clients: int
     faults: float
     period_s: float = 2.0
+    quiet: bool = False
+    """Whether queues stand still, and nothing arrives."""
     now: float = 0.0
     lives: int = 1
     wire: list[tuple[float, int, Report | Pace]] = field(default_factory=list)
@@ -87,7 +89,7 @@ class Exchange:
             self.check()
 
     def step(self, name: str, origin: Origin) -> None:
-        if self.rng.random() < 0.3:
+        if not self.quiet and self.rng.random() < 0.3:
             self.used[name] = min(CAPACITY, max(0, self.used[name] + self.rng.randint(-60_000, 65_000)))
             origin.arrived(self.now, self.rng.randint(1, 20_000))
         rate = origin.rate(self.now)
@@ -138,14 +140,14 @@ class Exchange:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{policy.name} {policy.lend:g}")
-@settings(max_examples=8)
+@settings(max_examples=8, phases=(Phase.generate,))  # a search for a smaller example takes minutes
 @given(st.integers(0, 10**9), st.integers(1, 6), st.floats(0, 0.5), st.sampled_from([0.3, 2.0, 10.0]))
 def test_whatever_the_network_does(policy: Policy, seed: int, clients: int, faults: float, period_s: float) -> None:
     exchange = Exchange(seed, policy, clients, faults, period_s)
     exchange.go(20.0, restarts=3)
-    exchange.faults = 0.0
-    exchange.go(25.0 + 2 * period_s)  # what was late is there, and what was lost was told again
-    for _ in range(20):  # a pace may just be under way
+    exchange.faults, exchange.quiet = 0.0, True
+    exchange.go(30.0 + 2 * period_s)  # what was late is there, what was lost was told again, and queues stand still
+    for _ in range(10):  # a lease may just be renewed
         exchange.go(0.2)
         if exchange.settled():
             break

@@ -114,11 +114,12 @@ class Row:
         self.largest = max(self.largest, size)
 
     def take(self, now: float, report: Report, root_process: int) -> None:
-        """A report that is newer than the last. Of another process it begins anew."""
+        """A report that is newer than the last. Of another process it begins anew, and knows no pace."""
         if report.process != self.process:
             self.process = report.process
             self.weight_version = 0
-            self.told_heard = 0
+            self.told_rate = self.told_base = self.told_version = self.told_heard = 0
+            self.lease_ends = now
             self.applied = 0
             self.round_trips.clear()
         if now - self.recent_at >= RECENT_S:

@@ -233,7 +233,8 @@ class Table:
     # ----------------------------------------------------------------------------------------------- going out
 
     def take(self, now: float, most: int) -> list[Pace]:
-        """Up to `most` paces, in the order in which they are to go out."""
+        """Up to `most` paces, in the order in which they are to go out. While some wait the deadline is over: who can
+        send no more is to wait for credit, and not for the deadline."""
         paces: list[Pace] = []
         while self._untold and len(paces) < most:
             origin = next(iter(self._untold))
