@@ -213,9 +213,9 @@ class Handing:
     def _end_windows(self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, known_ms: int) -> None:
         """Ends windows that are over, as many as there is room for, those of the first step first: what they give may
         belong to windows of the steps behind."""
-        windows, left = link.windows, min(CLOSED_COUNT, link.count_max)
+        windows, left, now_ms = link.windows, min(CLOSED_COUNT, link.count_max), self._parts.clock.wall_ms
         for number in windows.rows:
-            for key, row in windows.over(number, known_ms, gathered):
+            for key, row in windows.over(number, known_ms, now_ms, gathered):
                 if not left:
                     return
                 passed = pipeline.close(windows.steps, number, key, row, gathered)
