@@ -2,7 +2,7 @@
 
 Rules of this file: a message is taken into `$delayed` where it would be appended to its queue, and moved to it by the
 same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each, and
-of as many more at most that are gone. A turn moves a bounded number. A queue gets what is due in the order of its times.
+of as many more at most that are gone. A turn moves a bounded number. A queue gets what is due in the order of times.
 """
 
 from collections import deque
