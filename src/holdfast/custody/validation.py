@@ -64,7 +64,7 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             must(
                 not cursor.exhausted or cursor in work.exhausted, f"{where}: nobody looks at what is delivered no more"
             )
-            bounded = queue.config.durable and queue.config.deliveries_max is not None
+            bounded = queue.config.durable and queue.config.deliveries_max is not None and not cursor.is_links
             must(cursor.is_counted or not bounded, f"{where}: failed deliveries are not stored")
             if not isinstance(cursor.counts, DeliveryCounts):
                 continue

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.kinds import QueueKind
@@ -33,9 +34,6 @@ from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
 """Links between queues of one node."""
-
-CURSOR_PREFIX: Final = "$link:"
-"""Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
 
 
 GRAIN_MS: Final = 1_000
@@ -79,12 +77,12 @@ class QueueLinks:
         wanted |= {config.name: config for config in self._config.links}
         configured = {config.name for config in self._config.links}
         kept = {
-            (row.source, f"{CURSOR_PREFIX}{name}")
+            (row.source, f"{LINK_PREFIX}{name}")
             for name, row in stored.items()
             if name in wanted and (wanted[name].source, wanted[name].mode) == (row.source, "copy")
         }
         for queue in self._catalog.queues.values():
-            for cursor in [name for name in queue.named if name.startswith(CURSOR_PREFIX)]:
+            for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
                 if (queue.name, cursor) not in kept:
                     queue.remove_cursor(cursor)
         for name in stored.keys() - wanted.keys():
@@ -121,7 +119,7 @@ class QueueLinks:
             self.windowed[link] = False
             self.leftovers.give(link_id, link.windows)
         if config.mode == "move":
-            cursor.attach(link, selects)
+            cursor.attach(link, selects, shows=False)
         else:
             cursor.selector = selects
             cursor.attach(link)
@@ -171,7 +169,7 @@ class QueueLinks:
             return None
 
     def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
-        name = f"{CURSOR_PREFIX}{config.name}"
+        name = f"{LINK_PREFIX}{config.name}"
         found = source.named.get(name)
         if found is not None:
             return found
