@@ -250,6 +250,9 @@ class Handing:
         if not target.config.durable:
             moving.posts.append((found, size))
             moving.passed += 1
+            moving.reserved_in = target
+            target.reserved += 1
+            target.reserved_bytes += size
             return True
         if not self._fits_disk(len(found)):
             link.needs = len(found)
@@ -317,6 +320,8 @@ class Handing:
             if moving.gathered is not None:
                 link.windows.apply(moving.gathered.changes)
         else:
+            while moving.posts:
+                self._drop_post(moving)
             cursor.requeue(mine, failed=False)
             self._parts.links.wait_for_room(link)
         link.moving = None
@@ -333,4 +338,14 @@ class Handing:
                     target.tell(value, size)
                 else:
                     target.append(value, size)
-            moving.posts.popleft()
+            self._drop_post(moving)
+
+    @staticmethod
+    def _drop_post(moving: Moving) -> None:
+        """The first post is where it goes, or goes nowhere: its room is free again."""
+        _, size = moving.posts.popleft()
+        queue = moving.reserved_in
+        if queue is not None:
+            queue.reserved -= 1
+            queue.reserved_bytes -= size
+            queue.touch()

@@ -4,7 +4,7 @@ Rules of this file: what a link is stands in one row of table `node`; a row that
 configuration no longer has it. A link that is deleted goes once nothing is in its hands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
@@ -228,6 +228,13 @@ class QueueLinks:
         del self.by_name[link.name]
         self.windowed.pop(link, None)
         self.leftovers.leave(link.link_id, link.windows)
+
+    def reserved(self) -> Iterator[tuple[Queue, int, int]]:
+        """Queues in memory that keep room for what links bring them: messages, and their bytes."""
+        for link in self.by_name.values():
+            if link.moving is not None and link.moving.reserved_in is not None:
+                posts = link.moving.posts
+                yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
 
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
