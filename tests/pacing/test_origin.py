@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from holdfast.errors import BrokenInvariant
 from holdfast.pacing import validation
 from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, Pace, Report
@@ -214,3 +215,17 @@ def test_of_the_reports_the_last_are_remembered() -> None:
     assert not origin.receive(now, a_pace(heard=1, valid_ms=120_000))
     assert not origin.receive(now, a_pace(heard=SENT_MAX + 2, valid_ms=120_000))
     assert origin.receive(now, a_pace(heard=SENT_MAX - 100, valid_ms=120_000))
+
+
+def test_an_origin_that_contradicts_itself_is_found() -> None:
+    origin = an_origin()
+    origin.report(0.0, 0)
+    validation.origin(origin)
+    origin.version = 7
+    with pytest.raises(BrokenInvariant, match="a report to hub was forgotten"):
+        validation.origin(origin)
+    origin.version = 1
+    assert origin.receive(0.1, a_pace())
+    origin.process = 8
+    with pytest.raises(BrokenInvariant, match="hub answered another process"):
+        validation.origin(origin)
