@@ -55,6 +55,7 @@ class QueueChanges:
         of_cursors(memory.withheld.aside, lambda cursor: cursor.counted_aside)
         of_cursors(memory.withheld.given_back, lambda cursor: cursor.exclusions.counted_given_back)
         of_cursors(memory.withheld.excluded, lambda cursor: cursor.exclusions.counted_excluded)
+        of_cursors(memory.withheld.ready, lambda cursor: cursor.counted_ready)
         memory.held_in(
             memory.cached, lambda: sum(len(value) for queue in queues.values() for value in queue.cache.values())
         )

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.entries import entry
@@ -28,6 +28,9 @@ class Selective(Protocol):
     def freed(self, sequences: Iterable[int]) -> None:
         """These entries are in nobody's hands any more, or not on their way out."""
 
+    def set_apart(self, sequence: int) -> None:
+        """None of them takes the entry, which stays: it is in nobody's hands, and not aside."""
+
     def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
         """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
 
@@ -42,7 +45,7 @@ class Holdings:
     __slots__ = (
         "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
         "finished_bytes", "floor", "links_ended", "lives", "name", "owner", "position", "prefetched", "queue",
-        "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
+        "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below", "tracked", "unfiltered",
         "watermark", "watermark_stored",
     )  # fmt: skip
 
@@ -87,6 +90,8 @@ class Holdings:
         self.unfiltered: dict[EntryConsumer, None] = {}
         """Those without a selector, the one whose turn is next first."""
         self.exclusions = Exclusions(queue.withheld)
+        self.selector: EntrySelector | None = None
+        """Of a subscription: what it leaves out is done with."""
         self.selective: Selective | None = None
         """There from the first consumer with a selector on."""
         self.links_ended: dict[int, int] = {}
@@ -205,7 +210,8 @@ class Holdings:
                 self.exclusions.set_aside({sequence: size})
             self.ahead.discard(sequence)
             del self.acquired[sequence]
-            self.freed([sequence])
+            if self.selective is not None:
+                self.selective.set_apart(sequence)
 
     # ------------------------------------------------------------------------------------------------ outcomes
 
@@ -295,6 +301,22 @@ class Holdings:
         self.acquired.pop(sequence)
         self._gone_ahead((sequence,))
         self.forget_counts(sequence)
+
+    def drop_expired(self, sequence: int, value: bytes) -> None:
+        """An entry whose time to live is over leaves, or is done with where others read it too."""
+        if self.tracked:
+            self.leave_out(sequence)
+        else:
+            self.forget_counts(sequence)
+            self.queue.retire_expired(sequence, entry.size_of(value))
+
+    def leave_out(self, sequence: int) -> None:
+        """This reader is done with the entry, though nobody took it."""
+        self.forget_counts(sequence)
+        self.finished.add(sequence)
+        self.raise_floor()
+        self.owner.dirty(self)
+        self.owner.reclaim()
 
     def forget_counts(self, sequence: int) -> None:
         """Nothing more is to be known of the entry."""

@@ -221,6 +221,17 @@ class EntryLog:
         latest = self.work.rewritten.get((self.queue_id, sequence))
         return self.reader.get(self.queue_id, sequence) if latest is None else latest
 
+    def values(self, sequences: Sequence[int], bytes_max: int) -> dict[int, bytes]:
+        """Those of these entries that are on disk, as `value`, up to the one with which they are past the bytes."""
+        found = self.reader.get_all(self.queue_id, sequences, bytes_max=bytes_max)
+        if self.hidden:
+            for sequence in self.hidden.intersection(found):
+                del found[sequence]
+        if self.work.rewritten:
+            latest = self.work.rewritten
+            return {sequence: latest.get((self.queue_id, sequence), value) for sequence, value in found.items()}
+        return found
+
     def oldest_wall_ms(self) -> int | None:
         """When the oldest visible entry came, None where there is none."""
         for _, value in self.read(0, count_max=1, bytes_max=1) if self.messages else ():

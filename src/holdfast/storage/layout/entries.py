@@ -81,6 +81,24 @@ class Entries:
                         return value if found == sequence else None
         return None
 
+    def get_all(self, txn: Transaction, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """See `EntryReader.get_all`."""
+        found: dict[int, bytes] = {}
+        with txn.cursor(db=self._entries) as cursor:
+            present = False
+            for sequence in sequences:
+                if not (present and self._holds(cursor, queue_id, sequence)):
+                    present = self._seek(cursor, queue_id, sequence)
+                    if not (present and self._holds(cursor, queue_id, sequence)):
+                        continue
+                for number, value in self._values(txn, cursor, place_of(cursor.key())[1], sequence, 1):
+                    if number == sequence:
+                        found[number] = value
+                        bytes_max -= len(value)
+                if bytes_max <= 0:
+                    break
+        return found
+
     def _seek(self, cursor: Any, queue_id: int, sequence: int) -> bool:
         """Puts the cursor on the record that holds the place, or else on the first behind it; False: there is none."""
         key = key_of(queue_id, sequence)
