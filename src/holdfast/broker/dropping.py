@@ -1,5 +1,5 @@
-"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`). Where the
-queue sorts, those of the lowest priority go first.
+"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`). Where
+the queue sorts, those of the lowest priority go first.
 
 Rules of this file: what a consumer holds stays, and so does what is not on disk yet; a call reads a bounded number of
 entries.

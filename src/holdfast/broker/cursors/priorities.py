@@ -1,8 +1,8 @@
 """Consumers of a queue that sorts: each is handed the highest priority that is ready, and within one priority what came
 first (JMS 2.0 §3.4.10; docs/adr/0072).
 
-Rules of this file: nothing is handed out before all that is visible was looked at. What is known is an index, in memory,
-of one log; entries that left by another way are found gone when it is their turn. At the bounds of memory the index
+Rules of this file: nothing is handed out before all that is visible was looked at. What is known is an index of one
+log, in memory; entries that left by another way are found gone when it is their turn. At the bounds of memory the index
 forgets the youngest of the lowest priority, and reads them again.
 """
 
@@ -14,6 +14,7 @@ from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.ready import Level, Ready, level_of
 from holdfast.broker.cursors.selection import FreeEntries, Group
 from holdfast.broker.cursors.sharing import SCAN_BYTES, Sharing
+from holdfast.broker.cursors.unstored import Unstored
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
@@ -107,7 +108,7 @@ class Ranked(Group):
 class Priorities(Sharing[Ranked]):
     """All consumers of a cursor whose queue sorts."""
 
-    __slots__ = ("_asked", "_followed", "_read_now", "_run_max", "counted_index")
+    __slots__ = ("_asked", "_followed", "_read_now", "_run_max", "_unstored", "counted_index")
 
     def __init__(self, cursor: Holdings) -> None:
         super().__init__(cursor)
@@ -118,6 +119,8 @@ class Priorities(Sharing[Ranked]):
         self._read_now: dict[int, bytes] = {}
         """What this pump has read."""
         self._run_max = RUN_COUNT
+        self._unstored: Unstored | None = None
+        """From the first call of `lowest` on."""
         self.counted_index = 0
         """What the indexes are counted with in the node's memory."""
 
@@ -212,7 +215,10 @@ class Priorities(Sharing[Ranked]):
 
     def lowest(self) -> tuple[int, bytes] | None:
         """The oldest of the lowest priority that is in nobody's hands, which is ready no more; None where there is
-        none, or more is to be looked at before that is known."""
+        none, where more is to be looked at before that is known, or where one that is not on disk yet is lower."""
+        if self._unstored is None:
+            self._unstored = Unstored(self._cursor.queue)
+        unstored = self._unstored.lowest()
         group = self._group(EVERYTHING)
         group.stays = True
         self._left, self._bytes_left = SCAN_COUNT, SCAN_BYTES
@@ -223,7 +229,8 @@ class Priorities(Sharing[Ranked]):
             self._back |= group.take_apart()
             self._scan([group])
             while not self._is_over and not self._back and group.position >= self._cursor.queue.visible:
-                level = next((item for item in group.ready.levels if item or item.behind is not None), None)
+                levels = group.ready.levels[: unstored + 1]
+                level = next((item for item in levels if item or item.behind is not None), None)
                 if level is None:
                     return None
                 if not level:

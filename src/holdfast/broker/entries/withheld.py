@@ -9,8 +9,8 @@ from holdfast.accounts import Account
 
 
 class Withheld(NamedTuple):
-    """What is counted: of entries set aside, of what consumers called undeliverable, of what they gave back, and of what
-    is ready where queues sort."""
+    """What is counted: of entries set aside, of what consumers called undeliverable, of what they gave back, and of
+    what is ready where queues sort."""
 
     aside: Account
     excluded: Account
