@@ -225,8 +225,8 @@ class Priorities(Sharing[Ranked]):
         self._free = FreeEntries(self._cursor)
         try:
             self._follow()
-            self._look_at_freed()
             self._back |= group.take_apart()
+            self._look_at_freed()
             self._scan([group])
             while not self._is_over and not self._back and group.position >= self._cursor.queue.visible:
                 levels = group.ready.levels[: unstored + 1]
@@ -236,9 +236,13 @@ class Priorities(Sharing[Ranked]):
                 if not level:
                     self._refill(group, level)
                     continue
-                found = self._pop(group, level)
-                if found is not None:
-                    return found
+                sequence = level.first
+                assert sequence is not None, "a level that is not empty"
+                level.remove(sequence)
+                value = self._value(sequence)
+                self._pay(1, 0 if value is None else len(value))
+                if value is not None:
+                    return sequence, value
         finally:
             self._free = None
             self._read_now.clear()
@@ -272,6 +276,7 @@ class Priorities(Sharing[Ranked]):
                 if not handed:
                     break
                 given += handed
+            self._ask()
         finally:
             self._free.end()
             self._free = None
@@ -293,6 +298,10 @@ class Priorities(Sharing[Ranked]):
             for account in halting.short_of(cursor):
                 queue.work.halted.setdefault(account, {})[queue] = None
         self._let_cache_go()
+
+    def _ask(self) -> None:
+        """Asks for it to be stored that what is next is shown."""
+        cursor = self._cursor
         for group in self._by_text.values():
             level = self._highest(group)
             first = None if level is None else level.first
@@ -300,7 +309,8 @@ class Priorities(Sharing[Ranked]):
                 continue
             wanted = group.wanted()
             if wanted and cursor.is_counted:
-                cursor.mark_shown(group.ready.peek(min(wanted, MARKS_MAX)))
+                sequences = group.ready.peek(min(wanted, MARKS_MAX))
+                cursor.mark_shown([sequence for sequence in sequences if self._value(sequence) is not None])
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
 
@@ -483,6 +493,7 @@ class Priorities(Sharing[Ranked]):
 
     def _one(self, group: Ranked, wanting: list[EntryConsumer]) -> int:
         """Hands out the next entry; how many."""
+        assert self._free is not None
         cursor, queue = self._cursor, self._cursor.queue
         while not self._is_over and len(queue.work.batch.retires) < RETIRES_MAX:
             if halting.is_halted(cursor):
@@ -498,13 +509,15 @@ class Priorities(Sharing[Ranked]):
                 sequence = None if level is None else level.first
                 if sequence is None or level is None:
                     return 0
-            if not self._may_be_shown(sequence):
+            value = self._value(sequence)
+            if value is not None and not self._may_be_shown(sequence):
                 return 0
-            found = self._pop(group, level, sequence)
-            if found is None:
+            level.remove(sequence)
+            self._pay(1, 0 if value is None else len(value))
+            if value is None:
                 continue
-            value = found[1]
             if queue.expired(value):
+                self._free.leave(sequence)
                 cursor.drop_expired(sequence, value)
                 continue
             consumer = self._choose(wanting, sequence, value)
@@ -517,15 +530,6 @@ class Priorities(Sharing[Ranked]):
             return 1
         queue.touch()
         return 0
-
-    def _pop(self, group: Ranked, level: Level, sequence: int | None = None) -> tuple[int, bytes] | None:
-        """The first of the level, or what came back to it, is ready no more; the entry, where it is there still."""
-        sequence = level.first if sequence is None else sequence
-        assert sequence is not None
-        level.remove(sequence)
-        value = self._value(sequence)
-        self._pay(1, 0 if value is None else len(value))
-        return None if value is None else (sequence, value)
 
     def _run(self, group: Ranked, wanting: list[EntryConsumer]) -> int:
         """The hot path: hands a consumer what was never shown, many at once; returns how many. It ends before the first

@@ -116,6 +116,15 @@ class FreeEntries:
             cursor.ahead.add(sequence)
             cursor.ahead_end = max(cursor.ahead_end, sequence + 1)
 
+    def leave(self, sequence: int) -> None:
+        """It leaves the disk, or is finished, though nobody had it."""
+        self.leaving.add(sequence)
+        if sequence < self._cursor.position:
+            self.waiting.discard(sequence)
+            self.taken.add(sequence)
+        else:
+            self._cursor.ahead_end = max(self._cursor.ahead_end, sequence + 1)
+
     def give_back(self, sequence: int) -> None:
         """It is free again."""
         self.taken.discard(sequence)
