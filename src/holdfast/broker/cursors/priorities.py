@@ -11,8 +11,9 @@ from typing import Final
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
-from holdfast.broker.cursors.ready import Level, Ready, level_of
-from holdfast.broker.cursors.selection import FreeEntries, Group
+from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
+from holdfast.broker.cursors.ready import BACK_BYTES, LEVELS, Level, Ready, level_of
+from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES, Sharing
 from holdfast.broker.cursors.unstored import Unstored
 from holdfast.broker.entries import entry
@@ -30,9 +31,6 @@ MOVED_LEAST: Final = 4_096
 
 APART_MAX: Final = 16_384
 """Entries of one group that its consumers with credit cannot have; at the bound it is offered no more."""
-
-APART_BYTES: Final = 160
-"""What such an entry, or one that came back and was not looked at since, takes of memory, about."""
 
 SCAN_COUNT: Final = 1_024
 """Entries that one visit to the store looks at."""
@@ -62,47 +60,6 @@ first."""
 
 def _size(found: list[tuple[int, bytes]]) -> int:
     return sum([len(value) for _, value in found])
-
-
-class Everything:
-    """The selector of those that have none."""
-
-    text = ""
-    weight = 1
-
-    def matches(self, value: bytes) -> bool:
-        """All of it."""
-        return True
-
-
-EVERYTHING: Final = Everything()
-
-
-class Ranked(Group):
-    """What is `ready` for consumers with equal selectors: all that matches and is free, below `position`."""
-
-    __slots__ = ("apart", "apart_for", "ready", "stays")
-
-    def __init__(self, selector: EntrySelector, position: int) -> None:
-        super().__init__(selector, position)
-        self.ready = Ready()
-        self.apart: set[int] = set()
-        """What consumers could not have that wanted something; it is ready no more."""
-        self.apart_for: set[EntryConsumer] = set()
-        """Those that can have nothing of it."""
-        self.stays = False
-        """Whether it is kept without consumers."""
-
-    def set_apart(self, sequence: int, consumers: list[EntryConsumer]) -> None:
-        """None of these can have the entry."""
-        self.apart_for = self.apart_for.intersection(consumers) if self.apart else set(consumers)
-        self.apart.add(sequence)
-
-    def take_apart(self) -> set[int]:
-        """Nothing is known any more of what consumers could not have; returns it."""
-        apart, self.apart = self.apart, set()
-        self.apart_for.clear()
-        return apart
 
 
 class Priorities(Sharing[Ranked]):
@@ -157,8 +114,10 @@ class Priorities(Sharing[Ranked]):
         self._count()
 
     def set_apart(self, sequence: int) -> None:
-        for group in self._by_text.values():
-            group.set_apart(sequence, list(group.consumers))
+        value = self._cursor.queue.value(sequence)
+        if value is not None:
+            for group in self._by_text.values():
+                group.set_apart(sequence, value, list(group.consumers))
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -169,7 +128,7 @@ class Priorities(Sharing[Ranked]):
             group.consumers
             and (
                 group.position < visible
-                or group.apart
+                or len(group.apart)
                 or any(level or level.behind is not None for level in group.ready.levels)
             )
             for group in self._by_text.values()
@@ -179,7 +138,7 @@ class Priorities(Sharing[Ranked]):
         if self._back:
             return True
         group = self._of[consumer]
-        if group.apart and consumer not in group.apart_for:
+        if len(group.apart) and consumer not in group.apart_for:
             return True
         if len(group.apart) >= APART_MAX:
             return False
@@ -193,9 +152,7 @@ class Priorities(Sharing[Ranked]):
         return watermarks or self._may_be_shown(first)
 
     def passed_over(self, group: Ranked, free: dict[int, bytes]) -> list[int]:
-        known = {*group.apart, *self._back}
-        for level in group.ready.levels:
-            known |= level.all()
+        known = {*group.apart.all(), *group.ready.all(), *self._back}
         behind = [level.behind for level in group.ready.levels]
         return [
             sequence
@@ -225,20 +182,21 @@ class Priorities(Sharing[Ranked]):
         self._free = FreeEntries(self._cursor)
         try:
             self._follow()
-            self._back |= group.take_apart()
             self._look_at_freed()
             self._scan([group])
             while not self._is_over and not self._back and group.position >= self._cursor.queue.visible:
-                levels = group.ready.levels[: unstored + 1]
-                level = next((item for item in levels if item or item.behind is not None), None)
+                ready, apart = group.ready.levels, group.apart.levels
+                levels = range(min(unstored + 1, LEVELS))
+                level = next((item for item in levels if ready[item] or ready[item].behind or apart[item]), None)
                 if level is None:
                     return None
-                if not level:
-                    self._refill(group, level)
+                firsts = [first for item in (ready[level], apart[level]) if (first := item.first) is not None]
+                if not firsts:
+                    self._refill(group, ready[level])
                     continue
-                sequence = level.first
-                assert sequence is not None, "a level that is not empty"
-                level.remove(sequence)
+                sequence = min(firsts)
+                ready[level].remove(sequence)
+                apart[level].remove(sequence)
                 value = self._value(sequence)
                 self._pay(1, 0 if value is None else len(value))
                 if value is not None:
@@ -343,8 +301,9 @@ class Priorities(Sharing[Ranked]):
         cursor, group = self._cursor, self._by_text.get(EVERYTHING.text)
         if group is None or group.position - cursor.position < MOVED_LEAST:
             return
-        lowest = [place for level in group.ready.levels for place in (level.first, level.behind) if place is not None]
-        position = min([*lowest, *group.apart, *self._back, group.position])
+        levels = [*group.ready.levels, *group.apart.levels]
+        lowest = [place for level in levels for place in (level.first, level.behind) if place is not None]
+        position = min([*lowest, *self._back, group.position])
         if position - cursor.position >= MOVED_LEAST:
             cursor.move_to(position)
             self._followed = position
@@ -352,7 +311,7 @@ class Priorities(Sharing[Ranked]):
     def _offer_apart(self) -> None:
         """What is apart is looked at again for a consumer that was not asked."""
         for group in self._by_text.values():
-            if group.apart and not group.apart_for.issuperset(group.wanting()):
+            if len(group.apart) and not group.apart_for.issuperset(group.wanting()):
                 self._back |= group.take_apart()
 
     def _look_at_freed(self) -> None:
@@ -522,7 +481,7 @@ class Priorities(Sharing[Ranked]):
                 continue
             consumer = self._choose(wanting, sequence, value)
             if consumer is None:
-                group.set_apart(sequence, wanting)
+                group.set_apart(sequence, value, wanting)
                 if len(group.apart) >= APART_MAX:
                     return 0
                 continue
@@ -604,7 +563,7 @@ class Priorities(Sharing[Ranked]):
     def _count(self) -> None:
         withheld = self._cursor.queue.withheld
         groups = self._by_text.values()
-        held = APART_BYTES * (len(self._back) + sum(len(group.apart) for group in groups))
+        held = BACK_BYTES * len(self._back) + sum(group.apart.size for group in groups)
         withheld.aside.recount(self.counted, held)
         self.counted = held
         index = sum(group.ready.size for group in groups)

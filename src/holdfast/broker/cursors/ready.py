@@ -23,7 +23,7 @@ _OFFSET: Final = (1 << BLOCK_BITS) - 1
 READY_BYTES: Final = 3
 """What an entry takes here, about: two bytes, and what an array has spare."""
 
-BACK_BYTES: Final = 48
+BACK_BYTES: Final = 96
 """The same of one that came back."""
 
 
@@ -189,6 +189,10 @@ class Ready:
 
     def __len__(self) -> int:
         return sum(map(len, self.levels))
+
+    def all(self) -> set[int]:
+        """Every one of them, however many."""
+        return set[int]().union(*[level.all() for level in self.levels])
 
     @property
     def size(self) -> int:
