@@ -276,8 +276,8 @@ class Priorities(Sharing[Ranked]):
         """What waits behind higher priorities is not to fill what is kept for those that keep up."""
         queue = self._cursor.queue
         cached = queue.cached
-        if cached.held > cached.held_max // 2 and not any(group.wanting() for group in self._by_text.values()):
-            for sequence in list(queue.cache)[: len(queue.cache) // 2]:
+        if queue.cache and cached.held > cached.held_max - cached.held_max // 4:
+            for sequence in list(queue.cache)[: 1 + len(queue.cache) // 4]:
                 queue.uncache(sequence)
 
     def _follow(self) -> None:

@@ -1,6 +1,6 @@
 """What consumers with equal selectors are to be handed of a queue that sorts (docs/adr/0072).
 
-Rules of this file: what is ready is known by its level and its sequence; what consumers could not have stands beside it.
+Rules of this file: what is ready is known by its level and its sequence; what consumers could not have stands beside.
 """
 
 from typing import Final
