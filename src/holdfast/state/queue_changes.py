@@ -256,6 +256,8 @@ def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, in
             heappush(cursor.requeued, sequence)
         cursor.counts.setdefault(sequence, failures.get((queue.queue_id, sequence), 1))
     for sequence in sequences:
+        if sequence >= cursor.position and (queue.queue_id, sequence) in failures:  # it had been handed out ahead
+            cursor.counts.setdefault(sequence, failures[queue.queue_id, sequence])
         _reopen(queue, cursor, sequence)
     queue.look_again(below)
     cursor.freed(sequences)

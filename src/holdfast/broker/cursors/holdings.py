@@ -417,11 +417,13 @@ class Holdings:
 
     def drop(self, sequences: list[int]) -> None:
         """Entries that are in no consumer's hands leave the queue, from whatever place."""
-        waiting = frozenset(sequences).intersection(self.below_position())
+        waiting = frozenset(sequences)
+        if not self.queue.config.priorities:
+            waiting = waiting.intersection(self.below_position())
         self.forget_all(sequences)
         if self.prefetched:
             self.forget_read_ahead()
-        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
+        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there, unless its queue sorts
             for sequence in waiting:
                 self.finished.add(sequence)
             self.raise_floor()

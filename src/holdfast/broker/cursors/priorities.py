@@ -353,6 +353,8 @@ class Priorities(Sharing[Ranked]):
             end = min([group.position for group in self._by_text.values() if group.position > first], default=visible)
             found = self._read(first, min(end, visible))
             free = found if self._all_free(first) else self._free_of(found)
+            if cursor.tracked:
+                self._finish_missing(first, found, min(end, visible))
             weight = self._subscribe(free)
             for group in here:
                 if group.selector is EVERYTHING:
@@ -364,6 +366,16 @@ class Priorities(Sharing[Ranked]):
                 self._keep_within(group)
             share = len(found) if weight else -(-len(found) // SCANNED_PER_ENTRY)
             self._pay(max(1, share), 0 if first in queue.cache and not weight else _size(found) * max(1, weight))
+
+    def _finish_missing(self, first: int, found: list[tuple[int, bytes]], end: int) -> None:
+        """Numbers that were never stored, or left before, count as finished."""
+        finished, numbers = self._cursor.finished, [sequence for sequence, _ in found] or [end]
+        if numbers[-1] - first >= len(numbers):
+            for number in numbers:
+                if number > first:
+                    finished.add(first, number - 1)
+                first = number + 1
+            self._cursor.raise_floor()
 
     def _read(self, first: int, end: int) -> list[tuple[int, bytes]]:
         """Some of what is visible from `first` on, below `end`."""
@@ -440,8 +452,13 @@ class Priorities(Sharing[Ranked]):
         if cursor.tracked and not halting.outstanding_room(cursor):
             firsts = [first for level in group.ready.levels if (first := level.first) is not None]
             return min(firsts, default=None) if len(cursor.acquired) < FILLING_MAX else None
-        came_back = (level.came_back for level in reversed(group.ready.levels))
-        return next((sequence for sequence in came_back if sequence is not None), None)
+        for level in reversed(group.ready.levels):
+            first = level.first
+            if first is not None and first in cursor.counts:
+                return first
+            if level.came_back is not None:
+                return level.came_back
+        return None
 
     def _offer(self, group: Ranked) -> int:
         """Hands something to the consumer of the group that is next; how many."""
