@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from holdfast_lab.base.client_history import Violation
+from holdfast_lab.judge.sorting import watch_sorting
 from holdfast_lab.plan.knobs import turned
 from holdfast_lab.plan.phases import REST_S, history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast_lab.plan.plan import Plan
@@ -114,6 +115,7 @@ class _Run:
         self.progress = progress
         self.workloads = workloads_of(plan)
         self.routes = watch_routes(bed)
+        self.sorting = watch_sorting(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
@@ -184,6 +186,8 @@ class _Run:
         found = {**counts_of(self.bed), **workload_metrics(self.workloads)}
         if self.routes is not None:
             found |= self.routes.metrics()
+        if self.sorting:
+            found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
         return found
