@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Any, Final
 
 from holdfast_lab.base.client_history import Violation
-from holdfast_lab.judge.sorting import watch_sorting
 from holdfast_lab.plan.knobs import turned
 from holdfast_lab.plan.phases import REST_S, history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast_lab.plan.plan import Plan
@@ -19,6 +18,7 @@ from holdfast_lab.plan.result import Result
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.runs.sorting_watch import watch_sorting
 from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Hostile
 
