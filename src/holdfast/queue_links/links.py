@@ -4,13 +4,14 @@ Rules of this file: what a link is stands in one row of table `node`; a row that
 configuration no longer has it. A link that is deleted goes once nothing is in its hands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.kinds import QueueKind
@@ -33,9 +34,6 @@ from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
 """Links between queues of one node."""
-
-CURSOR_PREFIX: Final = "$link:"
-"""Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
 
 
 GRAIN_MS: Final = 1_000
@@ -79,12 +77,12 @@ class QueueLinks:
         wanted |= {config.name: config for config in self._config.links}
         configured = {config.name for config in self._config.links}
         kept = {
-            (row.source, f"{CURSOR_PREFIX}{name}")
+            (row.source, f"{LINK_PREFIX}{name}")
             for name, row in stored.items()
             if name in wanted and (wanted[name].source, wanted[name].mode) == (row.source, "copy")
         }
         for queue in self._catalog.queues.values():
-            for cursor in [name for name in queue.named if name.startswith(CURSOR_PREFIX)]:
+            for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
                 if (queue.name, cursor) not in kept:
                     queue.remove_cursor(cursor)
         for name in stored.keys() - wanted.keys():
@@ -121,7 +119,7 @@ class QueueLinks:
             self.windowed[link] = False
             self.leftovers.give(link_id, link.windows)
         if config.mode == "move":
-            cursor.attach(link, selects)
+            cursor.attach(link, selects, shows=False)
         else:
             cursor.selector = selects
             cursor.attach(link)
@@ -171,7 +169,7 @@ class QueueLinks:
             return None
 
     def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
-        name = f"{CURSOR_PREFIX}{config.name}"
+        name = f"{LINK_PREFIX}{config.name}"
         found = source.named.get(name)
         if found is not None:
             return found
@@ -230,6 +228,13 @@ class QueueLinks:
         del self.by_name[link.name]
         self.windowed.pop(link, None)
         self.leftovers.leave(link.link_id, link.windows)
+
+    def reserved(self) -> Iterator[tuple[Queue, int, int]]:
+        """Queues in memory that keep room for what links bring them: messages, and their bytes."""
+        for link in self.by_name.values():
+            if link.moving is not None and link.moving.reserved_in is not None:
+                posts = link.moving.posts
+                yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
 
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""

@@ -83,15 +83,15 @@ class Priorities(Sharing[Ranked]):
 
     # ------------------------------------------------------------------------------------------------ consumers
 
-    def join(self, consumer: EntryConsumer, selector: EntrySelector | None) -> None:
-        group = self._group(selector or EVERYTHING)
+    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
+        group = self._group(selector or EVERYTHING, shows=shows)
         group.consumers[consumer] = None
         self._of[consumer] = group
 
-    def _group(self, selector: EntrySelector) -> Ranked:
+    def _group(self, selector: EntrySelector, *, shows: bool = True) -> Ranked:
         group = self._by_text.get(selector.text)
         if group is None:
-            group = self._by_text[selector.text] = Ranked(selector, self._first())
+            group = self._by_text[selector.text] = Ranked(selector, self._first(), shows=shows)
         return group
 
     def leave(self, consumer: EntryConsumer) -> None:
@@ -149,7 +149,7 @@ class Priorities(Sharing[Ranked]):
         level = self._highest(group)
         if level is None or (first := level.first) is None:
             return level is not None  # it is to be looked for
-        return watermarks or self._may_be_shown(first)
+        return watermarks or self._may_have(group, first)
 
     def passed_over(self, group: Ranked, free: dict[int, bytes]) -> list[int]:
         known = {*group.apart.all(), *group.ready.all(), *self._back}
@@ -263,11 +263,11 @@ class Priorities(Sharing[Ranked]):
         for group in self._by_text.values():
             level = self._highest(group)
             first = None if level is None else level.first
-            if first is None or self._may_be_shown(first):
+            if first is None or self._may_have(group, first):
                 continue
             wanted = group.wanted()
             if wanted and cursor.is_counted:
-                sequences = group.ready.peek(min(wanted, MARKS_MAX))
+                sequences = group.ready.peek(min(wanted, MARKS_MAX)) if group.shows else []
                 cursor.mark_shown([sequence for sequence in sequences if self._value(sequence) is not None])
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
@@ -486,7 +486,7 @@ class Priorities(Sharing[Ranked]):
                 if sequence is None or level is None:
                     return 0
             value = self._value(sequence)
-            if value is not None and not self._may_be_shown(sequence):
+            if value is not None and not self._may_have(group, sequence):
                 return 0
             level.remove(sequence)
             self._pay(1, 0 if value is None else len(value))

@@ -29,8 +29,8 @@ class Ranked(Group):
 
     __slots__ = ("apart", "apart_for", "ready", "stays")
 
-    def __init__(self, selector: EntrySelector, position: int) -> None:
-        super().__init__(selector, position)
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        super().__init__(selector, position, shows=shows)
         self.ready = Ready()
         self.apart = Ready()
         """What consumers could not have that wanted something; it is ready no more."""

@@ -12,11 +12,13 @@ from holdfast.broker.cursors.holdings import Holdings
 class Group:
     """Consumers with equal selectors. All visible entries below `position` were looked at for them."""
 
-    __slots__ = ("consumers", "position", "selector")
+    __slots__ = ("consumers", "position", "selector", "shows")
 
-    def __init__(self, selector: EntrySelector, position: int) -> None:
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        """`shows`: whether what its consumers are handed counts as shown to somebody."""
         self.selector = selector
         self.position = position
+        self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
 
     def wanting(self) -> list[EntryConsumer]:
@@ -34,8 +36,8 @@ class Selection(Group):
 
     __slots__ = ("hits", "passed_over", "waiting")
 
-    def __init__(self, selector: EntrySelector, position: int) -> None:
-        super().__init__(selector, position)
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        super().__init__(selector, position, shows=shows)
         self.hits: list[int] = []
         self.waiting: set[int] = set()
         """What is in `hits`."""

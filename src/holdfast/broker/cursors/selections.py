@@ -60,12 +60,12 @@ class Selections(Sharing[Selection]):
         """Hits that each selection may have now."""
         return HITS_MAX if self._cursor.queue.withheld.aside.room else HITS_MIN
 
-    def join(self, consumer: EntryConsumer, selector: EntrySelector | None) -> None:
+    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
         """As `Sharing.join`; those without a selector are elsewhere."""
         assert selector is not None
         selection = self._by_text.get(selector.text)
         if selection is None:
-            selection = self._by_text[selector.text] = Selection(selector, self._first())
+            selection = self._by_text[selector.text] = Selection(selector, self._first(), shows=shows)
         selection.consumers[consumer] = None
         self._of[consumer] = selection
         if selection.passed_over is not None:
@@ -117,14 +117,14 @@ class Selections(Sharing[Selection]):
             return False
         if not selection.hits:
             return selection.position >= cursor.queue.visible  # a pump is to look once more
-        return watermarks or self._may_be_shown(selection.hits[0])
+        return watermarks or self._may_have(selection, selection.hits[0])
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
         """Whether it is to look at more, now or once a watermark is stored."""
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
-        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
+        return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
 
     def passed_over(self, group: Selection, free: dict[int, bytes]) -> list[int]:
         end = self._cursor.queue.visible if group.passed_over is None else group.passed_over
@@ -165,10 +165,11 @@ class Selections(Sharing[Selection]):
             queue.touch()
             return
         for selection in self._by_text.values():
-            if selection.hits and not self._may_be_shown(selection.hits[0]):
+            if selection.hits and not self._may_have(selection, selection.hits[0]):
                 wanted = selection.wanted()
                 if wanted and self._cursor.is_counted:
-                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                    if selection.shows:
+                        self._cursor.mark_shown(nsmallest(wanted, selection.hits))
                 elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
@@ -206,7 +207,7 @@ class Selections(Sharing[Selection]):
         try:
             while selection.hits and self._left > 0 and self._bytes_left > 0:
                 wanting = selection.wanting()
-                if not wanting or not self._may_be_shown(selection.hits[0]):
+                if not wanting or not self._may_have(selection, selection.hits[0]):
                     break
                 sequence = selection.hits[0]
                 value = self._free.value(sequence)
@@ -364,7 +365,7 @@ class Selections(Sharing[Selection]):
         """Whether it is to look for more: somebody wants something, and what waits for a watermark is not enough."""
         if len(selection.hits) >= self.hits_max or not selection.wanting():
             return False
-        if not selection.hits or self._may_be_shown(selection.hits[0]):
+        if not selection.hits or self._may_have(selection, selection.hits[0]):
             return True
         return min(selection.wanted(), BEYOND_MAX) > len(selection.hits)
 
@@ -387,16 +388,17 @@ class Selections(Sharing[Selection]):
         self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
-        if self._may_be_shown(sequence):
-            for selection in matching:
-                consumer = self._choose(selection.wanting(), sequence, value)
-                if consumer is not None:
-                    for other in matching:
-                        other.position = sequence + 1
-                    self._hand(selection, consumer, sequence, value)
-                    here.remove(selection)
-                    here.append(selection)  # it is the last that is asked about the next one
-                    return 1
+        for selection in matching:
+            if not self._may_have(selection, sequence):
+                continue
+            consumer = self._choose(selection.wanting(), sequence, value)
+            if consumer is not None:
+                for other in matching:
+                    other.position = sequence + 1
+                self._hand(selection, consumer, sequence, value)
+                here.remove(selection)
+                here.append(selection)  # it is the last that is asked about the next one
+                return 1
         for selection in matching:
             if self._choose(list(selection.consumers), sequence, value) is None:
                 selection.pass_over(sequence)

@@ -50,8 +50,8 @@ class Sharing(ABC, Generic[GroupT]):
         return iter(self._by_text.values())
 
     @abstractmethod
-    def join(self, consumer: EntryConsumer, selector: EntrySelector | None) -> None:
-        """There is one more consumer, which is given what `selector` matches."""
+    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
+        """There is one more consumer, which is given what `selector` matches. `shows`: as `Group`."""
 
     def leave(self, consumer: EntryConsumer) -> None:
         """The consumer is gone; what it held is given back by itself."""
@@ -130,8 +130,9 @@ class Sharing(ABC, Generic[GroupT]):
             [group.position + wanted for group in self._by_text.values() if (wanted := group.wanted())], default=0
         )
 
-    def _may_be_shown(self, sequence: int) -> bool:
-        return self._cursor.may_be_shown(sequence)
+    def _may_have(self, group: GroupT, sequence: int) -> bool:
+        """Whether the entry may be handed to its consumers now, for all that has to be on disk before."""
+        return self._cursor.may_be_shown(sequence) if group.shows else self._cursor.may_be_moved(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
