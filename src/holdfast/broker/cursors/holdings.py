@@ -49,8 +49,8 @@ class Holdings:
     __slots__ = (
         "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
         "finished_bytes", "floor", "is_links", "links_ended", "lives", "name", "owner", "position", "prefetched",
-        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below", "tracked", "unfiltered",
-        "watermark", "watermark_stored",
+        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below", "tracked",
+        "unfiltered", "watermark", "watermark_stored",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
