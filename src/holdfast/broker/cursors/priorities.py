@@ -277,8 +277,7 @@ class Priorities(Sharing[Ranked]):
         queue = self._cursor.queue
         cached = queue.cached
         if queue.cache and cached.held > cached.held_max - cached.held_max // 4:
-            for sequence in list(queue.cache)[: 1 + len(queue.cache) // 4]:
-                queue.uncache(sequence)
+            queue.uncache_each(list(queue.cache)[: 1 + len(queue.cache) // 4])
 
     def _follow(self) -> None:
         """What the cursor has passed, as by a purge, is ready no more, unless it waits to be offered again. For another
@@ -535,8 +534,7 @@ class Priorities(Sharing[Ranked]):
         cursor.hold_run(consumer, sequences, sizes)
         cursor.ahead.update(sequences)
         cursor.ahead_end = max(cursor.ahead_end, max(sequences) + 1)
-        for sequence in sequences:
-            queue.uncache(sequence)
+        queue.uncache_each(sequences)
         consumer.count_held(sum(sizes))
         self._next_turn(group, consumer)
         self._pay(-(-taken // RUN_PER_ENTRY), sum([len(value) for value in values]))

@@ -5,7 +5,7 @@ and knows no cursor. A sequence is given once and never again; what a refused ba
 behind `next_sequence` until the commit is on disk: nothing is shown before it is stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Any, Final
@@ -255,6 +255,15 @@ class EntryLog:
         found = self.cache.keys() & range(first, end)
         for sequence in found - without:
             self.uncache(sequence)
+
+    def uncache_each(self, sequences: Iterable[int]) -> None:
+        """As `uncache` for those of them that are cached."""
+        cache, size = self.cache, 0
+        for sequence in sequences:
+            value = cache.pop(sequence, None)
+            if value is not None:
+                size += len(value)
+        self.cached.refund(size)
 
     def uncache_run(self, sequences: Sequence[int], values: list[bytes]) -> None:
         """As `uncache` for entries that are cached, all of them, with their values."""
