@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.extensions import DELIVERY_DELAY
+from holdfast.amqp.wire.extensions import DELIVERY_DELAY, SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.cursors import halting, priorities
@@ -139,6 +139,30 @@ def test_a_subscription_of_a_link_is_sorted(mode: str) -> None:
     assert again.bodies() == ["35", "12"]
     if mode == "copy":
         assert taker(rig, node).bodies() == ["94", "43", "31", "35", "12"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 1_024])
+def test_a_subscription_with_a_selector_is_given_what_that_selects(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priorities, "SCAN_COUNT", count)
+    rig, node, client = sorting()
+    lasting = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
+
+    def subscribed(text: str, credit: int) -> Client:
+        chosen = {Symbol("s"): Described(Ulong(SELECTOR_CODE), text)}
+        return taker(rig, node, credit=credit, name="one", source={**lasting, "filter": chosen})
+
+    one = subscribed("JMSPriority > 3", 1)
+    send(rig, client, "3111193511114")
+    assert [body[0] for body in one.accept()] == ["9"]
+    rig.run(1)
+    rest = subscribed("JMSPriority > 3", 100)
+    assert [body[0] for body in rest.bodies()] == ["5", "4"]
+    assert [body[0] for body in taker(rig, node).accept()] == list("9543311111111")
+    rig.run(1)
+    assert node.queue("work").messages
+    rest.accept()
+    rig.run(1)
+    assert node.queue("work").messages == 0
 
 
 def test_what_reads_by_sequence_reads_all_of_a_range_in_the_order_of_arrival() -> None:

@@ -354,7 +354,9 @@ class Priorities(Sharing[Ranked]):
             free = found if self._all_free(first) else self._free_of(found)
             if cursor.tracked:
                 self._finish_missing(first, found, min(end, visible))
-            weight = self._subscribe(free)
+            if cursor.selector is not None:
+                free = self._kept(cursor.selector, free)
+            weight = 0 if cursor.selector is None else cursor.selector.weight
             for group in here:
                 if group.selector is EVERYTHING:
                     group.ready.extend(free)
@@ -397,19 +399,15 @@ class Priorities(Sharing[Ranked]):
         is_free = self._free.is_free
         return [item for item in found if is_free(item[0])]
 
-    def _subscribe(self, found: list[tuple[int, bytes]]) -> int:
-        """Takes out what the subscription leaves out, and is done with; what a byte counts that it was asked about."""
-        cursor, subscribed = self._cursor, self._cursor.selector
-        if subscribed is None:
-            return 0
-        kept = [item for item in found if subscribed.matches(item[1])]
-        if len(kept) < len(found):
-            stay = {sequence for sequence, _ in kept}
-            for sequence, _ in found:
-                if sequence not in stay:
-                    cursor.leave_out(sequence)
-            found[:] = kept
-        return subscribed.weight
+    def _kept(self, subscribed: EntrySelector, found: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Those that the subscription does not leave out; it is done with the others."""
+        kept: list[tuple[int, bytes]] = []
+        for item in found:
+            if subscribed.matches(item[1]):
+                kept.append(item)
+            else:
+                self._cursor.leave_out(item[0])
+        return kept
 
     def _keep_within(self, group: Ranked) -> None:
         """The index forgets what is more than it may hold."""
