@@ -15,6 +15,7 @@ from holdfast.settings import Limits, QueueConfig
 from support.rig import Client, Node, Rig
 from support.sorting import Watch
 
+LASTING = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
 SELECTORS = (None, None, "JMSPriority > 4", "JMSType = 'third'")
 
 
@@ -46,6 +47,12 @@ class Steps:
             self.hub.unwatched.add("work")
         self.clients: list[tuple[Client, Receiver]] = []
         self.expiring: set[int] = set()
+        self.lasting = durable and most is None and random.random() < 0.35
+        """Whether a subscription copies all of the queue."""
+        if self.lasting:
+            operator = self.rig.client(self.hub)
+            operator.manage("OPEN", "subscription", "one", queue="work", mode="copy", start="first")
+        self.of_subscription: set[Client] = set()
         self.stored: set[int] = set()
         self.accepted: list[int] = []
         self.sent = 0
@@ -76,6 +83,10 @@ class Steps:
         if selector is not None:
             source["filter"] = {Symbol("s"): Described(Ulong(SELECTOR_CODE), selector)}
         options: dict[str, Any] = {}
+        if self.lasting and self.random.random() < 0.3:
+            self.of_subscription.add(client)
+            options["name"] = "one"
+            source |= LASTING
         if self.random.random() < 0.15:
             options["max_message_size"] = 600
         link = client.receiver("work", credit=self.random.choice((0, 1, 9)), source=source, **options)
@@ -88,7 +99,8 @@ class Steps:
         if choice < 0.4:
             link.grant(link.credit + some, drain=self.random.random() < 0.2)
         elif choice < 0.7:
-            self.accepted += map(int, client.accept(count=some))
+            done = client.accept(count=some)
+            self.accepted += [] if client in self.of_subscription else map(int, done)
         else:
             outcomes = (Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True))
             client.accept(self.random.choice(outcomes), count=some)
@@ -138,8 +150,13 @@ class Steps:
         for client, _ in self.clients:
             client.close_transport()
         self.rig.run(2)
+        if self.lasting:
+            self.drain(name="one", source=LASTING)
+        return self.drain()
+
+    def drain(self, **options: Any) -> list[tuple[int, int]]:
         client = self.rig.client(self.hub)
-        link = client.receiver("work", credit=0)
+        link = client.receiver("work", credit=0, **options)
         given: list[tuple[int, int]] = []
         while True:
             link.grant(10)
@@ -151,7 +168,7 @@ class Steps:
             self.rig.run(1)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_whatever_happens_the_highest_is_first_and_none_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps(seed, monkeypatch)
     for _ in range(150):

@@ -143,7 +143,7 @@ class Priorities(Sharing[Ranked]):
         if len(group.apart) >= APART_MAX:
             return False
         if halting.is_halted(self._cursor):
-            return self._while_halted(group) is not None
+            return self._lacking(group) is not None or self._while_halted(group) is not None
         if group.position < self._cursor.queue.visible:
             return True
         level = self._highest(group)
@@ -202,6 +202,7 @@ class Priorities(Sharing[Ranked]):
                 if value is not None:
                     return sequence, value
         finally:
+            self._free.end()
             self._free = None
             self._read_now.clear()
             self._count()
@@ -323,7 +324,9 @@ class Priorities(Sharing[Ranked]):
             asked = [group for group in self._by_text.values() if sequence < group.position]
             value = self._value(sequence)
             self._pay(1, 0 if value is None else len(value) * max(1, sum(group.selector.weight for group in asked)))
-            if value is not None and (subscribed is None or subscribed.matches(value)):
+            if value is not None and subscribed is not None and not subscribed.matches(value):
+                self._leave_out(sequence)
+            elif value is not None:
                 for group in asked:
                     if group.selector.matches(value):
                         group.ready.levels[level_of(value)].give_back(sequence)
@@ -406,8 +409,14 @@ class Priorities(Sharing[Ranked]):
             if subscribed.matches(item[1]):
                 kept.append(item)
             else:
-                self._cursor.leave_out(item[0])
+                self._leave_out(item[0])
         return kept
+
+    def _leave_out(self, sequence: int) -> None:
+        """The subscription is done with an entry that it does not select."""
+        assert self._free is not None
+        self._free.leave(sequence)
+        self._cursor.leave_out(sequence)
 
     def _keep_within(self, group: Ranked) -> None:
         """The index forgets what is more than it may hold."""
@@ -442,6 +451,13 @@ class Priorities(Sharing[Ranked]):
             return None
         return next((level for level in reversed(group.ready.levels) if level or level.behind is not None), None)
 
+    def _lacking(self, group: Ranked) -> Level | None:
+        """A level that is to be looked for before it is known what is oldest, where the oldest goes first."""
+        cursor = self._cursor
+        if not cursor.tracked or halting.outstanding_room(cursor):
+            return None
+        return next((level for level in group.ready.levels if not level and level.behind is not None), None)
+
     def _while_halted(self, group: Ranked) -> int | None:
         """What is handed out though the cursor is halted: of what came back the highest, or, of a subscription that
         has finished too much out of order, what is oldest, so that it is less."""
@@ -470,6 +486,10 @@ class Priorities(Sharing[Ranked]):
         cursor, queue = self._cursor, self._cursor.queue
         while not self._is_over and len(queue.work.batch.retires) < RETIRES_MAX:
             if halting.is_halted(cursor):
+                lacking = self._lacking(group)
+                if lacking is not None:
+                    self._refill(group, lacking)
+                    continue
                 sequence = self._while_halted(group)
                 level = next((item for item in group.ready.levels if sequence in (item.first, item.came_back)), None)
                 if sequence is None or level is None:
