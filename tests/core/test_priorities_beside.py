@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.cursors import halting, priorities
+from holdfast.broker.cursors import halting, looking, priorities
 from holdfast.errors import ConfigError
 from holdfast.settings import Limits, LinkConfig, QueueConfig
 from support.one_node import done, world
@@ -143,7 +143,7 @@ def test_a_subscription_of_a_link_is_sorted(mode: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 1_024])
 def test_a_subscription_with_a_selector_is_given_what_that_selects(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priorities, "SCAN_COUNT", count)
+    monkeypatch.setattr(looking, "SCAN_COUNT", count)
     rig, node, client = sorting()
     lasting = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
 
@@ -359,7 +359,7 @@ def test_drop_oldest_leaves_what_a_consumer_holds_and_counts_what_went() -> None
 def test_an_index_that_may_not_know_all_forgets_the_youngest_of_the_lowest(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(priorities, "READY_MAX", most)
+    monkeypatch.setattr(looking, "READY_MAX", most)
     rig, node, client = sorting()
     digits = "".join(str(number * 7 % 10) for number in range(300))
     send(rig, client, digits)
@@ -367,7 +367,7 @@ def test_an_index_that_may_not_know_all_forgets_the_youngest_of_the_lowest(
     group = next(iter(node.queue("work").shared.sharing))
     seen: list[str] = []
     while held.deliveries:
-        assert len(group.ready) <= max(most, priorities.SCAN_COUNT)
+        assert len(group.ready) <= max(most, looking.SCAN_COUNT)
         link = held.deliveries[0].link
         seen += held.accept()
         link.grant(10)

@@ -10,7 +10,7 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.cursors import halting, priorities
+from holdfast.broker.cursors import halting, looking, priorities
 from holdfast.settings import Limits, QueueConfig
 from support.rig import Client, Node, Rig
 from support.sorting import Watch
@@ -32,9 +32,9 @@ class Steps:
             ("APART_MAX", (3, 16_384)),
             ("RUN_LEAST", (0, 8)),
         ):
-            patch.setattr(priorities, name, random.choice(choices))
+            patch.setattr(looking if hasattr(looking, name) else priorities, name, random.choice(choices))
         self.rig = Rig(seed)
-        full = {"messages_max": 40, "when_full": "drop-oldest"} if random.random() < 0.25 else {}
+        full: dict[str, Any] = {"messages_max": 40, "when_full": "drop-oldest"} if random.random() < 0.25 else {}
         most = random.choice((None, None, None, 3))
         durable = random.random() < 0.85
         self.queue = QueueConfig(name="work", priorities=True, durable=durable, deliveries_max=most, **full)
