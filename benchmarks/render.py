@@ -206,8 +206,10 @@ def sorting(report: Report) -> Lines:
     for key, found in report["messages_per_s"].items():
         name, _, phase = key.partition(" ")
         ratio = report["ratio"].get(key)
-        rows.append([names[name], phase, span(found), "" if ratio is None else span(ratio)])
-    heads = ["order of the queue; messages", "", "messages a second: median (least–most), n", "÷ the first, same phase"]
+        cpu = span(report["cpu_us_per_message"][key], 1)
+        rows.append([names[name], phase, span(found), "" if ratio is None else span(ratio), cpu])
+    heads = ["order of the queue; messages", "", "messages a second: median (least–most), n", "÷ the first, same phase",
+             "processor time of the node for each, us"]  # fmt: skip
     return table(heads, rows)
 
 

@@ -42,7 +42,7 @@ CASES = {
 }
 
 Rates = dict[str, list[float]]
-"""By `CASE PHASE`: messages a second, one for each repetition."""
+"""By `CASE PHASE`, one for each repetition: messages a second, or microseconds of the node's processor time for one."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -63,8 +63,8 @@ async def _create(url: str, name: str, sorts: bool) -> None:
 
 def repeat_once(
     peer: Holdfast, name: str, phase: str, turn: int, options: argparse.Namespace, directory: Path
-) -> float:
-    """One repetition on a fresh queue: messages a second."""
+) -> tuple[float, float]:
+    """One repetition on a fresh queue: messages a second, and microseconds of the node's processor time for each."""
     case = CASES[name]
     queue = f"sorting-{name}-{phase}-{turn}"
     messages = options.messages if turn else max(1, options.messages // 5)
@@ -82,19 +82,20 @@ def repeat_once(
     with load(sends=phase == "live") as one:
         before = process.cpu_s(peer.pid)
         result = one.run(messages)
-        cores = (process.cpu_s(peer.pid) - before) / result.seconds
-    progress(f"{queue}: {messages:,} at {result.messages_per_s:,.0f}/s, {cores:.2f} cores of the node")
-    return result.messages_per_s
+        cpu_us = (process.cpu_s(peer.pid) - before) / result.messages * 1e6
+    progress(f"{queue}: {messages:,} at {result.messages_per_s:,.0f}/s, {cpu_us:.1f} us of the node for each")
+    return result.messages_per_s, cpu_us
 
 
-def measure(peer: Holdfast, options: argparse.Namespace, directory: Path, rates: Rates) -> None:
+def measure(peer: Holdfast, options: argparse.Namespace, directory: Path, rates: Rates, cpu: Rates) -> None:
     """All repetitions on one node, the cases in turn within each; the first of them is a warm-up."""
     for turn in range(options.repeat + 1):
         for phase in PHASES:
             for name in CASES:
-                rate = repeat_once(peer, name, phase, turn, options, directory)
+                rate, cpu_us = repeat_once(peer, name, phase, turn, options, directory)
                 if turn:
                     rates.setdefault(f"{name} {phase}", []).append(rate)
+                    cpu.setdefault(f"{name} {phase}", []).append(cpu_us)
 
 
 def ratios(rates: Rates) -> dict[str, object]:
@@ -113,11 +114,12 @@ def main(arguments: Sequence[str]) -> int:
     base, report = begin("sorting", options)
     absent: dict[str, str] = {}
     rates: Rates = {}
+    cpu: Rates = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=base, ignore_cleanup_errors=True) as made:
         peer = Holdfast()
         try:
             peer.start(Path(made) / "node")
-            measure(peer, options, Path(made), rates)
+            measure(peer, options, Path(made), rates, cpu)
         except (PeerMissing, LoadFailed) as failed:
             absent["holdfast"] = str(failed)
             rates = {}
@@ -126,6 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     report["figure"] = spread(rates[f"{FIGURE} live"]) if rates else None
     report["ratio"] = ratios(rates)
     report["messages_per_s"] = {key: spread(found) for key, found in rates.items()}
+    report["cpu_us_per_message"] = {key: spread(found, 1) for key, found in cpu.items()} if rates else {}
     report["absent"] = absent
     report["load_average_after"] = os.getloadavg()[0]
     emit(report, options.json_out)
