@@ -14,6 +14,7 @@ from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import LinkConfig, QueueConfig
 from holdfast.steps import parsing
+from holdfast.steps.aggregates import Aggregate
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body
@@ -313,6 +314,32 @@ def test_a_key_without_a_form_in_json_ends_its_window_and_holds_up_nothing(value
     fill(rig, client, 3)
     assert [item["count"] for item in made(node)] == [1, 1] and rows(node) == 0 and node.logs == []
     assert node.bodies("next") == ["1", "2", "3"]
+    links_of(node)
+
+
+@pytest.mark.parametrize("where", ["apply", "close"])
+def test_a_link_that_fails_rests_alone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = LinkConfig(name="clean", source="raw", target="clean", steps=parsing.as_text([COUNTS], "link 'clean'"))
+    rig, node, client = world(links=(clean, LinkConfig(name="other", source="work", target="next")))
+    with monkeypatch.context() as patch:
+
+        def fail(*given: object) -> None:
+            raise RuntimeError("planted")
+
+        patch.setattr(Aggregate, where, fail)
+        site = Site(rig, client)
+        site.read("x", tag="a")
+        rig.run(7)
+        turns = node.turns
+        fill(rig, client, 3)
+        rig.run(60)
+        assert node.bodies("next") == ["1", "2", "3"] and node.bodies("clean") == []
+        told = [line for line in node.logs if "QueueLink" in line]
+        assert node.turns - turns < 100 and 3 < len(told) < 10
+        assert all(line.startswith("QueueLink clean: failure RuntimeError: planted") for line in told)
+        links_of(node)
+    rig.run(70)
+    assert counts(node) == {"a": 1} and node.bodies("raw") == []
     links_of(node)
 
 

@@ -1,7 +1,6 @@
 """Links between queues, over AMQP and at two nodes (docs/links.md; docs/adr/0065)."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,35 +12,12 @@ from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, LINKS_MAX
 from holdfast.core.undo import take_back_gathered
 from holdfast.errors import ConfigError
-from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig
 from support.one_node import done, fill, world
-from support.rig import Client, Node, Rig
+from support.queue_links import copy, linked, links_of, move, numbers
+from support.rig import Rig
 from support.routing import network
 from support.streams import LARGE, LIMITS, body, is_clean, pieces
-
-
-def linked(*links: LinkConfig, queues: tuple[QueueConfig, ...] = (), **fields: Any) -> tuple[Rig, Node, Client]:
-    return world(*queues, links=links, **fields)
-
-
-def move(source: str, target: str, name: str = "", **fields: Any) -> LinkConfig:
-    return LinkConfig(name=name or f"{source}-{target}", source=source, target=target, **fields)
-
-
-def copy(source: str, target: str, name: str = "", **fields: Any) -> LinkConfig:
-    return move(source, target, name, mode="copy", **fields)
-
-
-def links_of(node: Node) -> QueueLinks:
-    assert node.core is not None
-    node.core.validate()
-    return node.core.queue_links
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
-
 
 # ------------------------------------------------------------------------------------------------ move and copy
 
@@ -560,57 +536,6 @@ def test_the_number_of_links_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         done(client, "CREATE", "link", name, **{"from": "work", "to": name})
     status, _, text = client.manage("CREATE", "link", "c", **{"from": "work", "to": "c"})
     assert status == 400 and text == "link 'c' cannot be made; there are 2 links, and the limit is 2"
-
-
-def test_a_target_in_memory_waits_for_what_others_hold() -> None:
-    queues = tuple(QueueConfig(name=name, durable=False) for name in ("work", "m", "other"))
-    limits = Limits(memory_queue_bytes_max=100_000)
-    rig, node, client = linked(move("work", "m"), queues=queues, limits=limits)
-    node.unwatched |= {"work", "other"}
-    links = links_of(node)
-    links.stop(links.by_name["work-m"], is_stopped=True)
-    for name, size in (("work", 30_000), ("other", 60_000)):
-        link = client.sender(name)
-        rig.settle()
-        client.send(link, "x" * size)
-        rig.settle()
-    links.stop(links.by_name["work-m"], is_stopped=False)
-    rig.run(1)
-    assert node.bodies("m") == [] and len(node.bodies("work")) == 1
-    receiver = client.receiver("other")
-    rig.settle()
-    receiver.settle(client.deliveries[-1].delivery_id, client.deliveries[-1].delivery_id, Accepted())
-    client.flush()
-    rig.run(2)
-    assert len(node.bodies("m")) == 1 and node.bodies("work") == []
-    links_of(node)
-
-
-@pytest.mark.parametrize("bound", [{"messages_max": 5}, {"bytes_max": 5}])
-def test_the_bounds_of_a_target_in_memory_hold_for_what_several_links_bring(bound: dict[str, int]) -> None:
-    sources = [f"s{number}" for number in range(4)]
-    queues = tuple(QueueConfig(name=name, durable=False) for name in sources)
-    target = QueueConfig(name="next", durable=False, **bound)
-    rig, node, client = linked(*(move(name, "next") for name in sources), queues=(*queues, target))
-    node.unwatched |= {*sources, "next"}
-    links = links_of(node)
-    for link in links.by_name.values():
-        links.stop(link, is_stopped=True)
-    for name in sources:
-        fill(rig, client, 3, name)
-    for link in links.by_name.values():
-        links.stop(link, is_stopped=False)
-    rig.run(1)
-    assert len(node.bodies("next")) == node.queue("next").messages == (5 if "messages_max" in bound else 1)
-    receiver, seen = client.receiver("next", credit=20), 0
-    rig.settle()
-    while len(client.deliveries) > seen:
-        seen = len(client.deliveries)
-        receiver.settle(client.deliveries[0].delivery_id, client.deliveries[-1].delivery_id, Accepted())
-        client.flush()
-        rig.run(1)
-        links_of(node)
-    assert seen == 12 and node.queue("next").reserved == 0
 
 
 def test_a_link_to_a_node_that_a_topology_names_finds_its_way() -> None:

@@ -310,7 +310,8 @@ class Handing:
             return False  # tried again after a failure
         tied.untie(self._parts.catalog, cursor, moving.left)
         held = cursor.acquired
-        mine = [sequence for sequence in moving.left if sequence in held and held[sequence].consumer is link]
+        own = moving.left if stored else moving.sequences  # where it failed half way, more is in its hands than leaves
+        mine = [sequence for sequence in own if sequence in held and held[sequence].consumer is link]
         if stored:
             self._follow(link, moving)
             cursor.finish(mine)

@@ -40,12 +40,20 @@ GRAIN_MS: Final = 1_000
 """Windows that are over end in whole seconds: those of many keys in one commit."""
 
 
+Run = Callable[..., None]
+"""(part, work, what the work is given): as `Containment.run`."""
+
+
 class QueueLinks:
     """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
     turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
-    def __init__(self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
+    ) -> None:
+        """`run`: a link's work, so that a failure lets that link rest."""
         self._parts = parts
+        self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
         self._forwarding: Forwarding = parts.forwarding
@@ -256,18 +264,27 @@ class QueueLinks:
         return any(self._due_in_ms(link) == 0 for link in self.windowed)
 
     def step(self) -> None:
-        """What links took in this turn goes into it, and what windows give that are over."""
+        """What links took in this turn goes into it, and what windows give that are over. A link that fails rests, and
+        no other."""
         if self._look_due:
             self.look()
         for link in list(self.pending):
-            if link.moving is None and link.taken:
-                self._handing.hand_over(link)
-            self.pending.pop(link, None)
-        for link in self.windowed:
+            self._run(link, self._hand_over, link)
+        for link in list(self.windowed):
             may = link.is_idle and not (link.is_stopped or link.ended or self._is_stopping())
-            self.windowed[link] = self._due_in_ms(link) == 0 and not (may and self._handing.end_windows(link))
+            self.windowed[link] = self._due_in_ms(link) == 0
+            if may and self.windowed[link]:
+                self._run(link, self._end_windows, link)
         if self.leftovers.has_work and not self._parts.disk.takes_nothing:
             self.leftovers.step()
+
+    def _hand_over(self, link: QueueLink) -> None:
+        if link.moving is None and link.taken:
+            self._handing.hand_over(link)
+        self.pending.pop(link, None)
+
+    def _end_windows(self, link: QueueLink) -> None:
+        self.windowed[link] = not self._handing.end_windows(link)
 
     def _due_in_ms(self, link: QueueLink) -> int | None:
         """How long it is until windows of the link are over, in whole seconds of the wall clock."""
