@@ -8,7 +8,7 @@ from holdfast.amqp.wire.extensions import DELIVERY_DELAY, SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.cursors import halting, looking, priorities
-from holdfast.errors import ConfigError
+from holdfast.errors import BrokenInvariant, ConfigError
 from holdfast.settings import Limits, LinkConfig, QueueConfig
 from support.one_node import done, world
 from support.rig import Client, Node, Rig
@@ -388,6 +388,18 @@ def test_the_index_is_counted_and_given_back() -> None:
     rig.settle()
     done(rig.client(node), "DELETE", "queue", "work")
     assert account.held == 0
+
+
+def test_what_the_index_has_lost_is_found_by_the_invariants() -> None:
+    rig, node, client = sorting()
+    send(rig, client, "5555")
+    taker(rig, node, credit=1)
+    assert node.core is not None
+    node.core.validate()
+    next(iter(node.queue("work").shared.sharing)).ready.skip(1)
+    with pytest.raises(BrokenInvariant, match="passed over what matches"):
+        node.core.validate()
+    node.checks = False
 
 
 def test_what_one_cannot_have_waits_for_another_and_keeps_nobody_back() -> None:
