@@ -22,6 +22,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.transactions.together import Together, is_appended
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Post, Take, Transaction
 from holdfast.engine.effects import Effect
@@ -166,9 +167,13 @@ class Commits:
     def _store(self, transaction: Transaction) -> None:
         """All that goes to the disk, in the gathered turn."""
         parts = self._parts
+        together = Together(transaction.posts, parts.config.limits.group_messages_max)
+        for why in together.apart:
+            self._transactions.groups_apart += 1
+            transaction.peer.log("WARNING", f"messages of its transaction are not shown together: {why}")
         for post in transaction.posts:
             if post.message.queue.config.durable:
-                self._append(post)
+                self._append(post, together)
         accepted: dict[Cursor, list[int]] = {}
         for (cursor, sequence), taken in transaction.takes.items():
             outcome = taken.outcome
@@ -184,19 +189,20 @@ class Commits:
         for cursor, sequences in accepted.items():
             self._retire(transaction, cursor, sequences)
 
-    def _append(self, post: Post) -> None:
+    def _append(self, post: Post, together: Together | None = None) -> None:
         parts, message = self._parts, post.message
         producer = message.producer
+        if not is_appended(post):  # it came by another way meanwhile, which told who listens
+            post.told = True
+            return
         if producer is not None:
-            if message.number in producer.stored:  # by another way meanwhile, which told who listens
-                post.told = True
-                return
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(message.number)
         value = message.value
         if message.destination is not None:
             identity = parts.identities.next(message.destination)
-            value = entry.repack(entry.unpack(value)._replace(identity=identity))
+            group = None if together is None else together.next(message.destination)
+            value = entry.repack(entry.unpack(value)._replace(identity=identity, group=group))
         if message.unknown is not None:
             sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
         elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored

@@ -77,7 +77,9 @@ class TransactionParts:
 
 
 class Transactions:
-    """All that are open, by id, the one declared first in front; `deciding` are those of which a turn decides."""
+    """All that are open, by id, the one declared first in front; `deciding` are those of which a turn decides.
+    `groups_apart`: how often the messages of one for another node were too many to be shown together there, since the
+    node's start."""
 
     def __init__(self, parts: TransactionParts) -> None:
         self._parts = parts
@@ -89,6 +91,7 @@ class Transactions:
         """How many each connection has."""
         self.refusal = ""
         """Why the disk refused the turn that is being undone; empty where a failure was contained."""
+        self.groups_apart = 0
         self._nonce = b""
         self._declared = 0
         account = parts.memory.transactions
