@@ -96,6 +96,7 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "transact", "node": "lhr", "queue": "flights", "address": "table@lhr"},
         {**CONSUME, "queue": "table"},
     ),
+    "together": ({"kind": "together", "node": "jfk", "address": "flights@lhr"},),
     "by hand": (
         {**PUBLISH, "node": "lhr", "address": "flights"},
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},

@@ -1,4 +1,4 @@
-"""Canaries in what queues and messages ask of a node: most deliveries.
+"""Canaries in what queues and messages ask of a node: most deliveries, a later time, to be shown together.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -38,6 +38,19 @@ def _due_and_forgotten(original: Function) -> Function:
     return _decided
 
 
+def _group_forgotten(original: Function) -> Function:
+    """Of many messages that wait to be shown together while a commit is refused, those behind the first few wait for
+    the others no longer."""
+
+    def restore(self: Any, record: Any, waiting: Any) -> None:
+        original(self, record, waiting)
+        for group in list(self.groups.by_first.values()):
+            if len(group.members) > FEW:
+                self.give_up(group)
+
+    return restore
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -54,5 +67,14 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
         broken=_due_and_forgotten,
         expected="that nobody will deliver",
+    ),
+    Canary(
+        name="group-forgotten",
+        sentence="A part of a transaction is shown at another node, because the disk there was full as the rest came.",
+        target="broker.stored.origins:Origin.restore",
+        signature="(self, record: holdfast.broker.stored.records.OriginRecord, "
+        "waiting: list[tuple[int, holdfast.broker.stored.groups.Waiting | None]]) -> None",
+        broken=_group_forgotten,
+        expected="messages of one transaction",
     ),
 )

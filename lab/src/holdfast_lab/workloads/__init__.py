@@ -34,6 +34,7 @@ from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
 
@@ -64,6 +65,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Poisoned,
         Delayed,
         Stepped,
+        Together,
         Hostile,
     )
 }
@@ -111,6 +113,7 @@ __all__ = [
     "SpooledProducer",
     "Stepped",
     "Subscription",
+    "Together",
     "Topic",
     "Transact",
     "Workload",
