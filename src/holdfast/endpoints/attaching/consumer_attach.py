@@ -13,6 +13,7 @@ from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.entries.address import split_topic
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
@@ -90,6 +91,11 @@ class ConsumerAttach:
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
             check_taking(source)
+        if filters.no_local and not self._is_topic(source, address):
+            if not copies:  # before anything is made
+                text = "filter no-local is for topics; the messages of a queue go to one consumer each"
+                raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            filters.leave_out_no_local()
         source, found = self._resolver.terminus(peer, source, address)
         queue = found.queue
         if subscribes and not source.durable:  # a dynamic node has no subscriptions
@@ -161,6 +167,13 @@ class ConsumerAttach:
         ):
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
+
+    def _is_topic(self, source: Source, address: Any) -> bool:
+        """Whether the link would subscribe to a topic."""
+        if source.dynamic or not isinstance(address, str):
+            return False
+        topic = split_topic(self._resolver.address_of(address).queue)
+        return topic is not None and isinstance(self._catalog.queues.get(topic[0]), (Topic, type(None)))
 
     def _compile(self, peer: Peer, text: object) -> Predicate:
         def charge(units: int) -> None:
