@@ -16,7 +16,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
-from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import TEMPORARY_TOPIC, TemporaryQueue, TemporaryTopic
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.attaching.filters import (
@@ -107,10 +107,15 @@ class ConsumerAttach:
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            if subscribes and isinstance(queue, TemporaryTopic):
+                text = f"{queue.name} is a temporary topic, which has no durable subscriptions; attach without durable"
+                raise Refusal(conditions.NOT_ALLOWED, text)
             queue, cursor = self._topics.subscription(
                 peer, link, source, queue, found.subject, filters, durable=subscribes
             )
             self._consume(peer, link, queue, cursor, source, echoed, None, presettled=presettled)
+            if source.dynamic and isinstance(found.queue, TemporaryTopic):
+                found.queue.creator = link.context
             return
         if copies:
             if filters.lease is not None:
@@ -171,7 +176,9 @@ class ConsumerAttach:
     def _is_topic(self, source: Source, address: Any) -> bool:
         """Whether the link would subscribe to a topic."""
         if source.dynamic or not isinstance(address, str):
-            return False
+            return bool(source.dynamic) and TEMPORARY_TOPIC in (source.capabilities or ())
+        if isinstance(self._catalog.queues.get(address), TemporaryTopic):
+            return True
         topic = split_topic(self._resolver.address_of(address).queue)
         return topic is not None and isinstance(self._catalog.queues.get(topic[0]), (Topic, type(None)))
 

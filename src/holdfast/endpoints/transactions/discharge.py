@@ -256,7 +256,7 @@ class Commits:
                 continue
             if not queue.config.durable:
                 self._append(post)
-            elif isinstance(queue, Topic):
+            if isinstance(queue, Topic):
                 queue.tell(post.message.value, post.message.size)
             post.told = True
         takes = transaction.takes
