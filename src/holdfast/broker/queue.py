@@ -75,10 +75,14 @@ class Queue(EntryLog):
 
     def hold(self, value: bytes) -> int | None:
         """Takes it into the turn to wait elsewhere, and gives its sequence there; None where it is to be delivered."""
-        if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.config.durable:
+        if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.may_delay:
             return None
-        delayable = self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC
-        return self.work.hold(self, value) if delayable else None
+        return self.work.hold(self, value)
+
+    @property
+    def may_delay(self) -> bool:
+        """Whether what is not to be delivered yet waits elsewhere before it comes here."""
+        return self.config.durable and (self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC)
 
     # ------------------------------------------------------------------------------------------------ bounds
 

@@ -178,7 +178,7 @@ class Parts:
         )
         self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
         self.queue_changes.suspended_by(self.delivery_limits.suspended)
-        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering)
+        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering, memory)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,

@@ -341,9 +341,9 @@ class ProducerLink(Intake):
         if not queue.config.durable:
             text = f"queue {queue.name!r} is in memory, where nothing is delayed"
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
-        if self.parts.catalog.delayed_full:
-            text = f"{self.parts.limits.delayed_max} messages are delayed, the most there may be"
-            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        full = self.parts.catalog.delayed_full
+        if full:
+            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, full)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries import entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.groups import Group, Waiting
@@ -222,7 +222,7 @@ class Destination:
             return None
         overtaken = group is not None and order == "bounded" and number < origin.passed
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE or overtaken)
-        if self.catalog.delayed_full and delays.due_of(value, self._clock.steady_ms, self._clock.wall_ms) is not None:
+        if not waits and self.catalog.delayed_full and self.catalog.is_delayed(queue, value):
             return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
@@ -411,7 +411,7 @@ class Destination:
         share.bytes -= len(value)
         queue = self.catalog.local_or_none(waiting.queue)
         size = entry.size_of(value)
-        needed = Needed(((waiting.queue, 1, size),), len(value))
+        needed = Needed(((waiting.queue, 1, size),), len(value), self.catalog.is_delayed(queue, value))
         if not self.places.has_place(needed):
             self.blocked[origin] = needed
             return False
@@ -461,7 +461,15 @@ class Destination:
             item = origin.waiting[number]
             count, size = places.get(item.queue, (0, 0))
             places[item.queue] = count + 1, size + item.size
-        needed = Needed(tuple((name, *place) for name, place in places.items()), group.stored_bytes)
+        values = [held.value(origin.waiting[number].held_at) for number in numbers]
+        share.bytes -= group.stored_bytes
+        found = [value for value in values if value is not None]
+        if len(found) < len(values):  # taken in this very turn
+            self.blocked[origin] = None
+            return False
+        queues = [self.catalog.queues.get(origin.waiting[number].queue) for number in numbers]
+        delayed = sum(map(self.catalog.is_delayed, queues, found))
+        needed = Needed(tuple((name, *place) for name, place in places.items()), group.stored_bytes, delayed)
         never = self.places.never_fits(needed)
         if never is not None:
             self.groups.give_up(origin, group, NO_ROOM, never)
@@ -469,12 +477,6 @@ class Destination:
         if not self.places.has_place(needed):
             self.blocked[origin] = needed
             self.places.keep_room(needed)
-            return False
-        values = [held.value(origin.waiting[number].held_at) for number in numbers]
-        share.bytes -= group.stored_bytes
-        found = [value for value in values if value is not None]
-        if len(found) < len(values):  # taken in this very turn
-            self.blocked[origin] = None
             return False
         self._turns.gathered.keep_origin(origin)
         past_gap = origin.missing_below(numbers[0])

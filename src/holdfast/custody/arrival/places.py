@@ -13,10 +13,11 @@ from holdfast.state.room import Room
 
 
 class Needed(NamedTuple):
-    """By queue how many messages and their bytes there, and their bytes on disk."""
+    """By queue how many messages and their bytes there, their bytes on disk, and how many are to be delayed."""
 
     places: tuple[tuple[str, int, int], ...]
     stored_bytes: int
+    delayed: int = 0
 
     @property
     def is_group(self) -> bool:
@@ -37,6 +38,8 @@ class Places:
         for queue, count, size in self._without_room(needed):
             self._full.no_room(queue.name, size // count, None)
             return False
+        if needed.delayed > self._catalog.delayed_room:
+            return False
         return self._room.has(needed.stored_bytes, forwarding=True)
 
     def _without_room(self, needed: Needed) -> Iterator[tuple[Queue, int, int]]:
@@ -52,6 +55,9 @@ class Places:
         for queue, count, size in self._without_room(needed):
             if count > 1 and not queue.can_hold(count, size):
                 return f"queue {queue.name!r} never has room for {count} messages of {size} bytes together"
+        most = self._catalog.config.limits.delayed_max
+        if needed.delayed > most:
+            return f"{needed.delayed} messages of it are to be delayed; delayed_max is {most}"
         if self._room.is_known and not self._room.has(needed.stored_bytes, forwarding=True):
             return f"the store has no room for {needed.stored_bytes} bytes at once"
         return None

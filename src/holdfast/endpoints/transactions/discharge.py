@@ -31,7 +31,7 @@ from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings import NodeConfig
 from holdfast.state import tied
-from holdfast.state.catalog import Catalog
+from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns, runs
 
@@ -140,17 +140,24 @@ class Commits:
 
     def _no_room(self, transaction: Transaction) -> Error | Wait | None:
         parts = self._parts
-        needed = 0
+        needed = delayed = 0
         in_memory: Counter[Queue] = Counter()
         for post in transaction.posts:
             message = post.message
             if message.queue.config.durable:
                 needed += len(message.value) + ENTRY_OVERHEAD
+                delayed += parts.catalog.is_delayed(message.queue, message.value)
             else:
                 in_memory[message.queue] += message.size
         for taken in transaction.takes.values():
             if _is_copied(taken):
                 needed += taken.size + taken.extra_bytes + DEATH_BYTES_MAX
+        if delayed:  # what it has reserved is its own; somebody may have set the clock back since
+            own = transaction.shares.get(parts.catalog.own(DELAYED))
+            if delayed > parts.catalog.delayed_room + (0 if own is None else own.reserved):
+                most = parts.config.limits.delayed_max
+                text = f"{delayed} more messages would be delayed; delayed_max is {most}"
+                return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         for queue, size in in_memory.items():
             if queue.memory is not None and not queue.memory.fits(size):
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, f"queue {queue.name!r} has no memory left")

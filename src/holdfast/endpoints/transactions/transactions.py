@@ -49,7 +49,7 @@ from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits
 from holdfast.state.blobs import Blobs
-from holdfast.state.catalog import Catalog
+from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.turns import Undone
 
 OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
@@ -186,6 +186,10 @@ class Transactions:
             if queue.reserved:
                 text += f"; transactions have reserved {queue.reserved} messages, {queue.reserved_bytes} bytes"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        catalog = self._parts.catalog
+        is_delayed = catalog.is_delayed(queue, message.value)
+        if is_delayed and catalog.delayed_full:
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, catalog.delayed_full)
         self._count(transaction, len(message.value), held)
         blob = None
         if large is not None:
@@ -197,6 +201,11 @@ class Transactions:
         share.brought += 1
         share.brought_bytes += message.size
         reserve(queue, share)
+        if is_delayed:
+            delayed = catalog.own(DELAYED)
+            place = transaction.share(delayed)
+            place.brought += 1
+            reserve(delayed, place)
 
     def _count(self, transaction: Transaction, size: int, held: int) -> None:
         """Counts one operation more, of a message of `size` bytes that is kept; Refusal past a bound."""
