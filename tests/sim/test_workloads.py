@@ -97,6 +97,7 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {**CONSUME, "queue": "table"},
     ),
     "together": ({"kind": "together", "node": "jfk", "address": "flights@lhr"},),
+    "temporary-topic": ({"kind": "temporary-topic", "node": "lhr"},),
     "by hand": (
         {**PUBLISH, "node": "lhr", "address": "flights"},
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},

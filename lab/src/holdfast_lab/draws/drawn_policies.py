@@ -143,12 +143,29 @@ def together(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends], faults, [(where, queue)])
 
 
+def temporary_topics(random: Random, node: str, plan: Plan) -> Scene:
+    """Temporary topics on a poor disk, whose clients are cut off, and whose node dies."""
+    if fails(plan, node):
+        return Scene()
+    until_s = min(8.0, plan.safety_s)
+    told: dict[str, Any] = {"rounds": 8, "messages": random.choice((5, 30)), "subscriptions": random.choice((3, 6))}
+    told |= {"size": random.choice((12, 200, 6_000)), "credit": random.choice((2, 50))}
+    uses = {"kind": "temporary-topic", "node": node, "name": "temporary-topic", **told}
+    faults = poor_disk(random, node, until_s) if random.random() < 0.3 else []
+    for _ in range(random.choice((0, 1, 3))):
+        at = round(random.uniform(0.2, until_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    return Scene([uses], faults)
+
+
 POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "by the clock": (0.08, by_the_clock),
     "by hand": (0.08, by_hand),
     "poison": (0.08, poison),
     "not yet": (0.08, not_yet),
     "together": (0.15, together),
+    "temporary topics": (0.08, temporary_topics),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -92,19 +92,18 @@ class TemporaryTopic(Topic):
     peer: Peer | None = None
     creator: object = None
 
-    @property
     def subscribed_queues(self) -> list[TemporaryQueue]:
         return [queue for queue in self.listeners if isinstance(queue, TemporaryQueue)]
 
     def links(self, tables: LinkTables) -> list[Detachable]:
         """All that have it as their source or target."""
-        of_subscriptions = [link for queue in self.subscribed_queues for link in queue.links(tables)]
+        of_subscriptions = [link for queue in self.subscribed_queues() for link in queue.links(tables)]
         return [*of_subscriptions, *tables.producers_of(self)]
 
     @property
     def held(self) -> int:
         """Messages that wait for its subscriptions."""
-        return self.messages + sum(queue.messages for queue in self.subscribed_queues)
+        return self.messages + sum(queue.messages for queue in self.subscribed_queues())
 
 
 Temporary = TemporaryQueue | TemporaryTopic
@@ -243,7 +242,7 @@ class DynamicNodes:
         self._jobs.forget(queue)
         self._forget_queue(queue)
         if isinstance(queue, TemporaryTopic):
-            for subscribed in queue.subscribed_queues:
+            for subscribed in queue.subscribed_queues():
                 self._end(subscribed, "its topic was deleted")
         elif queue.topic is not None:
             queue.topic.unlisten(queue)
