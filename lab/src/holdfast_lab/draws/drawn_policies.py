@@ -113,12 +113,9 @@ def together(random: Random, node: str, plan: Plan) -> Scene:
     where = random.choice(others)
     if any(fault.kind == "full-disk" and where in fault.places for fault in plan.faults):
         return Scene()  # without room for all of it at once, a part is shown
-    count, until_s = in_time(plan, 40), min(8.0, plan.safety_s)
-    told: dict[str, Any] = {
-        "transactions": count,
-        "most": random.choice((4, 30)),
-        "size": random.choice((200, 6_000, 20_000)),
-    }
+    most, until_s = random.choice((4, 20)), min(8.0, plan.safety_s)
+    count = max(2, 2 * in_time(plan, 150) // (2 + most))
+    told: dict[str, Any] = {"transactions": count, "most": most, "size": random.choice((12, 200, 3_000))}
     told |= {"rate": round(count / plan.safety_s, 3), "between": 200, "between_rate": round(200 / plan.safety_s, 3)}
     sends = {"kind": "together", "node": node, "address": f"together@{where}", "name": "together", **told}
     sends |= {"credit": random.choice((5, 100))}
