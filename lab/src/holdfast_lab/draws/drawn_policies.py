@@ -113,7 +113,7 @@ def together(random: Random, node: str, plan: Plan) -> Scene:
     where = random.choice(others)
     if any(fault.kind == "full-disk" and where in fault.places for fault in plan.faults):
         return Scene()  # without room for all of it at once, a part is shown
-    most, until_s = random.choice((4, 20)), min(8.0, plan.safety_s)
+    most, until_s = random.choice((8, 30)), min(8.0, plan.safety_s)
     count = max(2, 2 * in_time(plan, 150) // (2 + most))
     told: dict[str, Any] = {"transactions": count, "most": most, "size": random.choice((12, 200, 3_000))}
     told |= {"rate": round(count / plan.safety_s, 3), "between": 200, "between_rate": round(200 / plan.safety_s, 3)}
@@ -131,9 +131,9 @@ def together(random: Random, node: str, plan: Plan) -> Scene:
             Fault(kind="partition", at=at, link=(node, where), seconds=random.choice((0.3, 3.0))),
             Fault(kind=random.choice(("crash", "power")), at=at, node=random.choice((node, where)), seconds=0.2),
         )))  # fmt: skip
-    for kind in ("refusing-disk", random.choice(("crash", "power")), "refusing-disk"):
+    for kind in (*["refusing-disk"] * 6, random.choice(("crash", "power"))):
         at = round(random.uniform(0.1, until_s), 6)
-        faults.append(Fault(kind=kind, at=at, node=where, seconds=0.2, when=INCOMPLETE))
+        faults.append(Fault(kind=kind, at=at, node=where, seconds=0.3, when=INCOMPLETE))
     for kind in ("cut", "partition", "partition"):
         at = round(random.uniform(0.1, until_s), 6)
         faults.append(Fault(kind=kind, at=at, link=(node, where), seconds=1.0, amount=0.5, when=INCOMPLETE))
@@ -141,18 +141,17 @@ def together(random: Random, node: str, plan: Plan) -> Scene:
 
 
 def temporary_topics(random: Random, node: str, plan: Plan) -> Scene:
-    """Temporary topics on a poor disk, whose clients are cut off, and whose node dies."""
+    """Temporary topics, whose clients are cut off now and then."""
     if fails(plan, node):
         return Scene()
     until_s = min(8.0, plan.safety_s)
     told: dict[str, Any] = {"rounds": 8, "messages": random.choice((5, 30)), "subscriptions": random.choice((3, 6))}
     told |= {"size": random.choice((12, 200, 6_000)), "credit": random.choice((2, 50))}
     uses = {"kind": "temporary-topic", "node": node, "name": "temporary-topic", **told}
-    faults = poor_disk(random, node, until_s) if random.random() < 0.3 else []
-    for _ in range(random.choice((0, 1, 3))):
-        at = round(random.uniform(0.2, until_s), 6)
-        kind = random.choice(("crash", "power", "cut-clients"))
-        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    faults = [
+        Fault(kind="cut-clients", at=round(random.uniform(0.2, until_s), 6), node=node)
+        for _ in range(random.choice((0, 1, 3)))
+    ]
     return Scene([uses], faults)
 
 

@@ -19,6 +19,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NO_LOCAL
 from holdfast.amqp.wire.performatives import Accepted, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.errors import LocalProtocolError
 from holdfast_lab.base.client_history import Violation, key_in, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
@@ -76,7 +77,7 @@ class TemporaryTopics:
             bares = [await connected(bed, self.node, f"{name}-{role}", honest=False) for role in ("maker", "other")]
             try:
                 await self._round(bed, me, random, *bares)
-            except (Broken, Refused):
+            except (Broken, Refused, LocalProtocolError):  # a link too many, for the node or its session
                 pass
             for bare in bares:
                 bare.end(abort=random.random() < 0.5)
