@@ -59,6 +59,9 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
+    "group-forgotten": (29, 100),
+    "publisher-forgotten": (26, 100),
+    "outlives-its-topic": (27, 100),
     "windows-of-a-few-keys": (135, 150),
     "windows-of-a-refused-commit": (135, 150),
 }
