@@ -4,13 +4,14 @@ Rules of this file: what a link is stands in one row of table `node`; a row that
 configuration no longer has it. A link that is deleted goes once nothing is in its hands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.kinds import QueueKind
@@ -34,20 +35,25 @@ from holdfast.steps.windows import Windows
 LINKS_MAX: Final = 256
 """Links between queues of one node."""
 
-CURSOR_PREFIX: Final = "$link:"
-"""Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
-
 
 GRAIN_MS: Final = 1_000
 """Windows that are over end in whole seconds: those of many keys in one commit."""
+
+
+Run = Callable[..., None]
+"""(part, work, what the work is given): as `Containment.run`."""
 
 
 class QueueLinks:
     """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
     turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
-    def __init__(self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
+    ) -> None:
+        """`run`: a link's work, so that a failure lets that link rest."""
         self._parts = parts
+        self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
         self._forwarding: Forwarding = parts.forwarding
@@ -79,12 +85,12 @@ class QueueLinks:
         wanted |= {config.name: config for config in self._config.links}
         configured = {config.name for config in self._config.links}
         kept = {
-            (row.source, f"{CURSOR_PREFIX}{name}")
+            (row.source, f"{LINK_PREFIX}{name}")
             for name, row in stored.items()
             if name in wanted and (wanted[name].source, wanted[name].mode) == (row.source, "copy")
         }
         for queue in self._catalog.queues.values():
-            for cursor in [name for name in queue.named if name.startswith(CURSOR_PREFIX)]:
+            for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
                 if (queue.name, cursor) not in kept:
                     queue.remove_cursor(cursor)
         for name in stored.keys() - wanted.keys():
@@ -121,7 +127,7 @@ class QueueLinks:
             self.windowed[link] = False
             self.leftovers.give(link_id, link.windows)
         if config.mode == "move":
-            cursor.attach(link, selects)
+            cursor.attach(link, selects, shows=False)
         else:
             cursor.selector = selects
             cursor.attach(link)
@@ -171,7 +177,7 @@ class QueueLinks:
             return None
 
     def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
-        name = f"{CURSOR_PREFIX}{config.name}"
+        name = f"{LINK_PREFIX}{config.name}"
         found = source.named.get(name)
         if found is not None:
             return found
@@ -231,6 +237,13 @@ class QueueLinks:
         self.windowed.pop(link, None)
         self.leftovers.leave(link.link_id, link.windows)
 
+    def reserved(self) -> Iterator[tuple[Queue, int, int]]:
+        """Queues in memory that keep room for what links bring them: messages, and their bytes."""
+        for link in self.by_name.values():
+            if link.moving is not None and link.moving.reserved_in is not None:
+                posts = link.moving.posts
+                yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
+
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
         return [name for name, link in self.by_name.items() if link.cursor.queue is queue or link.target is queue]
@@ -251,18 +264,27 @@ class QueueLinks:
         return any(self._due_in_ms(link) == 0 for link in self.windowed)
 
     def step(self) -> None:
-        """What links took in this turn goes into it, and what windows give that are over."""
+        """What links took in this turn goes into it, and what windows give that are over. A link that fails rests, and
+        no other."""
         if self._look_due:
             self.look()
         for link in list(self.pending):
-            if link.moving is None and link.taken:
-                self._handing.hand_over(link)
-            self.pending.pop(link, None)
-        for link in self.windowed:
+            self._run(link, self._hand_over, link)
+        for link in list(self.windowed):
             may = link.is_idle and not (link.is_stopped or link.ended or self._is_stopping())
-            self.windowed[link] = self._due_in_ms(link) == 0 and not (may and self._handing.end_windows(link))
+            self.windowed[link] = self._due_in_ms(link) == 0
+            if may and self.windowed[link]:
+                self._run(link, self._end_windows, link)
         if self.leftovers.has_work and not self._parts.disk.takes_nothing:
             self.leftovers.step()
+
+    def _hand_over(self, link: QueueLink) -> None:
+        if link.moving is None and link.taken:
+            self._handing.hand_over(link)
+        self.pending.pop(link, None)
+
+    def _end_windows(self, link: QueueLink) -> None:
+        self.windowed[link] = not self._handing.end_windows(link)
 
     def _due_in_ms(self, link: QueueLink) -> int | None:
         """How long it is until windows of the link are over, in whole seconds of the wall clock."""
