@@ -398,6 +398,21 @@ def test_a_group_waits_for_room_for_all_of_it_though_others_send_on() -> None:
     assert [step for step in shown.steps if "1" in step] == [names(1, 3)] and not apart(hub)
 
 
+def test_a_queue_that_is_deleted_while_a_group_waits_for_its_room() -> None:
+    rig, jfk, hub, _ = world(queues=(QueueConfig(name="work", order="strict", messages_max=4, when_full="block"),))
+    local = rig.client(hub)
+    send(rig, hub, "x0", "x1", to="hub").close_transport()
+    commit(rig, jfk, *names(1, 3))
+    rig.run(2)
+    assert waiting(hub) == 3 and hub.queue("work").awaited == 3 and hub.core is not None
+    status, _, why = local.manage("DELETE", "queue", "work")
+    assert status == 200, why
+    hub.core.validate()
+    rig.run(2)
+    hub.core.validate()
+    assert waiting(hub) == 0 and sorted(hub.bodies("work")) == names(1, 3)  # it is made anew for them
+
+
 def test_a_turn_is_not_bounded_within_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.custody.arrival.destination.RELEASE_COUNT", 2)
     rig, jfk, _, shown = world("none")
