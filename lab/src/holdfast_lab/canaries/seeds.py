@@ -11,7 +11,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "part-unheard": (70, 150),
     "hop-number-ahead": (27, 100),
     "seen-range-one-off": (21, 50),
-    "receipt-of-an-empty-queue": (19, 50),
+    "receipt-of-an-empty-queue": (23, 50),
     "starved-link-asleep": (4, 50),
     "oversized-forgotten": (77, 100),
     "full-credit-again": (7, 50),
