@@ -147,7 +147,7 @@ def temporary_topics(random: Random, node: str, plan: Plan) -> Scene:
     until_s = min(8.0, plan.safety_s)
     told: dict[str, Any] = {"rounds": 8, "messages": random.choice((5, 30)), "subscriptions": random.choice((3, 6))}
     told |= {"size": random.choice((12, 200, 6_000)), "credit": random.choice((2, 50))}
-    uses = {"kind": "temporary-topic", "node": node, "name": "temporary-topic", **told}
+    uses = {"kind": "temporary-topic", "node": node, "name": "temporary-topics", **told}
     faults = [
         Fault(kind="cut-clients", at=round(random.uniform(0.2, until_s), 6), node=node)
         for _ in range(random.choice((0, 1, 3)))
