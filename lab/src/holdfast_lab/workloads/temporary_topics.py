@@ -118,6 +118,8 @@ class TemporaryTopics:
             one.shown.append(int(key[4:]) if key is not None else 0)
             self.shown += 1
             link = delivery.link
+            if not one.bare.engine.usable:  # it was closed here, and this was on its way
+                return
             link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
             if link.credit <= self.credit // 2 and link.attached:
                 link.grant(self.credit)
