@@ -60,7 +60,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
     "group-forgotten": (29, 100),
-    "publisher-forgotten": (26, 100),
+    "publisher-forgotten": (64, 150),
     "outlives-its-topic": (26, 100),
     "windows-of-a-few-keys": (135, 150),
     "windows-of-a-refused-commit": (135, 150),
