@@ -305,8 +305,13 @@ class Limits:
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     origins_max: int = 100_000
-    delayed_max: int = 100_000
     """Stores whose messages came here in custody; at the bound those of one more go back."""
+    group_messages_max: int = 1_000
+    """Messages of one transaction for one other node that are shown there together; more are shown one by one."""
+    group_wait_s: float = 86_400.0
+    """Seconds that such messages wait for one of them that does not come; then they are shown without it."""
+    delayed_max: int = 100_000
+    """Messages that are not to be delivered yet; at the bound one more is rejected."""
     neighbour_links_max: int = 2_000
     """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
     `links_max` the neighbour's own need as many."""
@@ -380,6 +385,8 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "transaction_operations_max": (1, 1_000_000),
     "transaction_bytes_max": (1_024, 2**40),
     "transaction_s": (0.1, 86_400),
+    "group_messages_max": (1, 10_000),
+    "group_wait_s": (1, 30 * 86_400),
     "transactions_bytes_max": (65_536, 2**40),
 }
 """What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""

@@ -178,7 +178,7 @@ class Parts:
         )
         self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
         self.queue_changes.suspended_by(self.delivery_limits.suspended)
-        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering)
+        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering, memory)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
@@ -275,7 +275,8 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, authoriser=authoriser, delete_queue=self.delete_queue,
+            queue_links=self.queue_links, triggers=self.triggers, transactions=self.transactions,
+            authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (

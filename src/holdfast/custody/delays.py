@@ -18,6 +18,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
+from holdfast.peers.limits.memory import Memory
 from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -30,6 +31,9 @@ LOOKS_MAX: Final = 500
 
 AGAIN_S: Final = 1.0
 """How soon what found no room is looked at again."""
+
+DELAY_BYTES: Final = 128
+"""What is counted of each in memory: its time and its sequence, in a heap."""
 
 PAUSE_S: Final = 0.02
 """Between two turns, where there is more to do at once."""
@@ -56,6 +60,7 @@ class Delays:
         work: Work[Queue],
         room: Room,
         dead_lettering: DeadLettering,
+        memory: Memory,
     ) -> None:
         self._clock = clock
         self._catalog = catalog
@@ -74,6 +79,8 @@ class Delays:
         self._leaving: set[int] = set()
         """What is on its way out of `$delayed`, while a turn moves some of it."""
         self._not_before = clock.now
+        self._account = memory.delays
+        memory.held_in(self._account, lambda: self._held_bytes)
         work.hold = self.hold
         turns.effects.on_decided(Delivered, self._decided)
 
@@ -94,6 +101,11 @@ class Delays:
         heappush(self.wall if due.is_wall else self.steady, (due.ms, sequence))
         if len(self.steady) + len(self.wall) > 2 * self._catalog.own(DELAYED).messages + SCAN_COUNT:
             self._read_anew()
+        self._account.hold(self._held_bytes)
+
+    @property
+    def _held_bytes(self) -> int:
+        return DELAY_BYTES * (len(self.steady) + len(self.wall) + sum(map(len, self.waiting.values())))
 
     def _read_anew(self) -> None:
         """Half of what is known and more expired, was deleted, or never was: what there is is read again."""
@@ -122,6 +134,12 @@ class Delays:
         """One turn's share."""
         if now < self._not_before:
             return
+        try:
+            self._tick(now)
+        finally:
+            self._account.hold(self._held_bytes)
+
+    def _tick(self, now: float) -> None:
         left = self._read_some() if self.unread is not None else LOOKS_MAX
         moved: list[tuple[int, int]] = []
         delayed = self._catalog.queues.get(DELAYED)
@@ -221,4 +239,5 @@ class Delays:
             self.steady += [*effect.moved, *(item for waiting in self.waiting.values() for item in waiting)]
             heapify(self.steady)
             self.waiting.clear()
+            self._account.hold(self._held_bytes)
             self._not_before = self._clock.now + AGAIN_S

@@ -7,6 +7,7 @@ from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
@@ -27,14 +28,35 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
         waiting += len(origin.waiting)
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
         must(low > origin.mark + 1, f"{where}: finished at or below its mark", low, origin.mark)
+        _groups(origin, where)
         for number, item in origin.waiting.items():
             must(number > origin.mark, f"{where}: {number} waits below the mark", origin.mark)
             must(number not in origin.finished, f"{where}: {number} waits and is finished")
             must(lies is None or item.held_at in lies, f"{where}: {number} waits and lies nowhere", item.held_at)
     if lies is not None:
         must(len(lies) == waiting, "messages that wait, and entries of $waiting", waiting, len(lies))
+    kept = {queue.name for queue in catalog.queues.values() if queue.awaited or queue.awaited_bytes}
+    awaiting = {queue.name for queue in destination.places.awaiting if catalog.has(queue)}
+    must(kept == awaiting, "queues that keep room for a group", sorted(kept ^ awaiting))
     for origin in destination.blocked:
         must(bool(origin.waiting), f"origin {origin.origin} is blocked, and nothing of it waits")
+
+
+def _groups(origin: Origin, where: str) -> None:
+    """What waits for its group is counted there, and what waits for nothing is known."""
+    waiting, members = origin.waiting, set[int]()
+    for first, group in origin.groups.by_first.items():
+        numbers = group.members.keys()
+        within = bool(numbers) and first <= min(numbers) and max(numbers) <= group.last
+        must(within, f"{where}: a group has none, or others", first)
+        held = sum(waiting[number].stored_bytes for number in numbers if number in waiting)
+        must(group.stored_bytes == held, f"{where}: bytes of a group", group.stored_bytes, held)
+        members |= numbers
+    grouped = {number for number, item in waiting.items() if item.group is not None}
+    must(members == grouped, f"{where}: what waits for its group", sorted(members ^ grouped)[:20])
+    apart = {number for number, item in waiting.items() if item.group is None and item.order == "none"}
+    known = origin.groups.apart.keys()
+    must(known == apart, f"{where}: what waits for nothing", sorted(known ^ apart)[:20])
 
 
 def identities(entries: Entries, identities: Identities, catalog: Catalog) -> None:

@@ -20,6 +20,7 @@ from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
@@ -110,6 +111,7 @@ class Administration:
         resume: Resumption,
         queue_links: QueueLinks,
         triggers: Triggers,
+        transactions: Transactions,
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
@@ -138,7 +140,8 @@ class Administration:
             destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
-            containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
+            containment=containment, losses=losses,
+            origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
             warnings=self.warnings, queue_links=queue_links, triggers=triggers, started_at=clock.now,
             resident_bytes=resident_bytes,
         )  # fmt: skip

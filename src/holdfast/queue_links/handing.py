@@ -243,6 +243,9 @@ class Handing:
         if isinstance(found, str):
             return self._dead_letter(link, moving, value, found)
         size = entry.size_of(found)
+        full = parts.catalog.delayed_full
+        if full and parts.catalog.is_delayed(target, found):
+            return self._dead_letter(link, moving, value, full)
         if not target.fits(size):
             link.needs = size
             self.room_for(link)  # it waits for that much

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.broker import deletion, tracking
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.kinds import QueueKind
@@ -301,10 +302,23 @@ class Catalog:
         return (consumer for queue in self.queues.values() for cursor in queue.cursors for consumer in cursor.consumers)
 
     @property
-    def delayed_full(self) -> bool:
-        """Whether as many messages are delayed as may be."""
+    def delayed_room(self) -> int:
+        """How many messages more may be delayed; those that open transactions are to bring count."""
         delayed = self.queues.get(DELAYED)
-        return delayed is not None and delayed.messages >= self.config.limits.delayed_max
+        held = 0 if delayed is None else delayed.messages + delayed.reserved
+        return max(0, self.config.limits.delayed_max - held)
+
+    @property
+    def delayed_full(self) -> str:
+        """Why no message more may be delayed, "" where one may be."""
+        most = self.config.limits.delayed_max
+        return "" if self.delayed_room else f"{most} messages are delayed, the most there may be"
+
+    def is_delayed(self, queue: Queue | None, value: bytes) -> bool:
+        """Whether the message of an entry for that queue is not to be delivered yet."""
+        if queue is None or value[24:28] == b"\0\0\0\0" or not queue.may_delay:
+            return False
+        return delays.due_of(value, self.clock.steady_ms, self.clock.wall_ms) is not None
 
     @property
     def queues_counted(self) -> int:

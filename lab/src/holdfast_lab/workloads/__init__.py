@@ -34,6 +34,8 @@ from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.temporary_topics import TemporaryTopics
+from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
 
@@ -64,6 +66,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Poisoned,
         Delayed,
         Stepped,
+        Together,
+        TemporaryTopics,
         Hostile,
     )
 }
@@ -111,6 +115,8 @@ __all__ = [
     "SpooledProducer",
     "Stepped",
     "Subscription",
+    "TemporaryTopics",
+    "Together",
     "Topic",
     "Transact",
     "Workload",

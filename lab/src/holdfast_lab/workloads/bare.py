@@ -55,7 +55,8 @@ class Bare:
     def handle(self, wire: Wire, events: list[ConnEvent]) -> None:
         for event in events:
             if isinstance(event, Opened):
-                self.session = self.engine.begin()
+                if self.engine.usable:  # else its program has closed it meanwhile
+                    self.session = self.engine.begin()
             elif isinstance(event, Delivery):
                 event.link.context(event)
             elif isinstance(event, Outcomes):

@@ -13,7 +13,7 @@ from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes
+from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, TEMPORARY_TOPIC, DynamicNodes, properties_of
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -117,11 +117,13 @@ class Resolver:
                 raise Refusal(conditions.NOT_IMPLEMENTED, "the terminus has no address; give it one")
             meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
             return terminus, self.resolve(meant)
-        queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
+        nodes, wanted = self._dynamic_nodes, terminus.dynamic_node_properties
+        is_topic = TEMPORARY_TOPIC in (terminus.capabilities or ())
+        queue = nodes.create_topic(peer, wanted) if is_topic else nodes.create(peer, wanted)
         if queue is None:
             text = f"the connection has too many dynamic nodes; the limit is {self._config.limits.dynamic_nodes_max}"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
-        made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
+        made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=properties_of(queue))
         return made, ResolvedAddress(queue, None, "")
 
     def _local(self, name: str) -> Queue:

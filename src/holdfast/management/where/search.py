@@ -8,7 +8,7 @@ as `passed` remembers.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, delays, entry
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
@@ -21,7 +21,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
 from holdfast.peering.sessions import Neighbour
-from holdfast.state.catalog import DEAD_LETTERS, WAITING, Catalog, Tables
+from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, Tables
 from holdfast.units import iso8601
 
 ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
@@ -108,6 +108,8 @@ class Whereabouts:
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
         if queue.expired(value):
             return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
+        if queue.kind is QueueKind.DELAYED:
+            return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
             return step | {"state": "held back", "waits_for": self._gap(item, sequence)}
         if onward:
@@ -126,6 +128,13 @@ class Whereabouts:
             "reason": ENDED,
             "waits_for": "its end, which is told in its place",
         }
+
+    def _time(self, name: str, value: bytes) -> str:
+        """What keeps a delayed message from that queue."""
+        due_ms = delays.told_ms(value)
+        if due_ms is not None and due_ms <= self.catalog.clock.wall_ms:
+            return _room(name)
+        return "its time" if due_ms is None else f"its time, {iso8601(due_ms)}"
 
     def _gap(self, item: entry.Entry, sequence: int) -> str:
         """Which earlier numbers keep it waiting."""
@@ -264,7 +273,7 @@ class Look:
         if hint is not None and hint.destination != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
         first = [hint.to] if hint is not None else sorted(name for name, queue in queues.items() if queue.in_transit)
-        names = [*first, WAITING, DEAD_LETTERS]
+        names = [*first, WAITING, DELAYED, DEAD_LETTERS]
         if hint is None:
             clients = [queue for queue in queues.values() if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]
             names += [queue.name for queue in clients if queue.messages]
