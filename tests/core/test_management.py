@@ -18,7 +18,7 @@ class Readers:
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, str, str]] = []
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         self.asked.append((who, action, address))
         return None if action.endswith(" READ") else f"{action} is for operators"
 

@@ -329,7 +329,7 @@ class ProducerLink(Intake):
         if not queue.config.durable:
             text = f"queue {queue.name!r} is in memory, where nothing is delayed"
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
-        if self.parts.catalog.delayed_full:
+        if self.parts.catalog.delayed_full(queue.host):
             text = f"{self.parts.limits.delayed_max} messages are delayed, the most there may be"
             raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
@@ -371,7 +371,8 @@ class ProducerLink(Intake):
         if fits:
             sequence = self.keep(value, size)
         else:
-            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
+            text = f"queue {queue.name!r} is full"
+            sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)

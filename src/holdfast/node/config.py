@@ -28,6 +28,7 @@ from holdfast.settings import (
     RoutingConfig,
     TriggerConfig,
     UserConfig,
+    VhostConfig,
 )
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
@@ -83,7 +84,7 @@ class NodeSettings:
         if self.store_bytes_max < STORE_BYTES_MIN:
             text = f"invalid value {self.store_bytes_max} for store bytes_max; expected {STORE_BYTES_MIN} or more"
             raise ConfigError(text)
-        users = {user.name for user in self.core.users}
+        users = {user.name for user in self.core.users if not user.vhost}
         for neighbour in self.core.neighbours:
             if neighbour.remote is None and neighbour.user is not None and neighbour.user not in users:
                 raise ConfigError(
@@ -155,6 +156,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "data": TEXT,
         "listen": TEXTS,
         "roles": TEXTS,
+        "hostnames": TEXTS,
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
@@ -178,6 +180,7 @@ _STEPS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 )
 _LISTS: Final[Mapping[str, Keys]] = {
+    "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
@@ -190,6 +193,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "queue": {
         "name": TEXT,
+        "vhost": TEXT,
         "bytes_max": COUNT,
         "messages_max": COUNT,
         "when_full": TEXT,
@@ -200,17 +204,19 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "user": {
         "name": TEXT,
+        "vhost": TEXT,
         "password_file": TEXT,
         "connections_max": COUNT,
         "links_max": COUNT,
         "unsettled_bytes_max": COUNT,
         "requests_per_s": COUNT,
     },
-    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS},
+    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
     "trigger": {
         "name": TEXT,
         "queue": TEXT,
+        "vhost": TEXT,
         "command": TEXTS,
         "messages": COUNT,
         "age_s": SECONDS,
@@ -285,6 +291,10 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     if "via" not in table:
         raise ConfigError(f"route {destination!r} has no via; expected the name of a [[neighbour]]")
     return destination, table["via"]
+
+
+def _vhost(table: Mapping[str, Any]) -> VhostConfig:
+    return VhostConfig(**{**table, "aliases": tuple(table.get("aliases", ()))})
 
 
 def _link(table: Mapping[str, Any]) -> LinkConfig:
@@ -362,6 +372,8 @@ def _settings(
         links=tuple(_link(table) for table in document.get("link", ())),
         triggers=tuple(_trigger(table) for table in document.get("trigger", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
+        vhosts=tuple(_vhost(table) for table in document.get("vhost", ())),
+        hostnames=tuple(node.get("hostnames", ())),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),

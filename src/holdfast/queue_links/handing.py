@@ -275,7 +275,7 @@ class Handing:
             link.dead_needs = len(value)
             parts.links.wait_for_room(link)
             return False
-        parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {why}", link.source)
+        parts.dead_lettering.dead_letter(link.config.vhost, value, f"link {link.name!r}: {why}", link.source)
         moving.dead += 1
         return True
 

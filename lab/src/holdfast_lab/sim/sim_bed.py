@@ -50,7 +50,7 @@ class _Authoriser:
     rights: Rights
     node: str
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         return self.rights.why_not(self.node, address)
 
 

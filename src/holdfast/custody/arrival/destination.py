@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin, Verdict, Waiting
@@ -113,7 +114,7 @@ class Destination:
             self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
-        held = self.catalog.queues.get(WAITING)
+        held = self.catalog.find(DEFAULT_HOST, WAITING)
         if held is None or not held.messages:
             return
         first = 0
@@ -143,7 +144,7 @@ class Destination:
             self._ledger.forget_waited()
 
     def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
-        queue = self.catalog.queues.get(name)
+        queue = self.catalog.find(DEFAULT_HOST, name)
         order = queue.config.order if queue is not None else "bounded"
         order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
         origin.wait(number, Waiting(held_at, name, order, order_wait_s), waited_s)
@@ -180,7 +181,7 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        queue = self.catalog.local_or_none(arrival.to)
+        queue = self.catalog.local_or_none(DEFAULT_HOST, arrival.to)
         fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
         keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
@@ -197,7 +198,7 @@ class Destination:
             self.full.no_room(queue.name, size, via)  # before it is copied: it is asked about in each turn
             return None
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
-        if self.catalog.delayed_full and delays.due_of(value, self._clock.steady_ms, self._clock.wall_ms) is not None:
+        if self.catalog.delayed_full(DEFAULT_HOST) and self._is_delayed(value):
             return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
@@ -206,7 +207,7 @@ class Destination:
             self._turns.gathered.keep_origin(origin)
             self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
-            held = self.catalog.own(WAITING)
+            held = self.catalog.own(DEFAULT_HOST, WAITING)
             ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
             self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
             self._changed(origin)
@@ -246,6 +247,9 @@ class Destination:
             late=late,
         )
 
+    def _is_delayed(self, value: bytes) -> bool:
+        return delays.due_of(value, self._clock.steady_ms, self._clock.wall_ms) is not None
+
     def _deliver(
         self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
         fault: str | None = None,
@@ -253,13 +257,15 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self._dead_lettering.dead_letter(value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no message: {fault}", to)
         elif queue is None:
-            self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self._dead_lettering.dead_letter(
+                DEFAULT_HOST, value, f"queue {to!r} is in memory and takes nothing from other nodes", to
+            )
         elif not queue.fits(size) and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"queue {to!r} is full", to)
         else:
             full = self.full.by_name.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
@@ -358,13 +364,13 @@ class Destination:
         """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
         yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
         waiting = origin.waiting[number]
-        held = self.catalog.own(WAITING)
+        held = self.catalog.own(DEFAULT_HOST, WAITING)
         value = held.value(waiting.held_at)
         if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
             self.blocked[origin] = None
             return False
         share.bytes -= len(value)
-        queue = self.catalog.local_or_none(waiting.queue)
+        queue = self.catalog.local_or_none(DEFAULT_HOST, waiting.queue)
         needed = _Blocked(waiting.queue, entry.size_of(value), len(value))
         if not self._has_place(needed):
             self.blocked[origin] = needed
@@ -391,14 +397,14 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(WAITING), sequence, value)
+        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)
         return True
 
     def _has_place(self, needed: "_Blocked") -> bool:
-        queue = self.catalog.queues.get(needed.queue)
+        queue = self.catalog.find(DEFAULT_HOST, needed.queue)
         if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
             self.full.no_room(needed.queue, needed.size, None)
             return False

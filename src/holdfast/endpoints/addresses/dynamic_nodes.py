@@ -125,7 +125,7 @@ class DynamicNodes:
             name=name,
             kind=QueueKind.DYNAMIC,
             uuid=self._new_uuid(),
-            config=QueueConfig(name=name, durable=False, when_full="refuse"),
+            config=QueueConfig(name=name, durable=False, when_full="refuse", vhost=peer.host),
             reader=catalog.store,
             cached=memory.cached,
             read_ahead=memory.read_ahead,
@@ -136,10 +136,11 @@ class DynamicNodes:
             work=catalog.work,
             dynamic_nodes=self,
             policy=_policy(wanted),
+            host=peer.host,
             peer=peer,
         )
         catalog.next_queue_id += 1
-        catalog.queues[name] = queue
+        catalog.queues[queue.key] = queue
         self.of_peer[peer] = self.of_peer.get(peer, 0) + 1
         self.due[queue] = None
         return queue
@@ -165,7 +166,7 @@ class DynamicNodes:
                 self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
 
     def _sweep_one(self, queue: TemporaryQueue) -> None:
-        if self._catalog.queues.get(queue.name) is not queue:
+        if not self._catalog.has(queue):
             return
         if queue.creator is None and queue.peer is not None:
             self._uncount(queue)
@@ -193,7 +194,7 @@ class DynamicNodes:
             queue.topic.unlisten(queue)
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
-        del self._catalog.queues[queue.name]
+        del self._catalog.queues[queue.key]
         deletion.part(queue)
 
     def _uncount(self, queue: TemporaryQueue) -> None:

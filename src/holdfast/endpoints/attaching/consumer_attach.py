@@ -78,7 +78,11 @@ class ConsumerAttach:
         if isinstance(address, str) and not source.dynamic and address.startswith("@"):
             text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_ALLOWED, text)
-        if isinstance(address, str) and not source.dynamic and self._resolver.address_of(address).node is not None:
+        if (
+            isinstance(address, str)
+            and not source.dynamic
+            and self._resolver.address_of(address, peer.host).node is not None
+        ):
             text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
