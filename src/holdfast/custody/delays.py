@@ -44,7 +44,7 @@ WALL_S: Final = 10.0
 class Delivered(Effect):
     """Messages that were due are in the turn: it is told whether that is stored."""
 
-    delays: "HostDelays" = field(repr=False)
+    host: str
     sequences: list[int] = field(repr=False)
 
 
@@ -65,7 +65,7 @@ class Delays:
             queue.host: self._make(queue.host) for queue in catalog.queues.values() if queue.kind is QueueKind.DELAYED
         }
         work.hold = self.hold
-        turns.effects.on_decided(Delivered, _decided)
+        turns.effects.on_decided(Delivered, self._decided)
 
     def hold(self, queue: Queue, value: bytes) -> int | None:
         """Takes a message that comes to `queue` into its host's `$delayed`; its sequence there. None where it is not
@@ -84,9 +84,8 @@ class Delays:
         for each in self.by_host.values():
             each.tick(now)
 
-
-def _decided(effect: Delivered, stored: bool) -> None:
-    effect.delays.decided(effect, stored)
+    def _decided(self, effect: Delivered, stored: bool) -> None:
+        self.by_host[effect.host].decided(effect, stored)
 
 
 class HostDelays:
@@ -220,7 +219,7 @@ class HostDelays:
         if not fits and when_full in ("block", "drop-oldest"):
             return name
         if not moved:
-            self._turns.gathered.decided.append(Delivered(self._turns.event, self, moved))
+            self._turns.gathered.decided.append(Delivered(self._turns.event, self.host, moved))
         moved.append(sequence)
         self._leaving.add(sequence)
         self._dead_lettering.move_out(delayed, sequence, value)

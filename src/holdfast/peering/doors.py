@@ -25,7 +25,7 @@ from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
 from holdfast.peers.connections import Connections, Deliver
-from holdfast.peers.containers import answer_open
+from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
 from holdfast.peers.deadlines import Deadlines
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
@@ -192,6 +192,9 @@ class Doors:
         peer = self._connections.get(number)
         host = DEFAULT_HOST if peer is None else self._hosts.enter(peer.login_host, theirs.hostname)
         if isinstance(host, Error):
+            if peer is not None:
+                peer.log("WARNING", f"refused: {host.description}")
+            ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             return host
         refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host)
         if refused is not None or peer is None:

@@ -34,7 +34,7 @@ from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
-"""Links between queues of one node."""
+"""Links between queues of one node, in each of its virtual hosts."""
 
 CURSOR_PREFIX: Final = "$link:"
 """Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
@@ -104,10 +104,8 @@ class QueueLinks:
         """A link that takes from now on. ConfigError where it cannot be."""
         config.validate()
         where = f"link {config.name!r}"
-        if len(self.by_name) >= LINKS_MAX:
-            raise ConfigError(
-                f"{where} cannot be made; there are {len(self.by_name)} links, and the limit is {LINKS_MAX}"
-            )
+        if (found := len(self.of_host(config.vhost))) >= LINKS_MAX:
+            raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
         selector = self._compiled(config, where)
         steps = parsing.steps_of(config.steps, where)
         source = self._source(config, where)
