@@ -55,7 +55,8 @@ def host_of(node: Node, client: Client) -> str:
 @pytest.mark.parametrize(
     ("hostname", "expected"),
     [
-        (None, ""), ("", ""), ("localhost", ""), ("127.0.0.1", ""), ("::1", ""), ("[::1]", ""), ("hub", ""), ("HUB", ""),
+        (None, ""), ("", ""), ("localhost", ""), ("127.0.0.1", ""),
+        ("::1", ""), ("[::1]", ""), ("hub", ""), ("HUB", ""),
         ("bus.example.com", ""), ("10.0.0.1", ""), ("acme", "acme"), ("ACME", "acme"), ("vhost:acme", "acme"),
         ("acme.example.com", "acme"), ("vhost:globex", "globex"), ("vhost:ACME", "refused amqp:not-found"),
         ("vhost:", "refused amqp:not-found"), ("vhost:hub", "refused amqp:not-found"),

@@ -210,16 +210,21 @@ class HostDeadLetters:
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self) -> dict[str, Any]:
-        """How many there are, and how many went since the node's start; in all times, of the whole node."""
+        """How many there are, and how many went since the node's start."""
         queue, bounds = self._queue, self._bounds
         return {
             "messages": Ulong(0 if queue is None else queue.messages),
             "bytes": Ulong(0 if queue is None else queue.bytes_held),
             "dropped": Ulong(self.dropped),
             "dropped_bytes": Ulong(self.dropped_bytes),
-            "dropped_total": Ulong(self._losses.totals.dropped),
-            "dropped_bytes_total": Ulong(self._losses.totals.dropped_bytes),
+            **self._totals(),
             "messages_max": Ulong(bounds.messages_max),
             "bytes_max": Ulong(bounds.bytes_max),
             "keep_s": bounds.keep_s,
         }
+
+    def _totals(self) -> dict[str, Any]:
+        """How many went since the store was made, of all hosts together: the default one is told."""
+        totals = self._losses.totals
+        told = {"dropped_total": Ulong(totals.dropped), "dropped_bytes_total": Ulong(totals.dropped_bytes)}
+        return {} if self._host else told
