@@ -203,10 +203,10 @@ def test_what_consumers_hold_is_in_the_cost_of_asking(kind: str, operation: str)
     core = node.core
     assert core is not None
     name, arguments = ("work", {"queue": "other"}) if kind == "queue" else ("s", {"queue": "work"})
-    alone = core.management.cost_of(f"holdfast:{kind}", operation, name, arguments)
+    alone = core.management.cost_of("", f"holdfast:{kind}", operation, name, arguments)
     node.checks = False
     node.queue("work").shared.acquired.update(dict.fromkeys(range(10_000, 110_000)))
-    assert core.management.cost_of(f"holdfast:{kind}", operation, name, arguments) == alone + 100
+    assert core.management.cost_of("", f"holdfast:{kind}", operation, name, arguments) == alone + 100
 
 
 def test_a_request_is_carried_out_at_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
