@@ -32,7 +32,7 @@ def fields_of(value: Any, path: str = "") -> Iterator[str]:
 
 def told(node: Node) -> set[str]:
     assert node.core is not None
-    return set(fields_of(node.core.report.status()))
+    return set(fields_of(node.core.report.status("")))
 
 
 def reported() -> set[str]:

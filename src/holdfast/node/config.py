@@ -180,7 +180,6 @@ _STEPS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 )
 _LISTS: Final[Mapping[str, Keys]] = {
-    "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
@@ -193,7 +192,6 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "queue": {
         "name": TEXT,
-        "vhost": TEXT,
         "bytes_max": COUNT,
         "messages_max": COUNT,
         "when_full": TEXT,
@@ -201,27 +199,29 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "order_wait_s": NUMBER,
         "durable": FLAG,
         "deliveries_max": COUNT,
+        "vhost": TEXT,
     },
     "user": {
         "name": TEXT,
-        "vhost": TEXT,
         "password_file": TEXT,
         "connections_max": COUNT,
         "links_max": COUNT,
         "unsettled_bytes_max": COUNT,
         "requests_per_s": COUNT,
+        "vhost": TEXT,
     },
     "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
+    "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "trigger": {
         "name": TEXT,
         "queue": TEXT,
-        "vhost": TEXT,
         "command": TEXTS,
         "messages": COUNT,
         "age_s": SECONDS,
         "rest_s": SECONDS,
         "timeout_s": SECONDS,
+        "vhost": TEXT,
     },
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}

@@ -100,6 +100,7 @@ class Meter:
             "queue",
             {
                 "name": queue.name,
+                "vhost": queue.host or None,
                 "messages": queue.messages - queue.tombstones,
                 "bytes": queue.bytes_held,
                 "oldest_s": None if oldest is None else max(0, self._clock.wall_ms - oldest) / 1000,
