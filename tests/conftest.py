@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.errors import ConfigError
 from holdfast.node.command import GC_THRESHOLDS
-from support import today
+from support import forking, today
 from support.process import NodeProcess
 
 # The same examples on every run and machine: a red check must be red for whoever looks next.
@@ -36,6 +36,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # JVMs compile once and not well, which halves the cost of their start: each lives for seconds here. Every JVM that a
 # test starts, however deep, reads this.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+forking.install()
 
 STAGE_MARKS = frozenset({"interop", "spark", "crash", "fuzz", "sim"})
 

@@ -205,3 +205,30 @@ def test_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, rhea: type[Rhea], 
     assert result["told"] == (["amqp:connection:forced"] if end == "stop" else [])
     assert (result["confirmed"], result["received"]) == (800, 800)
     assert result["unmarked"] == []
+
+
+def test_selectors(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("selectors", hub.port, address=address).done()
+    assert (result["browsed"], result["taken"], result["rest"]) == (["early"], ["late", "later"], ["early"])
+    assert result["condition"] == "amqp:invalid-field"
+    assert "delay >" in result["description"] or "end" in result["description"]
+    assert len(result["echoed"]) == 1
+
+
+def test_topics_and_their_subscriptions(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("topics", hub.port, address=address).done()
+    assert result["by_pattern"] == ["late.jfk", "early.jfk"]
+    assert result["by_selector"] == ["late.jfk", "late.ewr"]
+    assert result["stored"] == ["late.jfk", "late.ewr", "late"]
+    assert sorted(result["shared"]) == ["early.jfk", "late", "late.ewr", "late.jfk"]
+
+
+def test_a_delay_is_waited_for(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("delayed", hub.port, address=address, delay_ms=400).done()
+    assert result["bodies"] == ["at once", "due"]
+    assert result["waited_ms"] >= 400
+
+
+def test_an_answer_comes_to_an_address_of_the_node(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("dynamic_reply", hub.port, address=address).done()
+    assert (result["body"], result["correlation_id"], result["gone"]) == ("answer", "c-1", "amqp:not-found")

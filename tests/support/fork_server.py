@@ -1,0 +1,90 @@
+"""A process that has imported Holdfast, and forks itself into `python -m holdfast …` when asked (support/forking.py).
+
+    python fork_server.py SOCKET
+
+Each request is a packet of JSON with three descriptors, the standard streams; the answer is the new process's id. The
+new one's parent ends at once, so that whoever asked, and adopts orphans meanwhile, becomes its parent.
+"""
+
+import ctypes
+import gc
+import io
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_DESCRIPTORS_MAX: Final = 256
+_PACKET_BYTES: Final = 1 << 20
+
+# What nearly every process would import; it is not used here.
+LOADED: Final = (
+    "holdfast.cli", "holdfast.node.command", "holdfast.node.runtime", "holdfast.storage.lmdb", "holdfast.client",
+    "holdfast.client.verbs.send", "holdfast.client.verbs.receive", "holdfast.client.verbs.manage",
+)  # fmt: skip
+
+
+def main() -> int:
+    """Serves until whoever asks is gone; in a fork, what the command's own `main` returns."""
+    ours = socket.socket(fileno=int(sys.argv[1]))
+    del sys.path[0]  # our own folder, which no command has
+    for module in LOADED:
+        __import__(module)
+    gc.freeze()
+    while True:
+        packet, descriptors, _, _ = socket.recv_fds(ours, _PACKET_BYTES, 3)
+        if not packet:
+            return 0
+        request = json.loads(packet)
+        told, tell = os.pipe()
+        wait, go = os.pipe()
+        parent = os.fork()
+        if parent == 0:
+            child = os.fork()
+            if child != 0:
+                os.write(tell, b"%d" % child)
+                os._exit(0)
+            os.close(go)
+            os.read(wait, 1)  # until our parent is who asked
+            return run(request, descriptors)
+        os.waitpid(parent, 0)
+        ours.send(os.read(told, 64))
+        for descriptor in (told, tell, wait, go, *descriptors):
+            os.close(descriptor)
+
+
+def run(request: dict[str, Any], descriptors: list[int]) -> int:
+    """The command, in the process that is to be it."""
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    os.closerange(3, _DESCRIPTORS_MAX)
+    if request["session"]:
+        os.setsid()
+    if request["dies_with_parent"]:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path.insert(0, request["folder"])
+    sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
+    sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
+    sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
+    from holdfast import __main__ as command
+
+    sys.argv = [str(command.__file__), *request["arguments"]]
+    return command.main()
+
+
+def _stream(number: int, before: Any) -> Any:
+    """As the interpreter makes it when it starts."""
+    raw = io.FileIO(number, "r" if number == 0 else "w", closefd=False)
+    buffered = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    line_buffering = number == 2 or raw.isatty()
+    return io.TextIOWrapper(buffered, before.encoding, before.errors, line_buffering=line_buffering)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
