@@ -18,6 +18,7 @@ from holdfast.settings import (
     VhostConfig,
 )
 from support.one_node import done, fill
+from support.resuming import Producer
 from support.rig import Client, Node, Rig
 
 HOSTS = (VhostConfig(name="acme", aliases=("acme.example.com",)), VhostConfig(name="globex"))
@@ -238,6 +239,30 @@ def test_what_an_operator_changes_is_logged_with_its_host() -> None:
     done(login(node, "bob", "b"), "PURGE", "queue", "work")
     (line,) = [line for line in node.logs if "purged" in line]
     assert "in virtual host 'acme': queue 'work' purged" in line and "by user 'bob' of virtual host 'acme'" in line
+
+
+@pytest.mark.parametrize("durable", [0, 2])
+def test_a_link_is_resumed_in_its_host_alone(durable: int) -> None:
+    """Container, link and tags are the same: what one host's producer has in doubt, the other's knows nothing of."""
+    rig = Rig()
+    node = node_with(rig)
+    theirs, ours = Producer(rig, node, hostname="acme", durable=durable), Producer(rig, node, durable=durable)
+    node.hold_commits = True
+    theirs.send("a")
+    rig.settle(anew=False)
+    theirs.lose()
+    ours.lose()
+    node.hold_commits = False
+    rig.settle()
+    if durable:
+        node.crash()
+        node.start()
+    tags = dict(theirs.doubt)
+    assert tags and not ours.doubt
+    ours.doubt |= tags
+    assert not ours.come_back(), "another host's link was resumed"
+    assert theirs.come_back() is not None and theirs.told.keys() == tags.keys()
+    assert node.bodies(hosted("acme", "work")) == ["a"] and node.bodies("work") == []
 
 
 @pytest.mark.parametrize("operation", ["SKIP", "FORGET"])

@@ -439,6 +439,9 @@ class Catalog:
 
     def local_or_none(self, host: str, name: str) -> Queue | None:
         """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
+        queue = self.queues.get(hosted(host, name))
+        if queue is not None and (queue.kind is QueueKind.ORDINARY or queue.kind is QueueKind.TOPIC):
+            return queue  # whose name was checked when it was made
         try:
             return self.local(host, name if name == DEAD_LETTERS else check_name(name))
         except ConfigError:
