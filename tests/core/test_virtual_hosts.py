@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.login.sasl import ClientSasl
 from holdfast.broker.entries.host_names import hosted, read_key, shown
 from holdfast.engine import events
 from holdfast.errors import ConfigError
@@ -29,6 +30,8 @@ USERS = (
     UserConfig(name="bob", password="b", vhost="acme"),
     UserConfig(name="eve", password="e", vhost="acme"),
     UserConfig(name="eve", password="f", vhost="globex"),
+    UserConfig(name="max", password="m", vhost="acme"),
+    UserConfig(name="max", password="m", vhost="globex"),
 )
 
 
@@ -84,7 +87,8 @@ def test_a_node_without_hosts_looks_at_no_name_but_at_one_that_asks_for_a_host()
     ("user", "password", "hostname", "expected"),
     [
         ("ann", "a", None, ""),
-        ("ann", "b", None, "no login"),  # the default host's comes first
+        ("ann", "b", None, "acme"),  # the password tells
+        ("ann", "c", None, "no login"),
         ("ann", "b", "vhost:acme", "acme"),
         ("ann", "b", "acme.example.com", "acme"),
         ("ann", "a", "vhost:acme", "no login"),
@@ -93,7 +97,10 @@ def test_a_node_without_hosts_looks_at_no_name_but_at_one_that_asks_for_a_host()
         ("bob", "b", "localhost", "acme"),
         ("bob", "b", "vhost:globex", "refused amqp:not-allowed"),
         ("bob", "b", "unknown", "refused amqp:not-found"),
-        ("eve", "e", None, "no login"),  # two of that name, and no telling which
+        ("eve", "e", None, "acme"),
+        ("eve", "f", "localhost", "globex"),
+        ("max", "m", None, "refused amqp:not-allowed"),  # two of that name and password
+        ("max", "m", "globex", "globex"),
         ("eve", "e", "acme", "acme"),
         ("eve", "f", "globex", "globex"),
         ("eve", "f", "acme", "no login"),
@@ -104,6 +111,20 @@ def test_the_hostname_of_sasl_chooses_among_users_of_one_name(
 ) -> None:
     node = node_with(Rig(), users=USERS)
     assert host_of(node, login(node, user, password, hostname)) == expected
+
+
+@pytest.mark.parametrize(
+    ("password", "hostname", "expected"),
+    [("a", "localhost", ""), ("b", "acme", "acme"), ("b", "hub", "acme"), ("a", "acme", "refused amqp:not-allowed")],
+)
+def test_a_client_that_says_nothing_in_sasl_is_told_apart_by_its_password(
+    monkeypatch: pytest.MonkeyPatch, password: str, hostname: str, expected: str
+) -> None:
+    """Qpid Proton's hostname is in its open alone."""
+    begin = ClientSasl.__init__
+    monkeypatch.setattr(ClientSasl, "__init__", lambda self, *told: begin(self, *told[:-1], None))
+    node = node_with(Rig(), users=USERS)
+    assert host_of(node, login(node, "ann", password, hostname)) == expected
 
 
 def test_a_user_counts_for_itself_whatever_others_are_called() -> None:

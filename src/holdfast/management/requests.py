@@ -18,7 +18,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Properties
 from holdfast.amqp.wire.types import Int, Symbol
-from holdfast.broker.entries.host_names import DEFAULT_HOST, shown
+from holdfast.broker.entries.host_names import shown
 from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
@@ -309,7 +309,7 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
 
 def _log(peer: Peer, changed: str) -> None:
     user = peer.amqp.authenticated_user
-    by = "without a login" if user is None else f"by user {shown(peer.login_host or DEFAULT_HOST, user)}"
+    by = "without a login" if user is None else f"by user {shown(peer.host, user)}"
     peer.log("INFO", f"{changed} ({by})")
 
 

@@ -6,6 +6,7 @@ compared in constant time and never told.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import compress
 from json import dumps
 from types import FrameType
 from typing import Any, Protocol
@@ -190,7 +191,7 @@ class Doors:
             *(Symbol(item) for item in features.ALL if item in both and item not in told),
         )
         peer = self._connections.get(number)
-        host = DEFAULT_HOST if peer is None else self._hosts.enter(peer.login_host, theirs.hostname)
+        host = DEFAULT_HOST if peer is None else self._hosts.enter(peer.login_hosts, theirs.hostname)
         if isinstance(host, Error):
             if peer is not None:
                 peer.log("WARNING", f"refused: {host.description}")
@@ -223,19 +224,21 @@ class Doors:
             """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
             peer = self._connections[event.connection]
             hostname = peer.amqp.login_hostname
-            host = DEFAULT_HOST if user is None else self._hosts.of_login(user, hostname, known)
-            name = None if user is None else hosted(host, user)
-            wanted = None if name is None else known.get(name)
-            if wanted is None and not users and event.loopback:
-                peer.login_host = self._hosts.named(hostname) or None  # it has none, unless it says so
+            hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
+            if not hosts and not users and event.loopback:
+                named = self._hosts.named(hostname)
+                peer.login_hosts = (named,) if named else ()
                 return True
             if proof is None:
                 return False
+            names = [hosted(host, user or "") for host in hosts]
+            name = names[0] if names else None
             waits_until = login.waits_until(name)
             if waits_until is not None:
                 raise LoginWaits(waits_until)
-            peer.login_host = host
-            return login.answered(name, wanted is not None and proof(wanted))
+            fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
+            peer.login_hosts = tuple(compress(hosts, fits))
+            return login.answered(name, any(fits))
 
         return authenticate
 
@@ -272,7 +275,7 @@ class Doors:
 
     def _speaks_as(self, peer: Peer, theirs: Open) -> str | None:
         """The neighbour as which a connection that came to us speaks; None: a client's."""
-        if peer.host != DEFAULT_HOST or peer.login_host not in (DEFAULT_HOST, None):
+        if peer.host != DEFAULT_HOST:
             return None  # its users may be called as neighbours are
         name = str(theirs.container_id)
         offers = features.CUSTODY in features.offered_by(theirs)

@@ -4,7 +4,7 @@ Rules of this file: pure. A hostname is a claim, and chooses among what the logi
 no `[[vhost]]`, the name by which a client found it counts for nothing.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Final
 
@@ -45,29 +45,29 @@ class VirtualHosts:
             return found or DEFAULT_HOST
         return DEFAULT_HOST if text in self._own or _is_ip(text) else None
 
-    def of_login(self, user: str, hostname: str | None, users: Container[HostedName]) -> str:
-        """The host whose user of that name logs in: the one that SASL's hostname names, if it has one; else the default
-        one, if that has; else the only one that has. DEFAULT_HOST where there is none, or no telling which."""
+    def of_login(self, user: str, hostname: str | None, users: Container[HostedName]) -> list[str]:
+        """The hosts that may be meant where a user of that name logs in: the one that SASL's hostname names, if it has
+        one; else all that have."""
         named = self.named(hostname)
-        if named is not None and hosted(named, user) in users:
-            return named
-        if hosted(DEFAULT_HOST, user) in users:
-            return DEFAULT_HOST
-        found = [name for name in self.names if hosted(name, user) in users]
-        return found[0] if len(found) == 1 else DEFAULT_HOST
+        if named and hosted(named, user) in users:
+            return [named]
+        return [name for name in (DEFAULT_HOST, *self.names) if hosted(name, user) in users]
 
-    def enter(self, login_host: str | None, hostname: str | None) -> str | Error:
-        """The host of a connection whose open has that hostname, or the error that closes it. `login_host` None: it
-        came without a name, and may have any."""
+    def enter(self, login_hosts: Sequence[str], hostname: str | None) -> str | Error:
+        """The host of a connection whose open has that hostname, or the error that closes it. `login_hosts`: those that
+        its login may have; none where it came without a name, and may have any."""
         named = self.named(hostname)
         if named is None:
             text = f"no virtual host {(hostname or '')[:60]!r} at {self._node!r}"
             return Error(Symbol(conditions.NOT_FOUND), text)
-        if login_host is None or named == login_host:
+        if not login_hosts or named in login_hosts:
             return named
-        if named == DEFAULT_HOST:
-            return login_host
-        text = f"the user is not one of virtual host {named!r}; log in as one of its users"
+        if named != DEFAULT_HOST:
+            text = f"the user is not one of virtual host {named!r}; log in as one of its users"
+        elif len(login_hosts) == 1:
+            return login_hosts[0]
+        else:
+            text = "virtual hosts have a user of that name and password each; give the hostname of one"
         return Error(Symbol(conditions.NOT_ALLOWED), text)
 
     def too_many_connections(self, host: str, connections: Iterable[Peer]) -> str | None:

@@ -100,7 +100,7 @@ class Peer:
     __slots__ = (
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
-        "host", "late", "login_host", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
+        "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
         "request_bytes", "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
@@ -121,8 +121,8 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
-        self.login_host: str | None = None
-        """The virtual host whose user it logged in as; None: it came without one."""
+        self.login_hosts: tuple[str, ...] = ()
+        """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST
         """The virtual host that it is in, from its open on."""
         self.neighbour: Adopted | None = None

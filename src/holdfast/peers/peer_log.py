@@ -4,7 +4,7 @@ from collections.abc import Container
 from types import FrameType
 from typing import Final
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
+from holdfast.broker.entries.host_names import HostedName, hosted, shown
 from holdfast.engine.log import Log
 from holdfast.peers.peer import Peer, host_of
 
@@ -31,8 +31,8 @@ class PeerLog:
             about = peer.neighbour.name
         elif peer.dialled:
             about = ""
-        elif user is not None and hosted(peer.login_host or DEFAULT_HOST, user) in self._users:
-            about = f"user {shown(peer.login_host, user)}" if peer.login_host else f"user {user}"
+        elif user is not None and hosted(peer.host, user) in self._users:
+            about = f"user {shown(peer.host, user)}" if peer.host else f"user {user}"
         else:
             about = self._log.of_stranger(host_of(peer.address))
         self._log.write_for(caller, level, about, text)

@@ -81,7 +81,7 @@ class Users:
         """For whom an open connection counts."""
         if peer.neighbour is not None:
             return self.neighbours.get(peer.neighbour.name, self.anonymous)
-        name = hosted(peer.login_host or DEFAULT_HOST, peer.amqp.authenticated_user or "")
+        name = hosted(peer.host, peer.amqp.authenticated_user or "")
         return self.by_name.get(name, self.anonymous)
 
     def who(self, peer: Peer) -> str:
