@@ -325,6 +325,18 @@ def test_the_bound_on_elements(count: int, fine: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "item"),
+    [
+        (0xB0, 10**15), (0xB0, "x"), (0xB1, 5), (0xB3, b"x"), (0x98, 5), (0x73, 5), (0x74, None), (0x80, "x"),
+        (0xD0, 5), (0xD1, [5]), (0xF0, 5), (0x82, "x"),
+    ],
+)  # fmt: skip
+def test_an_array_of_another_type_is_our_mistake(code: int, item: object) -> None:
+    with pytest.raises(LocalProtocolError):
+        encoding.encode(Array(code, (item,)))
+
+
+@pytest.mark.parametrize(
     "value", [2**63, Ubyte(256), Uint(-1), Float(1e300), Symbol("é"), Char("ab"), object(), Decimal32(b"1"), "\ud800"]
 )
 def test_what_has_no_encoding(value: Any) -> None:

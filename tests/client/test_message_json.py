@@ -168,6 +168,11 @@ def test_a_line_by_hand_may_be_short() -> None:
         ({"amqp": {"body_kind": "value", "body_value": {"amqp:float": 10**400}}}, "expected a number, or one of NaN"),
         ({"amqp": {"body_kind": "value", "body_value": {"amqp:ubyte": 256}}}, "expected what AMQP can encode"),
         ({"amqp": {"body_kind": "value", "body_value": {"amqp:array": [1], "amqp:code": 5}}}, "AMQP can encode"),
+        *[
+            ({"amqp": {"body_kind": "value", "body_value": {"amqp:array": [item], "amqp:code": code}}}, "another type")
+            for code, item in ((0xB0, 5), (0xB1, []), (0x98, 2**31), (0x94, True), (0xD0, 1), (0xD1, 1), (0xF0, 1))
+        ],
+        ({"body": "", "amqp": {"annotations_map": [[{"amqp:map": []}, 1]]}}, "expected one that AMQP allows"),
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_message_is_said_in_a_line(line: dict[str, Any], said: str) -> None:
@@ -176,8 +181,14 @@ def test_a_line_that_is_no_message_is_said_in_a_line(line: dict[str, Any], said:
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+ARRAYS = st.fixed_dictionaries(
+    {
+        "amqp:array": st.lists(st.booleans() | st.integers(-1, 2**31) | st.text(max_size=2) | st.just([]), max_size=2),
+        "amqp:code": st.sampled_from([*SCALARS, 0xD0, 0xD1, 0xF0]),
+    }
+)
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | ARRAYS,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

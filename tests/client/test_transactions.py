@@ -1,6 +1,8 @@
 """Transactions of the client library, against a real node (docs/client.md, "Transactions")."""
 
+import asyncio
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from holdfast.client import (
     connect,
 )
 from holdfast.client.receive.receiver import Receiver
+from holdfast.client.transactions import Controller
 from holdfast.errors import ConfigError
 from support.eventually import eventually_async
 from support.process import NodeProcess
@@ -167,4 +170,78 @@ async def test_mistakes_are_told(node: NodeProcess, tmp_path: Any) -> None:
             await transaction.send(spooled, "x")
     with pytest.raises(ConfigError, match="is over"):
         await transaction.send(sender, "x")
+    await connection.close()
+
+
+async def shown(connection: Connection, queue: str, count: int) -> list[bytes]:
+    receiver = await connection.receiver(queue)
+    found = [(await asyncio.wait_for(anext(receiver), 20)).message.body_bytes() for _ in range(count)]
+    await receiver.close()
+    return sorted(found)
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        for _ in iter(ready, True):
+            await asyncio.sleep(0)
+
+
+async def cancelled(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_commit_that_is_cancelled_while_messages_are_on_their_way_is_rolled_back(node: NodeProcess) -> None:
+    connection, sender, receiver = await opened(node)
+    transaction = await connection.transaction().__aenter__()
+    transaction.accept(await anext(receiver))
+    sent = [await transaction.submit(sender, "x" * 10_000) for _ in range(20)]
+    committing = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    assert not committing.done()
+    await cancelled(committing)
+    assert not any(future.cancelled() for future in sent)
+    await receiver.close()
+    other = await connect(node.url)
+    assert await shown(other, "in", 3) == [b"0", b"1", b"2"] and await depth(other, "out") == 0
+    with pytest.raises(ConfigError, match="is over"):
+        await transaction.send(sender, "x")
+    await other.close()
+    await connection.close()
+
+
+async def test_a_commit_that_is_cancelled_before_it_is_asked_for_is_rolled_back(
+    node: NodeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, sender, receiver = await opened(node)
+    transaction = await connection.transaction().__aenter__()
+    transaction.accept(await anext(receiver))
+    await transaction.send(sender, "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Controller, "turn_ended", lambda self, *, paused: None)
+        committing = asyncio.create_task(transaction.__aexit__(None, None, None))
+        await asyncio.sleep(0.05)
+        await cancelled(committing)
+    connection.controller().touch()
+    await receiver.close()
+    other = await connect(node.url)
+    assert await shown(other, "in", 3) == [b"0", b"1", b"2"] and await depth(other, "out") == 0
+    await other.close()
+    await connection.close()
+
+
+async def test_whoever_is_cancelled_while_a_transaction_begins_leaves_none(node: NodeProcess) -> None:
+    """The node has places for 64."""
+    connection = await connect(node.url)
+    controller = connection.controller()
+    await controller.ready()
+    for _ in range(70):
+        beginning = asyncio.create_task(connection.transaction().__aenter__())
+        await until(lambda: bool(controller._asked))
+        await cancelled(beginning)
+        await until(lambda: not (controller._asked or controller._unsent))
+    async with connection.transaction() as transaction:
+        await transaction.send(await connection.sender("out"), "x")
+    assert await depth(connection, "out") == 1
     await connection.close()

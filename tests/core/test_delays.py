@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME
 from holdfast.amqp.wire.performatives import Accepted, Header, Rejected
 from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
+from holdfast.custody import delays
 from holdfast.custody.dead_lettering import REASON
 from holdfast.settings import Limits, QueueConfig
 from support.one_node import done, fill, world
@@ -293,3 +294,99 @@ def test_a_purge_of_all_that_is_delayed() -> None:
     assert node.bodies("work") == ["later"] and node.queue(DELAYED).messages == 0
     status, _, text = client.manage("DELETE", "queue", DELAYED)
     assert status == 409 and "belongs to the node" in text
+
+
+def known(node: Node) -> int:
+    assert node.core is not None
+    node.core.validate()
+    delays = node.core.delays
+    return len(delays.steady) + len(delays.wall) + sum(map(len, delays.waiting.values()))
+
+
+@pytest.mark.parametrize("how", ["expired", "deleted", "refused"])
+def test_what_is_gone_is_not_remembered_for_its_time(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one client fills the memory, with what counts for no bound."""
+    monkeypatch.setattr(delays, "SCAN_COUNT", 10)
+    rig, node, client = world()
+    for number in range(5):
+        send(rig, client, f"stays {number}", delay=600_000 - number * 10_000)
+    for _ in range(8):
+        for _ in range(5):
+            if how == "refused":
+                node.refuse = 1
+            send(rig, client, "gone", delay=10**9, header=Header(ttl=500 if how == "expired" else None))
+            rig.run(2 if how == "refused" else 0)
+        rig.run(4)
+        if how == "deleted":
+            told = done(client, "QUERY", "entry", DELAYED)
+            for row in told["entries"][5:]:
+                place = {"queue_uuid": told["queue_uuid"], "sequence": row["sequence"], "delivery_count": 0}
+                done(client, "DELETE", "entry", DELAYED, **place)
+        rig.run(1)
+        assert known(node) <= 2 * len(node.bodies(DELAYED)) + 10 + 5
+    rig.run(700)
+    assert node.bodies("work") == [f"stays {number}" for number in (4, 3, 2, 1, 0)]
+
+
+def test_what_is_due_later_waits_behind_what_is_due_and_has_no_room() -> None:
+    rig, node, client = world(QueueConfig(name="work", bytes_max=3_000))
+    send(rig, client, "large" * 400, delay=1_000)
+    send(rig, client, "small", delay=2_000)
+    send(rig, client, "x" * 2_000)
+    rig.run(5)
+    assert [len(body) for body in node.bodies("work")] == [2_000]
+    consumer = taker(rig, node, credit=1)
+    consumer.accept()
+    rig.run(3)
+    assert [len(body) for body in node.bodies("work")] == [2_000, 5]
+
+
+def test_what_a_refused_commit_moved_is_before_what_waits() -> None:
+    rig, node, client = world(QueueConfig(name="work", messages_max=1))
+    for number in (1, 2, 3):
+        send(rig, client, str(number), delay=1_000 * number)
+    send(rig, client, "0")
+    rig.run(5)
+    node.refuse = 1
+    consumer = taker(rig, node, credit=10)
+    seen = []
+    for left in (3, 2, 1, 0):
+        seen += consumer.bodies()
+        assert known(node) == left
+        consumer.accept()
+        rig.run(5)
+    assert seen == list("0123") and node.refuse == 0
+
+
+@pytest.mark.parametrize("kind", ["delay", "at"])
+def test_what_came_due_while_the_node_was_down_is_delivered_in_the_order_of_its_times(kind: str) -> None:
+    rig, node, client = world()
+    for seconds in (8, 4, 6):
+        told: dict[str, Any] = {"delay": seconds * 1_000} if kind == "delay" else {"at": in_s(rig, seconds)}
+        send(rig, client, str(seconds), **told)
+    node.crash()
+    rig.run(20)
+    node.start()
+    rig.run(2)
+    assert node.bodies("work") == ["4", "6", "8"]
+
+
+def test_times_of_both_clocks_are_one_order() -> None:
+    rig, node, client = world()
+    for seconds in (5, 3, 1):
+        send(rig, client, f"delay {seconds}", delay=seconds * 1_000)
+        send(rig, client, f"time {seconds + 1}", at=in_s(rig, seconds + 1))
+    node.core.delays._not_before = rig.now + 10  # type: ignore[union-attr]
+    rig.run(15)
+    told = [body.split()[1] for body in node.bodies("work")]
+    assert told == sorted(told) and len(told) == 6
+
+
+@pytest.mark.parametrize("delay", [2**62 - 1, 2**61])
+def test_the_longest_delay_is_one_after_a_restart_too(delay: int) -> None:
+    rig, node, client = world()
+    assert send(rig, client, "never", delay=delay) == Accepted()
+    for _ in range(2):
+        restart(rig, node)
+        rig.run(5)
+    assert node.bodies(DELAYED) == ["never"]

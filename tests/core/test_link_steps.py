@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted, Released
+from holdfast.amqp.wire.types import Timestamp
 from holdfast.broker.entries import annotate, entry
 from holdfast.client import Message
 from holdfast.queue_links import handing, leftovers
@@ -13,7 +14,8 @@ from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import LinkConfig, QueueConfig
 from holdfast.steps import parsing
-from support.one_node import done, world
+from holdfast.steps.aggregates import Aggregate
+from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body
 
@@ -299,6 +301,68 @@ def test_an_aggregate_that_fails_behind_is_a_dead_letter_and_what_it_counted_is_
     assert node.bodies("clean") == node.bodies("raw") == [] and rows(node) == 0
     (dead,) = made(node, "$dead-letters")
     assert dead["count"] == 1 and links_of(node).by_name["clean"].dead_total == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), Timestamp(2**60)])
+def test_a_key_without_a_form_in_json_ends_its_window_and_holds_up_nothing(value: Any) -> None:
+    clean = LinkConfig(name="clean", source="raw", target="clean", steps=parsing.as_text([COUNTS], "link 'clean'"))
+    rig, node, client = world(links=(clean, LinkConfig(name="other", source="work", target="next")))
+    site = Site(rig, client)
+    site.read("x", tag=value)
+    site.read("x", tag="a")
+    rig.run(8)
+    fill(rig, client, 3)
+    assert [item["count"] for item in made(node)] == [1, 1] and rows(node) == 0 and node.logs == []
+    assert node.bodies("next") == ["1", "2", "3"]
+    links_of(node)
+
+
+@pytest.mark.parametrize("where", ["apply", "close"])
+def test_a_link_that_fails_rests_alone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = LinkConfig(name="clean", source="raw", target="clean", steps=parsing.as_text([COUNTS], "link 'clean'"))
+    rig, node, client = world(links=(clean, LinkConfig(name="other", source="work", target="next")))
+    with monkeypatch.context() as patch:
+
+        def fail(*given: object) -> None:
+            raise RuntimeError("planted")
+
+        patch.setattr(Aggregate, where, fail)
+        site = Site(rig, client)
+        site.read("x", tag="a")
+        rig.run(7)
+        turns = node.turns
+        fill(rig, client, 3)
+        rig.run(60)
+        assert node.bodies("next") == ["1", "2", "3"] and node.bodies("clean") == []
+        told = [line for line in node.logs if "QueueLink" in line]
+        assert node.turns - turns < 100 and 3 < len(told) < 10
+        assert all(line.startswith("QueueLink clean: failure RuntimeError: planted") for line in told)
+        links_of(node)
+    rig.run(70)
+    assert counts(node) == {"a": 1} and node.bodies("raw") == []
+    links_of(node)
+
+
+def test_a_message_that_comes_back_late_ends_no_other_window() -> None:
+    rig, node, client = stepped(REPEATS)
+    done(client, "STOP", "link", "clean")
+    Site(rig, client).read("old", tag="old")
+    holder = rig.client(node)
+    link = holder.receiver("raw", credit=1)
+    rig.settle()
+    assert holder.bodies() == ["old"]
+    done(client, "START", "link", "clean")
+    rig.run(30)
+    site = Site(rig, client)
+    for tag in "abc":
+        site.read(tag, tag=tag)
+    link.settle(0, 0, Released())
+    holder.flush()
+    rig.settle()
+    for tag in "abc":
+        site.read(f"{tag}2", tag=tag)
+    assert node.bodies("clean") == ["a", "b", "c", "old"] and node.bodies("raw") == []
+    links_of(node)
 
 
 def test_a_key_more_than_a_step_may_have_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:

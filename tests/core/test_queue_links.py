@@ -1,47 +1,23 @@
 """Links between queues, over AMQP and at two nodes (docs/links.md; docs/adr/0065)."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from holdfast.amqp.wire.extensions import LINKS
-from holdfast.amqp.wire.performatives import Accepted, Header, Properties
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker import rewriting
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, LINKS_MAX
 from holdfast.core.undo import take_back_gathered
 from holdfast.errors import ConfigError
-from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig
 from support.one_node import done, fill, world
-from support.rig import Client, Node, Rig
+from support.queue_links import copy, linked, links_of, move, numbers
+from support.rig import Rig
 from support.routing import network
 from support.streams import LARGE, LIMITS, body, is_clean, pieces
-
-
-def linked(*links: LinkConfig, queues: tuple[QueueConfig, ...] = (), **fields: Any) -> tuple[Rig, Node, Client]:
-    return world(*queues, links=links, **fields)
-
-
-def move(source: str, target: str, name: str = "", **fields: Any) -> LinkConfig:
-    return LinkConfig(name=name or f"{source}-{target}", source=source, target=target, **fields)
-
-
-def copy(source: str, target: str, name: str = "", **fields: Any) -> LinkConfig:
-    return move(source, target, name, mode="copy", **fields)
-
-
-def links_of(node: Node) -> QueueLinks:
-    assert node.core is not None
-    node.core.validate()
-    return node.core.queue_links
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
-
 
 # ------------------------------------------------------------------------------------------------ move and copy
 
@@ -331,6 +307,59 @@ def test_a_crash_finds_a_message_in_one_of_both(stored: bool, beside: bool) -> N
     assert not beside or node.bodies("c") == numbers(1, 5)
 
 
+@pytest.mark.parametrize("modes", [("move",), ("copy",), ("move", "copy")])
+def test_a_kill_while_a_link_has_messages_counts_as_no_delivery(modes: tuple[str, ...]) -> None:
+    """Nobody was shown them: `deliveries_max` is of deliveries to consumers."""
+    links = [move("work", f"to-{mode}", mode=mode) for mode in modes]
+    rig, node, client = linked(*links, queues=(QueueConfig(name="work", deliveries_max=1),))
+    for link in links_of(node).by_name.values():
+        done(client, "STOP", "link", link.name)
+    fill(rig, client, 5)
+
+    def start_again() -> None:
+        node.crash()
+        node.start()
+        for link in links_of(node).by_name.values():
+            link.is_stopped = False  # on the disk it still is
+
+    for _ in range(4):
+        start_again()
+        for _ in range(20):
+            node.end_turn()
+            if node.pending is not None and any(link.moving for link in links_of(node).by_name.values()):
+                break
+            if node.pending is not None:
+                node.finish_commit()
+        assert node.pending is not None and node.pending.batch.appends
+    start_again()
+    rig.settle()
+    rig.run(1)
+    links_of(node)
+    assert "$dead-letters" not in node.core.catalog.queues  # type: ignore[union-attr]
+    assert all(node.bodies(f"to-{mode}") == numbers(1, 5) for mode in modes)
+    assert node.bodies("work") == ([] if "move" in modes else numbers(1, 5))
+
+
+def test_what_failed_too_often_with_consumers_is_a_dead_letter_beside_a_link_too() -> None:
+    rig, node, client = linked(
+        move("work", "b", selector="JMSPriority > 4"), copy("work", "c"),
+        queues=(QueueConfig(name="work", deliveries_max=2),),
+    )  # fmt: skip
+    fill(rig, client, 1)
+    for _ in range(2):
+        held = client.receiver("work", credit=1)
+        rig.settle()
+        last = client.deliveries[-1].delivery_id
+        held.settle(last, last, Modified(delivery_failed=True))
+        held.detach()
+        client.flush()
+        rig.run(1)
+    assert node.bodies("$dead-letters") == ["1"] == node.bodies("c") and node.bodies("b") == []
+    rig.run(1)
+    assert node.bodies("work") == []
+    links_of(node)
+
+
 def test_a_failure_that_is_contained_takes_the_move_back() -> None:
     rig, node, client = linked(move("work", "b"), copy("work", "c"))
     node.hold_commits = True
@@ -507,30 +536,6 @@ def test_the_number_of_links_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         done(client, "CREATE", "link", name, **{"from": "work", "to": name})
     status, _, text = client.manage("CREATE", "link", "c", **{"from": "work", "to": "c"})
     assert status == 400 and text == "link 'c' cannot be made; there are 2 links, and the limit is 2"
-
-
-def test_a_target_in_memory_waits_for_what_others_hold() -> None:
-    queues = tuple(QueueConfig(name=name, durable=False) for name in ("work", "m", "other"))
-    limits = Limits(memory_queue_bytes_max=100_000)
-    rig, node, client = linked(move("work", "m"), queues=queues, limits=limits)
-    node.unwatched |= {"work", "other"}
-    links = links_of(node)
-    links.stop(links.by_name["work-m"], is_stopped=True)
-    for name, size in (("work", 30_000), ("other", 60_000)):
-        link = client.sender(name)
-        rig.settle()
-        client.send(link, "x" * size)
-        rig.settle()
-    links.stop(links.by_name["work-m"], is_stopped=False)
-    rig.run(1)
-    assert node.bodies("m") == [] and len(node.bodies("work")) == 1
-    receiver = client.receiver("other")
-    rig.settle()
-    receiver.settle(client.deliveries[-1].delivery_id, client.deliveries[-1].delivery_id, Accepted())
-    client.flush()
-    rig.run(2)
-    assert len(node.bodies("m")) == 1 and node.bodies("work") == []
-    links_of(node)
 
 
 def test_a_link_to_a_node_that_a_topology_names_finds_its_way() -> None:

@@ -55,6 +55,8 @@ def test_all_kinds() -> None:
          "invalid value 'JMSNothing' for link 'l' step 1 drop_repeats key: "),
         ({"drop_repeats": {"kee": "tag", "within_s": 1}},
          "unknown key 'kee' in link 'l' step 1 drop_repeats; expected one of key, within_s; did you mean key?"),
+        ({"aggregate": {"key": "t" * 257, "within_s": 1, "of": "count"}},
+         f"invalid value '{'t' * 60}'…; expected a name of at most 256 bytes for link 'l' step 1 aggregate key or"),
         ({"aggregate": {"key": "tag", "within_s": 1, "of": "sum"}},
          "invalid value 'sum' for link 'l' step 1 aggregate of"),
         ({"aggregate": {"key": "tag", "within_s": 1, "of": "mean"}}, "link 'l' step 1 aggregate has no field; add one"),

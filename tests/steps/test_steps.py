@@ -1,6 +1,7 @@
 """Steps of links, one at a time and in a row (docs/links.md, "Steps"; docs/adr/0068)."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.accounts import Account
 from holdfast.amqp.wire.extensions import LINKS
 from holdfast.amqp.wire.performatives import Properties
-from holdfast.amqp.wire.types import MISSING, Symbol, Timestamp, Ulong
+from holdfast.amqp.wire.types import MISSING, Char, Decimal64, Float, Symbol, Timestamp, Ulong
 from holdfast.broker.entries import annotate, entry
 from holdfast.client import Message
 from holdfast.steps import formats, parsing, pipeline, windows
@@ -46,7 +47,7 @@ class Line:
         found = []
         gathered = Gathered(self.windows)
         for number in self.windows.rows:
-            for key, row in self.windows.over(number, time_ms, gathered):
+            for key, row in self.windows.over(number, time_ms, time_ms, gathered):
                 came = pipeline.close(self.steps, number, key, row, gathered)
                 assert not came.failure
                 gathered.add(came.changes)
@@ -267,6 +268,46 @@ def test_what_cannot_be_counted_fails_and_changes_nothing(message: Message, why:
         line = Line({"aggregate": {"key": "tag", "field": "rssi", "within_s": 10, "of": "mean"}})
     line.put(message)
     assert why in line.failures[0] and "(aggregate): " in line.failures[0] and len(line.windows) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity"), (Float("nan"), "NaN"),
+        (Timestamp(2**62), 2**62), (Timestamp(-(2**62)), -(2**62)), (Timestamp(0), "1970-01-01T00:00:00.000Z"),
+        (b"\0\xff", "00ff"), (Char("x"), "x"), (UUID(int=1), str(UUID(int=1))), (Decimal64(bytes(8)), "00" * 8),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("of", ["count", "last"])
+def test_whatever_may_be_counted_can_be_told(value: Any, told: Any, of: str) -> None:
+    """Else the window could never end, nor any behind it, nor any other link of the node go on."""
+    step = {"key": "tag", "within_s": 10, "of": of} | ({} if of == "count" else {"field": "value"})
+    line = Line({"aggregate": step})
+    for _ in range(2):
+        assert line.put(reading(tag=value, value=value)) is None
+    line.put(reading(tag="b", value=1), time_ms=12_000)
+    (made,) = line.end(13_000)
+    found = formats.fields_of(made.message)
+    assert found["tag"] == told and found["count"] == 2 and (of == "count" or found["value"] == told)
+    assert type(pairs(made)["tag"]) is type(value) and not line.failures
+
+
+def test_a_sum_that_is_no_finite_number_fails_and_is_not_counted() -> None:
+    line = Line({"aggregate": {"key": "tag", "field": "rssi", "within_s": 10, "of": "mean"}})
+    for _ in range(3):
+        line.put(reading(tag="a", rssi=1.7e308))
+    assert line.failures == ["step 1 (aggregate): the sum of rssi would be no finite number"] * 2
+    (made,) = line.end(20_000)
+    assert pairs(made)["rssi"] == 1.7e308 and pairs(made)["count"] == 1
+
+
+def test_an_old_message_ends_no_window_of_another_key() -> None:
+    line = Line({"drop_repeats": {"key": "tag", "within_s": 5}})
+    line.put(reading(tag="a"), time_ms=100_000)
+    gathered = Gathered(line.windows)
+    assert list(line.windows.over(0, 50_000, 100_000, gathered)) == []
+    assert [key for key, _ in line.windows.over(0, 105_000, 105_000, gathered)]
+    assert [key for key, _ in line.windows.over(0, 50_000, 95_000, gathered)], "the clock was set back"
 
 
 def test_what_an_aggregate_gives_passes_the_steps_behind() -> None:

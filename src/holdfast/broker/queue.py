@@ -41,7 +41,8 @@ class Queue(EntryLog):
     """Which kind of its readers was first when it was offered last (core/offering.py)."""
     reserved: int = 0
     reserved_bytes: int = 0
-    """What open transactions are to bring: it counts towards the bounds (endpoints/transactions/)."""
+    """What open transactions are to bring, and to a queue in memory what links have in hand: it counts towards the
+    bounds (endpoints/transactions/, queue_links/handing.py)."""
     shared: Cursor = field(init=False, repr=False)
     named: dict[str, Cursor] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)

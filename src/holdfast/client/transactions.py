@@ -2,7 +2,8 @@
 part 4).
 
 Rules of this file: a transaction lives on one connection and does not outlive it. What a break leaves is said as it is:
-rolled back, or, where the commit was under way, in doubt. Nothing is tried again here.
+rolled back, or, where the commit was under way, in doubt. Nothing is tried again here. Who is cancelled leaves no
+transaction open at the node, which would hold what it has of others for minutes.
 """
 
 import asyncio
@@ -65,10 +66,24 @@ class Controller(ClientLink):
     async def ask(self, value: Declare | Discharge) -> Any:
         """The state with which the node answers. Raises Lost, or what ended the link."""
         self.check()
+        asked = self._put(value)
+        try:
+            return await asked.future
+        except asyncio.CancelledError:
+            if asked in self._unsent and isinstance(value, Discharge):
+                self.abandon(value.txn_id)
+            raise
+
+    def abandon(self, txn_id: bytes) -> None:
+        """Has that transaction rolled back; nobody waits for it."""
+        if self.failure is None:
+            self._put(Discharge(txn_id, True)).future.add_done_callback(_forget)
+
+    def _put(self, value: Declare | Discharge) -> _Asked:
         asked = _Asked(b"\x00\x53\x77" + encode(value), self._loop.create_future())
         self._unsent.append(asked)
         self.touch()
-        return await asked.future
+        return asked
 
     # ------------------------------------------------------------------------- what the connection calls
 
@@ -113,6 +128,8 @@ class Controller(ClientLink):
             self._asked.pop(asked, None)
             if not asked.future.done():
                 asked.future.set_result(event.state)
+            elif asked.future.cancelled() and isinstance(event.state, Declared):
+                self.abandon(event.state.txn_id)
 
     def fail(self, error: Exception) -> None:
         if self.failure is not None:
@@ -125,6 +142,12 @@ class Controller(ClientLink):
 
     def _engine_links(self) -> list[EngineLink]:
         return [] if self._link is None else [self._link]
+
+
+def _forget(answer: "asyncio.Future[Any]") -> None:
+    """Nobody is told of it."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 class Controlled(Protocol):
@@ -226,8 +249,15 @@ class Transaction:
         """Waits until the node has stored all of it. Raises TransactionRolledBack where nothing of it was done, and
         TransactionInDoubt where the connection broke while the node may have committed it."""
         self._check()
-        outcomes = await asyncio.gather(*self._sent, return_exceptions=True)
-        failed = next((item for item in outcomes if not isinstance(item, Accepted)), None)
+        try:
+            if self._sent:
+                await asyncio.wait(self._sent)
+        except asyncio.CancelledError:
+            controller = self._end()
+            self._flush()
+            controller.abandon(self._txn_id)
+            raise
+        failed = next((item for item in map(_outcome, self._sent) if not isinstance(item, Accepted)), None)
         if failed is not None:
             await self.rollback()
             if isinstance(failed, Rejected):
@@ -277,6 +307,13 @@ class Transaction:
         if controller.generation != self._generation or not controller.is_attached:
             self._over = True
             raise TransactionRolledBack("the connection broke: the node has rolled the transaction back", None)
+
+
+def _outcome(future: "asyncio.Future[Outcome]") -> Outcome | BaseException | None:
+    """None of one that was cancelled."""
+    if future.cancelled():
+        return None
+    return future.exception() or future.result()
 
 
 def _refused(what: str, state: Any) -> TransactionRolledBack:

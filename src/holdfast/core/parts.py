@@ -237,7 +237,7 @@ class Parts:
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
                 self.identities, self.dead_lettering, self.forwarding,
             ),
-            store, rng, is_stopping=lambda: self.stopping,
+            store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
         if config.topology is not None:
             self.routing = self.session_parts.routing = Routes(

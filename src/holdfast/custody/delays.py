@@ -1,14 +1,14 @@
 """Messages that are not to be delivered yet wait in `$delayed`, of each virtual host in its own (docs/adr/0067).
 
 Rules of this file: a message is taken into `$delayed` where it would be appended to its queue, and moved to it by the
-same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each. A
-turn moves a bounded number.
+same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each, and
+of as many more at most that are gone. A turn moves a bounded number. A queue gets what is due in the order of times.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from holdfast.broker.dropping import make_room
@@ -45,7 +45,7 @@ class Delivered(Effect):
     """Messages that were due are in the turn: it is told whether that is stored."""
 
     host: str
-    sequences: list[int] = field(repr=False)
+    moved: list[tuple[int, int]] = field(repr=False)
 
 
 class Delays:
@@ -109,11 +109,11 @@ class HostDelays:
         self.steady: list[tuple[int, int]] = []
         self.wall: list[tuple[int, int]] = []
         """(time, sequence) of each, by the clock that it waits for."""
-        self.waiting: dict[str, deque[int]] = {}
-        """By queue that had no room: sequences of what is due."""
+        self.waiting: dict[str, deque[tuple[int, int]]] = {}
+        """By queue that had no room: (time by the steady clock, sequence) of what is due."""
         queue = catalog.find(host, DELAYED)
         self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
-        """What an earlier life of the node left, [first, end)."""
+        """What is to be read, because it is not known when it is due: [first, end)."""
         self._leaving: set[int] = set()
         """What is on its way out of `$delayed`, while a turn moves some of it."""
         self._not_before = clock.now
@@ -133,6 +133,17 @@ class HostDelays:
 
     def _wait(self, due: delays.Due, sequence: int) -> None:
         heappush(self.wall if due.is_wall else self.steady, (due.ms, sequence))
+        if len(self.steady) + len(self.wall) > 2 * self._catalog.own(self.host, DELAYED).messages + SCAN_COUNT:
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        """Half of what is known and more expired, was deleted, or never was: what there is is read again."""
+        visible = self._catalog.own(self.host, DELAYED).visible
+        for heap in (self.steady, self.wall):
+            heap[:] = [item for item in heap if item[1] >= visible]
+            heapify(heap)
+        self.waiting.clear()
+        self.unread = (0, visible)
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -153,62 +164,75 @@ class HostDelays:
         if now < self._not_before:
             return
         left = self._read_some() if self.unread is not None else LOOKS_MAX
-        moved: list[int] = []
+        moved: list[tuple[int, int]] = []
         delayed = self._catalog.find(self.host, DELAYED)
         self._leaving = set() if delayed is None else delayed.leaving()
         more = False
-        for name in list(self.waiting):
+        for name in list(self.waiting) if left else ():
             more |= self._go_on(name, moved)
-        for heap, now_ms in ((self.steady, self._clock.steady_ms), (self.wall, self._clock.wall_ms)):
-            while heap and heap[0][0] <= now_ms and left > 0 and not self._dead_lettering.has_moved_its_share():
-                left -= 1
-                sequence = heap[0][1]
-                found = self._deliver(sequence, moved)
-                if found is None:
-                    self._not_before = now + PAUSE_S
-                    return
-                heappop(heap)
-                if found:
-                    self.waiting.setdefault(found, deque()).append(sequence)
-            more |= bool(heap) and heap[0][0] <= now_ms
+        while (heap := self._due_first()) is not None:
+            if left <= 0 or self._dead_lettering.has_moved_its_share():
+                more = True
+                break
+            left -= 1
+            item = self._steady(heap), heap[0][1]
+            found = self._deliver(item, moved, is_first=False)
+            if found is None:
+                self._not_before = now + PAUSE_S
+                return
+            heappop(heap)
+            if found:
+                self.waiting.setdefault(found, deque()).append(item)
         self._not_before = now + (PAUSE_S if more or self.unread is not None else AGAIN_S if self.waiting else 0.0)
 
+    def _steady(self, heap: list[tuple[int, int]]) -> int:
+        """When the first of those is due, by the steady clock."""
+        at = heap[0][0]
+        return at if heap is self.steady else at - self._clock.wall_ms + self._clock.steady_ms
+
+    def _due_first(self) -> list[tuple[int, int]] | None:
+        """Which of both has at its head what is due, and was due first."""
+        due = [heap for heap in (self.steady, self.wall) if heap and self._steady(heap) <= self._clock.steady_ms]
+        return min(due, key=lambda heap: (self._steady(heap), heap[0][1]), default=None)
+
     def _read_some(self) -> int:
-        """What an earlier life left is known again; how many looks are left."""
+        """Some of what is to be read is known again; how many looks are left."""
         assert self.unread is not None
         queue, (first, end) = self._catalog.own(self.host, DELAYED), self.unread
         clock = self._clock
         found = queue.read(first, count_max=SCAN_COUNT, bytes_max=READ_BYTES)
         for sequence, value in found:
             if sequence < end:
-                due = delays.due_of(value, clock.steady_ms, clock.wall_ms)
-                self._wait(due or delays.Due(clock.steady_ms, False), sequence)
+                due = delays.due_held(value, clock.steady_ms)
+                heappush(self.wall if due.is_wall else self.steady, (due.ms, sequence))
         beyond = found[-1][0] + 1 if found else end
         self.unread = (beyond, end) if beyond < end else None
         return 0 if self.unread is not None else LOOKS_MAX
 
-    def _go_on(self, name: str, moved: list[int]) -> bool:
+    def _go_on(self, name: str, moved: list[tuple[int, int]]) -> bool:
         """What waits for room in that queue, as far as there is some; whether more of it may go at once."""
         waiting = self.waiting[name]
         while waiting:
             if self._dead_lettering.has_moved_its_share() or len(moved) >= LOOKS_MAX:
                 return True
-            if self._deliver(waiting[0], moved) != "":
+            if self._deliver(waiting[0], moved, is_first=True) != "":
                 return False
             waiting.popleft()
         del self.waiting[name]
         return False
 
-    def _deliver(self, sequence: int, moved: list[int]) -> str | None:
+    def _deliver(self, item: tuple[int, int], moved: list[tuple[int, int]], *, is_first: bool) -> str | None:
         """Moves a message that is due: "" where it is done with, its queue's name where that has no room, None where it
-        cannot be known yet."""
-        delayed = self._catalog.own(self.host, DELAYED)
+        cannot be known yet. `is_first`: whether nothing else waits for room in its queue before it."""
+        sequence, delayed = item[1], self._catalog.own(self.host, DELAYED)
         if sequence >= delayed.visible:
             return None
         value = delayed.value(sequence)
         if value is None or sequence in self._leaving:
             return ""  # it expired, or was deleted
         name = entry.unpack(value).to
+        if name in self.waiting and not is_first:
+            return name
         queue = self._catalog.local_or_none(self.host, name)
         kept = delays.delivered(value, self._clock.wall_ms)
         size = entry.size_of(kept)
@@ -220,7 +244,7 @@ class HostDelays:
             return name
         if not moved:
             self._turns.gathered.decided.append(Delivered(self._turns.event, self.host, moved))
-        moved.append(sequence)
+        moved.append(item)
         self._leaving.add(sequence)
         self._dead_lettering.move_out(delayed, sequence, value)
         if queue is None or not queue.config.durable:
@@ -235,7 +259,8 @@ class HostDelays:
 
     def decided(self, effect: Delivered, stored: bool) -> None:
         """What was due is delivered and stored, or is where it was."""
-        if not stored:  # they are where they were, and due
-            for sequence in effect.sequences:
-                heappush(self.steady, (0, sequence))
+        if not stored:  # they are where they were, and due, before all that waits
+            self.steady += [*effect.moved, *(item for waiting in self.waiting.values() for item in waiting)]
+            heapify(self.steady)
+            self.waiting.clear()
             self._not_before = self._clock.now + AGAIN_S

@@ -66,7 +66,7 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             must(
                 not cursor.exhausted or cursor in work.exhausted, f"{where}: nobody looks at what is delivered no more"
             )
-            bounded = queue.config.durable and queue.config.deliveries_max is not None
+            bounded = queue.config.durable and queue.config.deliveries_max is not None and not cursor.is_links
             must(cursor.is_counted or not bounded, f"{where}: failed deliveries are not stored")
             if not isinstance(cursor.counts, DeliveryCounts):
                 continue
@@ -90,7 +90,7 @@ def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
         first, end = 0, 0
         if of_host is not None:
             known = {sequence for heap in (of_host.steady, of_host.wall) for _, sequence in heap}
-            known.update(*of_host.waiting.values())
+            known.update(sequence for waiting in of_host.waiting.values() for _, sequence in waiting)
             first, end = of_host.unread or (0, 0)
         lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
         must(not lost, "delayed messages that nobody will deliver", lost[:20])

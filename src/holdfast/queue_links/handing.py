@@ -213,9 +213,9 @@ class Handing:
     def _end_windows(self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, known_ms: int) -> None:
         """Ends windows that are over, as many as there is room for, those of the first step first: what they give may
         belong to windows of the steps behind."""
-        windows, left = link.windows, min(CLOSED_COUNT, link.count_max)
+        windows, left, now_ms = link.windows, min(CLOSED_COUNT, link.count_max), self._parts.clock.wall_ms
         for number in windows.rows:
-            for key, row in windows.over(number, known_ms, gathered):
+            for key, row in windows.over(number, known_ms, now_ms, gathered):
                 if not left:
                     return
                 passed = pipeline.close(windows.steps, number, key, row, gathered)
@@ -250,6 +250,9 @@ class Handing:
         if not target.config.durable:
             moving.posts.append((found, size))
             moving.passed += 1
+            moving.reserved_in = target
+            target.reserved += 1
+            target.reserved_bytes += size
             return True
         if not self._fits_disk(len(found)):
             link.needs = len(found)
@@ -307,7 +310,8 @@ class Handing:
             return False  # tried again after a failure
         tied.untie(self._parts.catalog, cursor, moving.left)
         held = cursor.acquired
-        mine = [sequence for sequence in moving.left if sequence in held and held[sequence].consumer is link]
+        own = moving.left if stored else moving.sequences  # where it failed half way, more is in its hands than leaves
+        mine = [sequence for sequence in own if sequence in held and held[sequence].consumer is link]
         if stored:
             self._follow(link, moving)
             cursor.finish(mine)
@@ -317,6 +321,8 @@ class Handing:
             if moving.gathered is not None:
                 link.windows.apply(moving.gathered.changes)
         else:
+            while moving.posts:
+                self._drop_post(moving)
             cursor.requeue(mine, failed=False)
             self._parts.links.wait_for_room(link)
         link.moving = None
@@ -333,4 +339,14 @@ class Handing:
                     target.tell(value, size)
                 else:
                     target.append(value, size)
-            moving.posts.popleft()
+            self._drop_post(moving)
+
+    @staticmethod
+    def _drop_post(moving: Moving) -> None:
+        """The first post is where it goes, or goes nowhere: its room is free again."""
+        _, size = moving.posts.popleft()
+        queue = moving.reserved_in
+        if queue is not None:
+            queue.reserved -= 1
+            queue.reserved_bytes -= size
+            queue.touch()

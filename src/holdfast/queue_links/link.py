@@ -25,14 +25,16 @@ TAKEN_BYTES: Final = 1 * MIB
 @dataclass(slots=True, eq=False)
 class Moving:
     """What a turn does for a link. `sequences`: of the source, that are in its hands; `left`: those that leave it;
-    `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored; `dead`:
-    how many became dead letters; `passed`: how many came to the target; `dropped`: how many ended in a step;
-    `gathered`: what it changes of the windows of steps."""
+    `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored;
+    `reserved_in`: the queue in memory that keeps room for them; `dead`: how many became dead letters; `passed`: how
+    many came to the target; `dropped`: how many ended in a step; `gathered`: what it changes of the windows of
+    steps."""
 
     sequences: list[int]
     left: list[int] = field(default_factory=list)
     posts: deque[tuple[bytes, int]] = field(default_factory=deque)
     dead: int = 0
+    reserved_in: Queue | None = None
     passed: int = 0
     dropped: int = 0
     gathered: Gathered | None = None

@@ -4,7 +4,7 @@ Rules of this file: what a link is stands in one row of table `node`; a row that
 configuration no longer has it. A link that is deleted goes once nothing is in its hands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from random import Random
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.host_names import HostedName, hosted, read_key
@@ -36,9 +37,6 @@ from holdfast.steps.windows import Windows
 LINKS_MAX: Final = 256
 """Links between queues of one node, in each of its virtual hosts."""
 
-CURSOR_PREFIX: Final = "$link:"
-"""Of the name of a cursor that a link copies by; no client's subscription begins with `$` (names.check_name)."""
-
 
 EXPECTED_HERE: Final = "expected another queue or topic of the same host"
 
@@ -46,12 +44,20 @@ GRAIN_MS: Final = 1_000
 """Windows that are over end in whole seconds: those of many keys in one commit."""
 
 
+Run = Callable[..., None]
+"""(part, work, what the work is given): as `Containment.run`."""
+
+
 class QueueLinks:
     """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
     turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
-    def __init__(self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
+    ) -> None:
+        """`run`: a link's work, so that a failure lets that link rest."""
         self._parts = parts
+        self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
         self._forwarding: Forwarding = parts.forwarding
@@ -83,12 +89,12 @@ class QueueLinks:
         wanted |= {config.key: config for config in self._config.links}
         configured = {config.key for config in self._config.links}
         kept = {
-            (hosted(config.vhost, config.source), f"{CURSOR_PREFIX}{config.name}")
+            (hosted(config.vhost, config.source), f"{LINK_PREFIX}{config.name}")
             for name, config in wanted.items()
             if (row := stored.get(name)) is not None and (config.source, config.mode) == (row.source, "copy")
         }
         for queue in self._catalog.queues.values():
-            for cursor in [name for name in queue.named if name.startswith(CURSOR_PREFIX)]:
+            for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
                 if (queue.key, cursor) not in kept:
                     queue.remove_cursor(cursor)
         for name in stored.keys() - wanted.keys():
@@ -123,7 +129,7 @@ class QueueLinks:
             self.windowed[link] = False
             self.leftovers.give(link_id, link.windows)
         if config.mode == "move":
-            cursor.attach(link, selects)
+            cursor.attach(link, selects, shows=False)
         else:
             cursor.selector = selects
             cursor.attach(link)
@@ -178,7 +184,7 @@ class QueueLinks:
             return None
 
     def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
-        name = f"{CURSOR_PREFIX}{config.name}"
+        name = f"{LINK_PREFIX}{config.name}"
         found = source.named.get(name)
         if found is not None:
             return found
@@ -238,6 +244,13 @@ class QueueLinks:
         self.windowed.pop(link, None)
         self.leftovers.leave(link.link_id, link.windows)
 
+    def reserved(self) -> Iterator[tuple[Queue, int, int]]:
+        """Queues in memory that keep room for what links bring them: messages, and their bytes."""
+        for link in self.by_name.values():
+            if link.moving is not None and link.moving.reserved_in is not None:
+                posts = link.moving.posts
+                yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
+
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
         return [link.name for link in self.by_name.values() if link.cursor.queue is queue or link.target is queue]
@@ -258,18 +271,27 @@ class QueueLinks:
         return any(self._due_in_ms(link) == 0 for link in self.windowed)
 
     def step(self) -> None:
-        """What links took in this turn goes into it, and what windows give that are over."""
+        """What links took in this turn goes into it, and what windows give that are over. A link that fails rests, and
+        no other."""
         if self._look_due:
             self.look()
         for link in list(self.pending):
-            if link.moving is None and link.taken:
-                self._handing.hand_over(link)
-            self.pending.pop(link, None)
-        for link in self.windowed:
+            self._run(link, self._hand_over, link)
+        for link in list(self.windowed):
             may = link.is_idle and not (link.is_stopped or link.ended or self._is_stopping())
-            self.windowed[link] = self._due_in_ms(link) == 0 and not (may and self._handing.end_windows(link))
+            self.windowed[link] = self._due_in_ms(link) == 0
+            if may and self.windowed[link]:
+                self._run(link, self._end_windows, link)
         if self.leftovers.has_work and not self._parts.disk.takes_nothing:
             self.leftovers.step()
+
+    def _hand_over(self, link: QueueLink) -> None:
+        if link.moving is None and link.taken:
+            self._handing.hand_over(link)
+        self.pending.pop(link, None)
+
+    def _end_windows(self, link: QueueLink) -> None:
+        self.windowed[link] = not self._handing.end_windows(link)
 
     def _due_in_ms(self, link: QueueLink) -> int | None:
         """How long it is until windows of the link are over, in whole seconds of the wall clock."""

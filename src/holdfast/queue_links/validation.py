@@ -3,13 +3,14 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.host_names import hosted
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.engine.invariants import must
 from holdfast.queue_links.link import TAKEN_COUNT
-from holdfast.queue_links.links import CURSOR_PREFIX, QueueLinks
+from holdfast.queue_links.links import QueueLinks
 from holdfast.state.catalog import Catalog
 from holdfast.steps.windows import KEYS_MAX
 
@@ -26,7 +27,7 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
         must(here, f"{where} leads out of its virtual host")
         must(catalog.has_cursor(cursor), f"{where}: its source is gone")
         must(link in cursor.consumers or stopping, f"{where} is no consumer of its source")
-        is_own = cursor.name == (f"{CURSOR_PREFIX}{link.name}" if link.config.mode == "copy" else "")
+        is_own = cursor.name == (f"{LINK_PREFIX}{link.name}" if link.config.mode == "copy" else "")
         must(is_own, f"{where} reads another's cursor", cursor.name)
         must(not (link.ended and link.is_idle), f"{where} was deleted, and stays")
         must(len(link.taken) <= TAKEN_COUNT, f"{where} takes too much in a turn", len(link.taken))
@@ -44,7 +45,7 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
         strange = [
             name
             for name in queue.named
-            if name.startswith(CURSOR_PREFIX) and hosted(queue.host, name[len(CURSOR_PREFIX) :]) not in held.by_name
+            if name.startswith(LINK_PREFIX) and hosted(queue.host, name[len(LINK_PREFIX) :]) not in held.by_name
         ]
         must(not strange, f"queue {queue.name!r} keeps messages for links that are gone", strange)
 

@@ -1,9 +1,11 @@
 """`aggregate`: one message for all messages of a key within a window.
 
 Rules of this file: each message is counted in one window: that of its key, which begins with the first message that is
-in none. A row holds how many were counted, what became of their field, and which links they have passed.
+in none. A row holds how many were counted, what became of their field, and which links they have passed. What was
+counted can be told: where a message cannot be, it fails itself, and `close` never does.
 """
 
+from math import isfinite
 from struct import Struct
 from typing import Any, Final
 
@@ -26,6 +28,8 @@ OWN_NAMES: Final = ("count", "begins", "ends")
 """Properties of an aggregate, beside its key and its field."""
 VALUE_BYTES_MAX: Final = 1_024
 """The last value of a field, encoded."""
+NAME_BYTES_MAX: Final = 256
+"""Of a key or a field, in UTF-8: both are in each aggregate."""
 _HEAD: Final = Struct(">QQ")
 _LINKS_BYTES_MAX: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX
 
@@ -45,6 +49,9 @@ class Aggregate:
         self._read_field = None if field is None else reader_of(field, f"{where} field")
         names = [own_name(key), *([] if field is None else [own_name(field)])]
         for name in names:
+            if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+                text = f"{name[:60]!r}…; expected a name of at most {NAME_BYTES_MAX} bytes"
+                raise ConfigError(f"invalid value {text} for {where} key or field")
             if name in OWN_NAMES or names.count(name) > 1:
                 expected = f"expected a name that differs from the others and from {', '.join(OWN_NAMES)}"
                 raise ConfigError(f"invalid value {name!r} for {where} key or field; {expected}")
@@ -84,6 +91,8 @@ class Aggregate:
 
     def _joined(self, before: Any, added: Any) -> Any:
         if self._of == "mean":
+            if not isfinite(before + added):
+                raise StepFailed(f"the sum of {self._field} would be no finite number")
             return before + added
         if self._of == "least":
             return min(before, added)
@@ -97,11 +106,11 @@ class Aggregate:
         if self._field is not None:
             pairs[own_name(self._field)] = state / count if self._of == "mean" else state
         told = {name: _in_json(item) for name, item in pairs.items()}
-        told |= {"begins": formats.time_text(start), "ends": formats.time_text(ends)}
+        told |= {"begins": _time_in_json(start), "ends": _time_in_json(ends)}
         bare = encoded(
             Message(
                 properties=Properties(content_type=Symbol("application/json")),
-                application_properties=pairs | {"begins": Timestamp(start), "ends": Timestamp(ends)},
+                application_properties=pairs | {"begins": _time(start), "ends": _time(ends)},
                 data=[formats.write_json(told).encode()],
             )
         )
@@ -112,13 +121,28 @@ class Aggregate:
 
 
 def _in_json(value: Any) -> Any:
+    """Any value that may be a key or a result: JSON has no form for all of them."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Timestamp):
-        return formats.time_text(int(value))
+        return _time_in_json(int(value))
     if isinstance(value, int):
         return int(value)
-    return float(value) if isinstance(value, float) else value.hex() if isinstance(value, bytes) else str(value)
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _time_in_json(time_ms: int) -> str | int:
+    """As text, where it has that form."""
+    try:
+        return formats.time_text(time_ms)
+    except StepFailed:
+        return time_ms
+
+
+def _time(time_ms: int) -> Timestamp:
+    return Timestamp(min(time_ms, formats.WHOLE_MAX))
 
 
 def _both(before: bytes, passed: bytes) -> bytes:

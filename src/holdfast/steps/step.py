@@ -62,3 +62,10 @@ def is_within(row: bytes, time_ms: int, within_ms: int) -> bool:
     """Whether a message of that time belongs to the window. Earlier ones do, too, as long as it may be that a queue
     gave them back; beyond that the clock was set back, and the window is over."""
     return abs(time_ms - start_of(row)) < within_ms
+
+
+def is_over(row: bytes, known_ms: int, now_ms: int, within_ms: int) -> bool:
+    """Whether the window is over, of a queue all of whose messages from before `known_ms` were seen. One that began
+    far ahead of the wall clock, `now_ms`, is over too: the clock was set back. An old message alone ends none."""
+    start = start_of(row)
+    return known_ms - start >= within_ms or start - now_ms >= within_ms

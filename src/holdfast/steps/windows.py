@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.accounts import Account
 from holdfast.steps.failure import StepFailed
-from holdfast.steps.step import Step, is_within, start_of
+from holdfast.steps.step import Step, is_over, start_of
 
 KEYS_MAX: Final = 100_000
 """Windows of one step."""
@@ -95,20 +95,20 @@ class Windows:
             if rows:
                 row, within_ms = next(iter(rows.values())), self.steps[number].within_ms
                 left = start_of(row) + within_ms - time_ms
-                if left > 0 and not is_within(row, time_ms, within_ms):
+                if left > 0 and is_over(row, time_ms, time_ms, within_ms):
                     left = -within_ms  # the clock was set back
                 found = left if found is None else min(found, left)
         return found
 
-    def over(self, number: int, time_ms: int, gathered: "Gathered") -> Iterator[tuple[bytes, bytes]]:
-        """(key, row) of the step's windows that are over at that time, the oldest first."""
+    def over(self, number: int, known_ms: int, now_ms: int, gathered: "Gathered") -> Iterator[tuple[bytes, bytes]]:
+        """(key, row) of the step's windows that are over (`is_over`), the oldest first."""
         within_ms = self.steps[number].within_ms
         for key, row in self.rows[number].items():
-            if is_within(row, time_ms, within_ms):
+            if not is_over(row, known_ms, now_ms, within_ms):
                 return
-            now = gathered.get((number, key))
-            if now is not None and not is_within(now, time_ms, within_ms):
-                yield key, now
+            changed = gathered.get((number, key))
+            if changed is not None and is_over(changed, known_ms, now_ms, within_ms):
+                yield key, changed
 
 
 class Gathered:

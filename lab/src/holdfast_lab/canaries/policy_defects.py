@@ -32,7 +32,7 @@ def _due_and_forgotten(original: Function) -> Function:
 
     def _decided(self: Any, effect: Any, stored: bool) -> None:
         if not stored:
-            del effect.sequences[FEW:]
+            del effect.moved[FEW:]
         original(self, effect, stored)
 
     return _decided

@@ -51,7 +51,9 @@ class NodeFile:
         ]
         if self.role is not None:
             lines.append(f"roles = [{_quoted(self.role)}]")
-        lines.append(f"hostnames = [{_quoted(HARNESS)}]")
+        hosts = dict.fromkeys(queue.vhost for queue in self.queues if isinstance(queue, QueueConfig) and queue.vhost)
+        if hosts:
+            lines.append(f"hostnames = [{_quoted(HARNESS)}]")
         if self.create_queues:
             lines.append("create_queues = true")
         for neighbour in self.neighbours:
@@ -61,7 +63,6 @@ class NodeFile:
             for key in ("keepalive_s", "hold_time_s", "probe_s"):
                 if (value := getattr(neighbour, key)) is not None:
                     lines.append(f"{key} = {value}")
-        hosts = dict.fromkeys(queue.vhost for queue in self.queues if isinstance(queue, QueueConfig) and queue.vhost)
         for host in hosts:
             lines += ["", "[[vhost]]", f"name = {_quoted(host)}"]
         for queue in self.queues:

@@ -118,8 +118,12 @@ def _write_array_body(value: Array, out: bytearray, depth: int) -> None:
     element = _ELEMENT_WRITERS.get(value.code)
     if element is None:
         raise LocalProtocolError(f"0x{value.code:02x} is not the widest format code of any type")
-    for item in value.values:
-        element(item, body, depth + 1)
+    try:
+        for item in value.values:
+            element(item, body, depth + 1)
+    except (TypeError, AttributeError):
+        text = f"an array of format code 0x{value.code:02x} has an element of another type"
+        raise LocalProtocolError(text) from None
     out += U32.pack(len(body) + 4)
     out += U32.pack(len(value.values))
     out += body
@@ -256,6 +260,12 @@ def _element_sized(to_bytes: Callable[[Any], bytes]) -> Writer:
     return write
 
 
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError  # `bytes` would make zeros of a number
+    return bytes(value)
+
+
 def _element_list(value: list[Any], out: bytearray, depth: int) -> None:
     body = bytearray()
     for item in value:
@@ -283,6 +293,6 @@ _ELEMENT_WRITERS: Final[dict[int, Writer]] = {
     0x80: _element(U64), 0x51: _element(I8), 0x61: _element(I16), 0x71: _element(I32),
     0x81: _element(I64), 0x83: _element(I64), 0x72: _element(F32), 0x82: _element(F64),
     0x73: _element_char, 0x74: _element_raw(4), 0x84: _element_raw(8), 0x94: _element_raw(16),
-    0x98: _element_uuid, 0xB0: _element_sized(bytes), 0xB1: _element_sized(_utf8),
+    0x98: _element_uuid, 0xB0: _element_sized(_bytes), 0xB1: _element_sized(_utf8),
     0xB3: _element_sized(_ascii), 0xD0: _element_list, 0xD1: _element_map, 0xF0: _write_array_body,
 }  # fmt: skip

@@ -61,15 +61,16 @@ class Cursor(Holdings):
 
     # ------------------------------------------------------------------------------------------------ consumers
 
-    def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None) -> None:
-        """There is one more consumer, which competes for the entries that match its selector, or for all."""
+    def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None, *, shows: bool = True) -> None:
+        """There is one more consumer, which competes for the entries that match its selector, or for all. `shows`: not
+        if it has a selector of its own, and shows nobody what it is handed: that counts as no delivery."""
         self.consumers[consumer] = None
         if not self.name:
             self.queue.consumers_changed(True)
         if selector is not None:
             if self.selections is None:
                 self.selections = self.selective = Selections(self)
-            self.selections.join(consumer, selector)
+            self.selections.join(consumer, selector, shows=shows)
         else:
             self.unfiltered[consumer] = None
             self.exclusions.joined(consumer)

@@ -18,6 +18,10 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.stored.ranges import RangeSet
 
+LINK_PREFIX: Final = "$link:"
+"""Of the name of a cursor that a link between queues copies by; no client's subscription begins with `$`
+(names.check_name)."""
+
 WATERMARK_AHEAD: Final = 256
 """A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
@@ -41,8 +45,8 @@ class Holdings:
 
     __slots__ = (
         "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
-        "finished_bytes", "floor", "links_ended", "lives", "name", "owner", "position", "prefetched", "queue",
-        "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
+        "finished_bytes", "floor", "is_links", "links_ended", "lives", "name", "owner", "position", "prefetched",
+        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
         "watermark", "watermark_stored",
     )  # fmt: skip
 
@@ -51,6 +55,8 @@ class Holdings:
         self.owner = owner
         """The same queue, as whose cursor this is told of."""
         self.name = name
+        self.is_links = name.startswith(LINK_PREFIX)
+        """Whether a link copies by it, which shows nobody anything: it bounds no deliveries."""
         self.floor = floor
         self.position = floor
         self.finished = RangeSet()
@@ -117,13 +123,15 @@ class Holdings:
     def count_deliveries(self) -> None:
         """The number of deliveries is bounded from now on, if it was not before."""
         config = self.queue.config
+        if self.is_links:
+            return
         if config.durable and config.deliveries_max is not None and not isinstance(self.counts, DeliveryCounts):
             self.counts = DeliveryCounts(self.counts)
             self.queue.touch_counters()
 
     def is_exhausted(self, failures: int | None) -> bool:
         """Whether an entry of so many failed deliveries is not offered any more."""
-        most = self.queue.config.deliveries_max
+        most = None if self.is_links else self.queue.config.deliveries_max
         return failures is not None and most is not None and failures >= most
 
     def exhaust(self, sequence: int, size: int) -> None:
@@ -156,6 +164,11 @@ class Holdings:
         if sequence in counts.unstored:
             return False
         return sequence < self.watermark_stored or sequence in counts.marked_stored
+
+    def may_be_moved(self, sequence: int) -> bool:
+        """The same for who shows it to nobody: that it may have been shown need not be on disk where that counts."""
+        counts = self.counts
+        return sequence not in counts.unstored if isinstance(counts, DeliveryCounts) else self.may_be_shown(sequence)
 
     def ask_watermark(self, ahead: int) -> None:
         """Asks for a stored watermark up to `ahead`; the queue writes it with its counters."""

@@ -13,11 +13,13 @@ class Selection:
     """Consumers with equal selectors. All visible entries below `position` were looked at: those that match and are
     free are in the heap `hits`, but for those from `passed_over` on that none of the consumers can have."""
 
-    __slots__ = ("consumers", "hits", "passed_over", "position", "selector", "waiting")
+    __slots__ = ("consumers", "hits", "passed_over", "position", "selector", "shows", "waiting")
 
-    def __init__(self, selector: EntrySelector, position: int) -> None:
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        """`shows`: whether what its consumers are handed counts as shown to somebody."""
         self.selector = selector
         self.position = position
+        self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
         self.hits: list[int] = []
         self.waiting: set[int] = set()

@@ -84,11 +84,11 @@ class Selections:
         """Whether the entry, which became free, is looked at in the next pump."""
         return sequence in self._back
 
-    def join(self, consumer: EntryConsumer, selector: EntrySelector) -> None:
-        """There is one more consumer, which is given what `selector` matches."""
+    def join(self, consumer: EntryConsumer, selector: EntrySelector, *, shows: bool = True) -> None:
+        """There is one more consumer, which is given what `selector` matches. `shows`: as `Selection`."""
         selection = self._by_text.get(selector.text)
         if selection is None:
-            selection = self._by_text[selector.text] = Selection(selector, self._first())
+            selection = self._by_text[selector.text] = Selection(selector, self._first(), shows=shows)
         selection.consumers[consumer] = None
         self._of[consumer] = selection
         if selection.passed_over is not None:
@@ -178,14 +178,14 @@ class Selections:
             return False
         if not selection.hits:
             return selection.position >= cursor.queue.visible  # a pump is to look once more
-        return watermarks or self._may_be_shown(selection.hits[0])
+        return watermarks or self._may_have(selection, selection.hits[0])
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
         """Whether it is to look at more, now or once a watermark is stored."""
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
-        return not halting.is_halted(cursor) and (watermarks or self._may_be_shown(selection.position))
+        return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
 
     def shown_next(self) -> int:
         """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
@@ -198,8 +198,9 @@ class Selections:
             default=0,
         )  # fmt: skip
 
-    def _may_be_shown(self, sequence: int) -> bool:
-        return self._cursor.may_be_shown(sequence)
+    def _may_have(self, selection: Selection, sequence: int) -> bool:
+        """Whether the entry may be handed to its consumers now, for all that has to be on disk before."""
+        return self._cursor.may_be_shown(sequence) if selection.shows else self._cursor.may_be_moved(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -231,10 +232,11 @@ class Selections:
             queue.touch()
             return
         for selection in self._by_text.values():
-            if selection.hits and not self._may_be_shown(selection.hits[0]):
+            if selection.hits and not self._may_have(selection, selection.hits[0]):
                 wanted = selection.wanted()
                 if wanted and self._cursor.is_counted:
-                    self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                    if selection.shows:
+                        self._cursor.mark_shown(nsmallest(wanted, selection.hits))
                 elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
             elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
@@ -272,7 +274,7 @@ class Selections:
         try:
             while selection.hits and self._left > 0 and self._bytes_left > 0:
                 wanting = selection.wanting()
-                if not wanting or not self._may_be_shown(selection.hits[0]):
+                if not wanting or not self._may_have(selection, selection.hits[0]):
                     break
                 sequence = selection.hits[0]
                 value = self._free.value(sequence)
@@ -430,7 +432,7 @@ class Selections:
         """Whether it is to look for more: somebody wants something, and what waits for a watermark is not enough."""
         if len(selection.hits) >= self.hits_max or not selection.wanting():
             return False
-        if not selection.hits or self._may_be_shown(selection.hits[0]):
+        if not selection.hits or self._may_have(selection, selection.hits[0]):
             return True
         return min(selection.wanted(), BEYOND_MAX) > len(selection.hits)
 
@@ -453,16 +455,17 @@ class Selections:
         self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:
             return None
-        if self._may_be_shown(sequence):
-            for selection in matching:
-                consumer = self._choose(selection.wanting(), sequence, value)
-                if consumer is not None:
-                    for other in matching:
-                        other.position = sequence + 1
-                    self._hand(selection, consumer, sequence, value)
-                    here.remove(selection)
-                    here.append(selection)  # it is the last that is asked about the next one
-                    return 1
+        for selection in matching:
+            if not self._may_have(selection, sequence):
+                continue
+            consumer = self._choose(selection.wanting(), sequence, value)
+            if consumer is not None:
+                for other in matching:
+                    other.position = sequence + 1
+                self._hand(selection, consumer, sequence, value)
+                here.remove(selection)
+                here.append(selection)  # it is the last that is asked about the next one
+                return 1
         for selection in matching:
             if self._choose(list(selection.consumers), sequence, value) is None:
                 selection.pass_over(sequence)

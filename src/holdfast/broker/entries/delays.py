@@ -16,6 +16,7 @@ from holdfast.schema import is_whole_within
 
 _NAMES: Final = b"x-opt-delivery-"
 MS_MAX: Final = 2**62
+"""Times and delays are below it."""
 
 
 class Due(NamedTuple):
@@ -30,6 +31,11 @@ def due_of(value: bytes, steady_ms: int, wall_ms: int) -> Due | None:
     if value[24:28] == b"\0\0\0\0":
         return None
     return due_in(*entry.annotations_of(value), steady_ms, wall_ms)
+
+
+def due_held(value: bytes, steady_ms: int) -> Due:
+    """The same of an entry that is held, as it was held: also where that time has come meanwhile."""
+    return due_of(value, steady_ms, 0) or Due(steady_ms, False)
 
 
 def may_be_asked(items: bytes) -> bool:
@@ -57,7 +63,7 @@ def due_in(count: int, items: bytes, steady_ms: int, wall_ms: int) -> Due | None
         return Due(int(due), False)
     if is_whole_within(at, 1, MS_MAX):
         return Due(int(at), True) if at > wall_ms else None
-    return Due(steady_ms + int(delay), False) if is_whole_within(delay, 1, MS_MAX) else None
+    return Due(min(steady_ms + int(delay), MS_MAX - 1), False) if is_whole_within(delay, 1, MS_MAX) else None
 
 
 def held(value: bytes, due: Due, queue: str, steady_ms: int, wall_ms: int) -> bytes:
@@ -66,7 +72,7 @@ def held(value: bytes, due: Due, queue: str, steady_ms: int, wall_ms: int) -> by
     notes = annotate.notes_of(item)
     if not due.is_wall:
         notes.pop(DELIVERY_DELAY, None)
-        notes |= {DELIVERY_TIME: Timestamp(wall_ms + due.ms - steady_ms), DUE: Ulong(due.ms)}
+        notes |= {DELIVERY_TIME: Timestamp(min(wall_ms + due.ms - steady_ms, MS_MAX - 1)), DUE: Ulong(due.ms)}
     return _with(item, notes, to=queue)
 
 

@@ -7,7 +7,7 @@ told and counted; its place counts all the same. The journal is used by one thre
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -81,7 +81,7 @@ class Intake:
         self.read = 0
         """Lines that came, the empty ones left out."""
         self.invalid = 0
-        """Of those, how many are no message."""
+        """Of those, and of lines that were to name columns, how many are no message."""
         self.journaled = 0
         """Messages that this run put into the journal."""
         self.form = form
@@ -101,6 +101,10 @@ class Intake:
     def places(self) -> dict[FileId, Place]:
         """How far each file has been journaled."""
         return self._journal.places
+
+    def follow(self, files: Container[FileId]) -> None:
+        """These are read, and their places are kept as long as they are."""
+        self._journal.followed = files
 
     async def room(self) -> None:
         """Returns when more may be read: while a node takes nothing that is never. What comes of one read is added

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +30,9 @@ PLACE: Final = b"P"
 ENDED: Final = b"E"
 SEGMENT_BYTES: Final = 4 * MIB
 """Where the next segment begins."""
-PLACES_MAX: Final = 10_000
-"""Files whose places are kept; of more, those that were read longest ago are forgotten."""
+PLACES_MAX: Final = 20_000
+"""Files whose places are kept; of more, those that were read longest ago, and are followed no more, are forgotten. It
+is more than may be followed."""
 READ_RECORDS: Final = 500
 """Messages that `read` gives at once."""
 READ_BYTES: Final = MIB
@@ -72,6 +73,8 @@ class Journal:
         self.ended_below = 1
         """All numbers below have ended."""
         self.places: dict[FileId, Place] = {}
+        self.followed: Container[FileId] = ()
+        """Files that are there: if their places were forgotten, they would be read again after a restart."""
         self.held_bytes = 0
         """Of messages that have not ended."""
         self._owner = {"producer": producer, "address": address}
@@ -147,6 +150,7 @@ class Journal:
         for _, place in lines:
             if place is not None:
                 self._keep(place)
+        self._forget_places()
 
     def read(self) -> list[Kept]:
         """The next messages in their order, from the first that has not ended; empty when all were read."""
@@ -205,8 +209,16 @@ class Journal:
     def _keep(self, place: Place) -> None:
         self.places.pop(place.file, None)
         self.places[place.file] = place
-        if len(self.places) > PLACES_MAX:
-            del self.places[next(iter(self.places))]
+
+    def _forget_places(self) -> None:
+        """As many as there are too many. Those of files that are followed are the last to be asked again."""
+        for _ in range(len(self.places)):
+            if len(self.places) <= PLACES_MAX:
+                return
+            file = next(iter(self.places))
+            place = self.places.pop(file)
+            if file in self.followed:
+                self.places[file] = place
 
     def _roll(self) -> None:
         """Begins the next segment; OSError, and nothing has changed, where the disk takes no more."""

@@ -17,7 +17,7 @@ from holdfast.amqp.wire.types import MISSING, Long, Symbol, Ulong
 from holdfast.client.messages.json_value import base64_bytes, json_value, some_text, whole_number
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 from holdfast.client.messages.typed_json import exact_json
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.units import iso8601
 
 FORMAT: Final = "holdfast-message-1"
@@ -153,9 +153,11 @@ def message_of(line: dict[str, Any]) -> Message:
     )
     _give_body(message, line, amqp)
     try:
-        message.encode()
+        Message.decode(message.encode())
     except LocalProtocolError as error:
         raise ValueError(f"invalid value in the message ({error}); expected what AMQP can encode") from None
+    except RemoteProtocolError as error:  # a node would end the connection for it
+        raise ValueError(f"invalid message ({error.description}); expected one that AMQP allows") from None
     return message
 
 

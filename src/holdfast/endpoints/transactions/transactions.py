@@ -181,7 +181,9 @@ class Transactions:
         if not fits(queue, share, message.size):
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             if queue.reserved:
-                text += f"; transactions have reserved {queue.reserved} messages, {queue.reserved_bytes} bytes"
+                text += (
+                    f"; transactions and links have reserved {queue.reserved} messages, {queue.reserved_bytes} bytes"
+                )
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         self._count(transaction, len(message.value), held)
         blob = None

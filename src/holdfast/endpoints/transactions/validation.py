@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.transactions.transactions import Transactions
@@ -15,8 +16,16 @@ from holdfast.peers.validation import alive
 from holdfast.state.catalog import Catalog
 
 
-def transactions(held: Transactions, connections: Connections, catalog: Catalog, *, stopping: bool) -> None:
-    """What transactions hold is theirs alone, and is counted; what they have reserved is what their queues say."""
+def transactions(
+    held: Transactions,
+    connections: Connections,
+    catalog: Catalog,
+    others: Iterable[tuple[Queue, int, int]],
+    *,
+    stopping: bool,
+) -> None:
+    """What transactions hold is theirs alone, and is counted; what they have reserved, and `others` have, is what their
+    queues say."""
     counts: Counter[Peer] = Counter()
     reserved: Counter[Queue] = Counter()
     reserved_bytes: Counter[Queue] = Counter()
@@ -28,6 +37,9 @@ def transactions(held: Transactions, connections: Connections, catalog: Catalog,
         for queue, share in transaction.shares.items():
             reserved[queue] += share.reserved
             reserved_bytes[queue] += share.reserved_bytes
+    for queue, messages, size in others:
+        reserved[queue] += messages
+        reserved_bytes[queue] += size
     must(held.counts == dict(counts), "transactions by connection")
     must(held.timed.keys() <= held.open.keys(), "a transaction that is over has a deadline")
     for transaction in held.deciding:

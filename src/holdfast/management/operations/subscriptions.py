@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
@@ -17,7 +18,6 @@ from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
 from holdfast.management.operations.entities import EntityType
 from holdfast.names import check_name
-from holdfast.queue_links.links import CURSOR_PREFIX
 from holdfast.schema import is_whole
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
@@ -71,7 +71,7 @@ class SubscriptionOperations:
 
     def _keys(self, host: str, after: str) -> list[tuple[Queue, str]]:
         named = [queue for queue in self._catalog.of_host(host) if queue.named]
-        found = [(queue, name) for queue in named for name in queue.named if not name.startswith(CURSOR_PREFIX)]
+        found = [(queue, name) for queue in named for name in queue.named if not name.startswith(LINK_PREFIX)]
         return sorted((key for key in found if _identity(key) > after), key=_identity)
 
     def _row(self, key: tuple[Queue, str]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class SubscriptionOperations:
 
     def _subscription(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
         queue = queue_of(self._catalog, host, text_of(arguments, "queue"))
-        cursor = None if name.startswith(CURSOR_PREFIX) else queue.named.get(name)
+        cursor = None if name.startswith(LINK_PREFIX) else queue.named.get(name)
         if cursor is None:
             raise Refused(404, f"no subscription {name!r} on queue {queue.name!r}")
         return queue, cursor
@@ -190,6 +190,6 @@ class SubscriptionOperations:
         for queue in queues:
             if more := len(found) >= SUBSCRIPTIONS_A_PAGE:
                 break
-            cursors = [cursor for key, cursor in sorted(queue.named.items()) if not key.startswith(CURSOR_PREFIX)]
+            cursors = [cursor for key, cursor in sorted(queue.named.items()) if not key.startswith(LINK_PREFIX)]
             found += [_subscription_map(queue, cursor) for cursor in cursors]
         return Answer(200, "OK", {"subscriptions": found, "more": more})

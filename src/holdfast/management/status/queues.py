@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.queue import Queue
 from holdfast.engine.clock import Clock
-from holdfast.queue_links.links import CURSOR_PREFIX
 from holdfast.state.catalog import Catalog
 
 QUEUES_A_PAGE: Final = 200
@@ -58,7 +58,7 @@ class QueueStatus:
             "out_total": Ulong(queue.out_total),
             "consumers": len(queue.shared.consumers),
             "unsettled": len(queue.shared.acquired),
-            "subscriptions": sorted(name for name in queue.named if not name.startswith(CURSOR_PREFIX)),
+            "subscriptions": sorted(name for name in queue.named if not name.startswith(LINK_PREFIX)),
             "bytes_max": queue.config.bytes_max,
             "messages_max": queue.config.messages_max,
             "when_full": queue.config.when_full,
