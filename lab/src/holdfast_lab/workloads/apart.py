@@ -55,7 +55,8 @@ class Apart:
         return [str(row["name"]) for row in found if int(row["messages"]) and not str(row["name"]).startswith("@")]
 
     async def _messages(self, bed: Bed, connection: Connection, queue: str) -> None:
-        """What the first messages of that queue are; those that leave meanwhile are none any more."""
+        """What the first messages of that queue are, unless its rights come and go (`guarded`); those that leave
+        meanwhile are none any more."""
         try:
             found = await asked(connection, "QUERY", "entry", queue, {"count": ROWS})
             for row in found["entries"]:
@@ -66,7 +67,7 @@ class Apart:
                     self.seen += 1
                     bed.history.stays(key, place_of(queue, self.node, self.vhost), "was read in")
         except ManagementError as error:
-            if error.code not in (404, 412):
+            if error.code not in (403, 404, 412):
                 raise
 
     async def _foreign(self, connection: Connection, other: str) -> None:
