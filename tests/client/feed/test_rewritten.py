@@ -2,6 +2,7 @@
 growing for ever (docs/feed.md, "A folder")."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,26 @@ async def test_a_header_that_is_none_counts_once_and_another_one_is_read(
     assert capsys.readouterr().err.count("not read: invalid header") == 1
     write(path, "x,y\n1,2\n3,4\n", at=1_002 if old else None)
     assert await look(rig) == [b'{"x":"1","y":"2"}', b'{"x":"3","y":"4"}'] and rig.intake.invalid == 1
+    rig.close()
+
+
+async def test_a_file_that_cannot_be_read_is_tried_again_and_counts_where_it_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    write(rig.files / "a.log", "1\n")
+    with monkeypatch.context() as patch:
+
+        def fail(file: Any) -> bool:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(rig.folder, "_opened", fail)
+        assert await look(rig) == []
+        await rig.folder.run(1, once=True)
+        assert rig.intake.invalid == 1
+    assert await look(rig) == [b"1"] and rig.intake.invalid == 1
+    await rig.folder.run(1, once=True)
+    assert rig.intake.invalid == 1
     rig.close()
 
 

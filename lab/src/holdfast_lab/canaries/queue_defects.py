@@ -134,10 +134,10 @@ def _resumed_in_part(original: Function) -> Function:
 def _selector_forgotten(original: Function) -> Function:
     """A subscription that comes back after a restart, and had not finished all that it was shown, has no selector."""
 
-    def attach(self: Any, consumer: Any, selector: Any = None) -> None:
+    def attach(self: Any, consumer: Any, selector: Any = None, *, shows: bool = True) -> None:
         if self.selector is not None and self.floor < self.shown_below:
             self.selector = None
-        original(self, consumer, selector)
+        original(self, consumer, selector, shows=shows)
 
     return attach
 
@@ -284,7 +284,7 @@ QUEUE_CANARIES = (
         sentence="After a restart a subscription's selector is not applied.",
         target="broker.cursors.cursor:Cursor.attach",
         signature="(self, consumer: holdfast.broker.cursors.entry_consumer.EntryConsumer, "
-        "selector: holdfast.broker.cursors.entry_consumer.EntrySelector | None = None) -> None",
+        "selector: holdfast.broker.cursors.entry_consumer.EntrySelector | None = None, *, shows: bool = True) -> None",
         broken=_selector_forgotten,
         expected="does not select",
     ),

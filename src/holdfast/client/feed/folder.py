@@ -54,6 +54,8 @@ class _File:
         self.bad: bytes | None = None
         """The mark of its header where that names no columns."""
         self.is_bad_told = False
+        self.failed = False
+        """The last look could not read it."""
         self.skips = False
         """In the middle of a line that is too long."""
         self.missed = 0
@@ -91,6 +93,7 @@ class Folder:
                 if await self.look():
                     continue
                 if once:
+                    self._intake.invalid += sum(file.failed for file in self._files.values())
                     return
                 await asyncio.sleep(poll_s)
         finally:
@@ -174,11 +177,13 @@ class Folder:
     def _read(self, file: _File) -> list[Given]:
         """Its next lines; empty where there are none yet."""
         try:
+            file.failed = False
             if not self._is_ready(file):
                 return []
             data = os.pread(file.descriptor, READ_BYTES + self._line_bytes_max, file.offset)
         except OSError as error:
             self._intake.complaints.tell(f"{file.path}: {error.strerror}; trying again")
+            file.failed = True
             self._close(file)
             return []
         given: list[Given] = []

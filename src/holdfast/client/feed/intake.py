@@ -81,7 +81,8 @@ class Intake:
         self.read = 0
         """Lines that came, the empty ones left out."""
         self.invalid = 0
-        """Of those, and of lines that were to name columns, how many are no message."""
+        """Of those, and of lines that were to name columns, how many are no message; and files that are read once and
+        could not be."""
         self.journaled = 0
         """Messages that this run put into the journal."""
         self.form = form
