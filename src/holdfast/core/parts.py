@@ -62,6 +62,7 @@ from holdfast.peering.sessions import Neighbour, SessionParts
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.limits.refusals import Refusals
@@ -293,7 +294,7 @@ class Parts:
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
+            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), log=self.peer_log.write,
             deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
@@ -387,7 +388,7 @@ class Parts:
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
         self.links.forget_queue(queue)
-        self.meter.totals.pop(queue.name, None)
+        self.meter.totals.pop(queue.key, None)
         self.resume.going_on.pop(queue, None)
         self.expiry.forget(queue)
 

@@ -5,6 +5,8 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin
@@ -13,14 +15,14 @@ from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
-from holdfast.state.catalog import DELAYED, WAITING, Catalog
+from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.turns import Turns
 from holdfast.state.validation import Entries
 
 
 def origins(entries: Entries, destination: Destination, catalog: Catalog) -> None:
     """What waits lies in `$waiting`, and nothing is both waited for and finished."""
-    held = catalog.queues.get(WAITING)
+    held = catalog.find(DEFAULT_HOST, WAITING)
     lies = None if held is None else entries.get(held.queue_id)
     waiting = 0
     for origin in catalog.ledger.all_origins():
@@ -69,7 +71,7 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
         ]
         following = catalog.ledger.identities.get(destination, 1)
         must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
-        must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
+        must(catalog.has(queue), f"transmission queue {queue.name!r} is gone")
 
 
 def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
@@ -103,10 +105,14 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
 
 def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
     """What is delayed has a time at which it is looked at."""
-    queue = catalog.queues.get(DELAYED)
-    lies = {} if queue is None else entries.get(queue.queue_id, {})
-    known = {sequence for heap in (held.steady, held.wall) for _, sequence in heap}
-    known.update(sequence for waiting in held.waiting.values() for _, sequence in waiting)
-    first, end = held.unread or (0, 0)
-    lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
-    must(not lost, "delayed messages that nobody will deliver", lost[:20])
+    for queue in catalog.queues.values():
+        lies = entries.get(queue.queue_id, {}) if queue.kind is QueueKind.DELAYED else {}
+        of_host = held.by_host.get(queue.host)
+        known: set[int] = set()
+        first, end = 0, 0
+        if of_host is not None:
+            known = {sequence for heap in (of_host.steady, of_host.wall) for _, sequence in heap}
+            known.update(sequence for waiting in of_host.waiting.values() for _, sequence in waiting)
+            first, end = of_host.unread or (0, 0)
+        lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
+        must(not lost, "delayed messages that nobody will deliver", lost[:20])

@@ -117,9 +117,10 @@ class EntryChanges:
             raise Unchangeable(f"queue {queue.name!r} is full")
         if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):
             raise Unchangeable("the node's disk has no room", no_disk=True)
-        full = self._catalog.delayed_full
-        if full and not is_delayed and self._catalog.is_delayed(queue, value):
-            raise Unchangeable(full)
+        if not is_delayed and self._catalog.is_delayed(queue, value):
+            full = self._catalog.delayed_full(queue.host)
+            if full:
+                raise Unchangeable(full)
         identity = None if found.destination is None else self._identities.next(found.destination)
         copied = entry.pack(
             flags=item.flags & (entry.DURABLE | entry.BLOB),

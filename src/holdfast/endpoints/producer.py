@@ -341,7 +341,7 @@ class ProducerLink(Intake):
         if not queue.config.durable:
             text = f"queue {queue.name!r} is in memory, where nothing is delayed"
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
-        full = self.parts.catalog.delayed_full
+        full = self.parts.catalog.delayed_full(queue.host)
         if full:
             raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, full)
 
@@ -383,7 +383,8 @@ class ProducerLink(Intake):
         if fits:
             sequence = self.keep(value, size)
         else:
-            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
+            text = f"queue {queue.name!r} is full"
+            sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)

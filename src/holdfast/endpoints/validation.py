@@ -88,7 +88,7 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
     """Work in the background is for queues that are there; outcomes that wait are counted by user and by link."""
     for queue in jobs.purges:
-        must(catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
+        must(catalog.has(queue), f"a purge of queue {queue.name!r}, which is gone")
     settlements = jobs.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
     by_link: Counter[Settles] = Counter()

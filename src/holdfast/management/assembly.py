@@ -39,6 +39,7 @@ from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
+from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
@@ -140,7 +141,7 @@ class Administration:
             destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
-            containment=containment, losses=losses,
+            containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
             origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
             warnings=self.warnings, queue_links=queue_links, triggers=triggers, started_at=clock.now,
             resident_bytes=resident_bytes,

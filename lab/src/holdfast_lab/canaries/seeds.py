@@ -65,5 +65,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "outlives-its-topic": (26, 100),
     "windows-of-a-few-keys": (135, 150),
     "windows-of-a-refused-commit": (135, 150),
+    "dead-letters-of-all": (10, 50),
+    "delayed-of-all": (15, 50),
+    "any-queue": (10, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast_lab.workloads.addressed import Addressed
+from holdfast_lab.workloads.apart import Apart
 from holdfast_lab.workloads.browse import Browse
 from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
@@ -68,6 +69,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Stepped,
         Together,
         TemporaryTopics,
+        Apart,
         Hostile,
     )
 }
@@ -93,6 +95,7 @@ def make_workload(told: dict[str, Any], where: str) -> Workload:
 __all__ = [
     "KINDS",
     "Addressed",
+    "Apart",
     "Browse",
     "ByHand",
     "Consume",

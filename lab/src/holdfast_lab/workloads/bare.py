@@ -18,6 +18,7 @@ from holdfast.amqp.session.session import Session
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.client.network.wire import Wire
+from holdfast_lab.base.harness import HARNESS
 from holdfast_lab.workloads.bed import Bed
 
 IDLE_TIME_OUT_S: Final = 10.0
@@ -41,7 +42,7 @@ class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        settings = Settings(container_id=name, hostname="harness", idle_time_out_s=IDLE_TIME_OUT_S)
+        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)

@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.groups import Group, Waiting
@@ -121,7 +122,7 @@ class Destination:
             self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
-        held = self.catalog.queues.get(WAITING)
+        held = self.catalog.find(DEFAULT_HOST, WAITING)
         if held is None or not held.messages:
             return
         first = 0
@@ -157,7 +158,7 @@ class Destination:
 
     def _wait(self, origin: Origin, number: int, waiting: Waiting, waited_s: float) -> None:
         """By the rule that its queue has now."""
-        queue = self.catalog.queues.get(waiting.queue)
+        queue = self.catalog.find(DEFAULT_HOST, waiting.queue)
         waiting.order = queue.config.order if queue is not None else "bounded"
         waiting.order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
         origin.wait(number, waiting, waited_s)
@@ -194,7 +195,7 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        queue = self.catalog.local_or_none(arrival.to)
+        queue = self.catalog.local_or_none(DEFAULT_HOST, arrival.to)
         fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
         keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
@@ -222,7 +223,7 @@ class Destination:
             return None
         overtaken = group is not None and order == "bounded" and number < origin.passed
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE or overtaken)
-        if not waits and self.catalog.delayed_full and self.catalog.is_delayed(queue, value):
+        if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(DEFAULT_HOST):
             return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
@@ -231,7 +232,7 @@ class Destination:
             self._turns.gathered.keep_origin(origin)
             self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
-            held = self.catalog.own(WAITING)
+            held = self.catalog.own(DEFAULT_HOST, WAITING)
             ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
             held_at = held.append(value, size)
             waiting = Waiting(held_at, arrival.to, "", 0.0, group, self._clock.now, size, len(value))
@@ -280,13 +281,15 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self._dead_lettering.dead_letter(value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no message: {fault}", to)
         elif queue is None:
-            self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self._dead_lettering.dead_letter(
+                DEFAULT_HOST, value, f"queue {to!r} is in memory and takes nothing from other nodes", to
+            )
         elif not queue.fits(size) and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"queue {to!r} is full", to)
         else:
             full = self.full.by_name.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
@@ -403,13 +406,13 @@ class Destination:
         """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
         yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
         waiting = origin.waiting[number]
-        held = self.catalog.own(WAITING)
+        held = self.catalog.own(DEFAULT_HOST, WAITING)
         value = held.value(waiting.held_at)
         if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
             self.blocked[origin] = None
             return False
         share.bytes -= len(value)
-        queue = self.catalog.local_or_none(waiting.queue)
+        queue = self.catalog.local_or_none(DEFAULT_HOST, waiting.queue)
         size = entry.size_of(value)
         needed = Needed(((waiting.queue, 1, size),), len(value), self.catalog.is_delayed(queue, value))
         if not self.places.has_place(needed):
@@ -430,7 +433,7 @@ class Destination:
         """It waits no longer; the origin is kept already."""
         self._turns.gathered.waiting_changes(origin, number)
         waiting = origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(WAITING), waiting.held_at, value)
+        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), waiting.held_at, value)
 
     def _release_groups(self, origin: Origin, share: "_Share") -> bool:
         """What waited for a group that is given up, and the groups that may go now; False where it is blocked."""
@@ -454,7 +457,7 @@ class Destination:
 
     def _show(self, origin: Origin, group: Group, share: "_Share") -> bool:
         """Moves all of a group at once, or gives it up; False where it is blocked, as `_move` says."""
-        held = self.catalog.own(WAITING)
+        held = self.catalog.own(DEFAULT_HOST, WAITING)
         numbers = sorted(group.members)
         places: dict[str, tuple[int, int]] = {}
         for number in numbers:
@@ -467,7 +470,7 @@ class Destination:
         if len(found) < len(values):  # taken in this very turn
             self.blocked[origin] = None
             return False
-        queues = [self.catalog.queues.get(origin.waiting[number].queue) for number in numbers]
+        queues = [self.catalog.find(DEFAULT_HOST, origin.waiting[number].queue) for number in numbers]
         delayed = sum(map(self.catalog.is_delayed, queues, found))
         needed = Needed(tuple((name, *place) for name, place in places.items()), group.stored_bytes, delayed)
         never = self.places.never_fits(needed)
@@ -488,7 +491,8 @@ class Destination:
             origin.late += late
             self._move_out(origin, number, value)
             shown = entry.shown(value, late=late)
-            self._deliver(origin, number, self.catalog.local_or_none(item.queue), shown, item.size, item.queue)
+            queue = self.catalog.local_or_none(DEFAULT_HOST, item.queue)
+            self._deliver(origin, number, queue, shown, item.size, item.queue)
             if past_gap and bounded:
                 origin.went_on(number)
         return True
@@ -504,7 +508,7 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(WAITING), sequence, value)
+        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)

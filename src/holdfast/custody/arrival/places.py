@@ -6,6 +6,7 @@ Rules of this file: room is kept for one group alone, lest two wait for each oth
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.full_queues import FullQueues
 from holdfast.state.catalog import Catalog
@@ -38,13 +39,13 @@ class Places:
         for queue, count, size in self._without_room(needed):
             self._full.no_room(queue.name, size // count, None)
             return False
-        if needed.delayed > self._catalog.delayed_room:
+        if needed.delayed > self._catalog.delayed_room(DEFAULT_HOST):
             return False
         return self._room.has(needed.stored_bytes, forwarding=True)
 
     def _without_room(self, needed: Needed) -> Iterator[tuple[Queue, int, int]]:
         for name, count, size in needed.places:
-            queue = self._catalog.queues.get(name)
+            queue = self._catalog.find(DEFAULT_HOST, name)
             if queue is None or queue.config.when_full != "block":
                 continue
             if not (queue.fits(size) if count == 1 else queue.fits_all(count, size)):

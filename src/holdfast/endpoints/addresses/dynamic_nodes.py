@@ -174,7 +174,7 @@ class DynamicNodes:
             "name": name,
             "kind": QueueKind.DYNAMIC,
             "uuid": self._new_uuid(),
-            "config": QueueConfig(name=name, durable=False, when_full="refuse"),
+            "config": QueueConfig(name=name, durable=False, when_full="refuse", vhost=peer.host),
             "reader": catalog.store,
             "cached": memory.cached,
             "read_ahead": memory.read_ahead,
@@ -184,12 +184,13 @@ class DynamicNodes:
             "clock": catalog.clock,
             "work": catalog.work,
             "policy": _policy(wanted),
+            "host": peer.host,
             "peer": peer,
         }
 
     def _begin(self, peer: Peer, node: Made) -> Made:
         self._catalog.next_queue_id += 1
-        self._catalog.queues[node.name] = node
+        self._catalog.queues[node.key] = node
         self.of_peer[peer] = self.of_peer.get(peer, 0) + 1
         self.due[node] = None
         return node
@@ -217,7 +218,7 @@ class DynamicNodes:
                 self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
 
     def _sweep_one(self, queue: Temporary) -> None:
-        if self._catalog.queues.get(queue.name) is not queue:
+        if not self._catalog.has(queue):
             return
         if queue.creator is None and queue.peer is not None:
             self._uncount(queue)
@@ -250,7 +251,7 @@ class DynamicNodes:
                 self.due[queue.topic] = None
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
-        del self._catalog.queues[queue.name]
+        del self._catalog.queues[queue.key]
         deletion.part(queue)
 
     def _uncount(self, queue: Temporary) -> None:

@@ -79,7 +79,11 @@ class ConsumerAttach:
         if isinstance(address, str) and not source.dynamic and address.startswith("@"):
             text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_ALLOWED, text)
-        if isinstance(address, str) and not source.dynamic and self._resolver.address_of(address).node is not None:
+        if (
+            isinstance(address, str)
+            and not source.dynamic
+            and self._resolver.address_of(address, peer.host).node is not None
+        ):
             text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
@@ -91,7 +95,7 @@ class ConsumerAttach:
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
             check_taking(source)
-        if filters.no_local and not self._is_topic(source, address):
+        if filters.no_local and not self._is_topic(peer, source, address):
             if not copies:  # before anything is made
                 text = "filter no-local is for topics; the messages of a queue go to one consumer each"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
@@ -173,14 +177,14 @@ class ConsumerAttach:
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
 
-    def _is_topic(self, source: Source, address: Any) -> bool:
+    def _is_topic(self, peer: Peer, source: Source, address: Any) -> bool:
         """Whether the link would subscribe to a topic."""
         if source.dynamic or not isinstance(address, str):
             return bool(source.dynamic) and TEMPORARY_TOPIC in (source.capabilities or ())
-        if isinstance(self._catalog.queues.get(address), TemporaryTopic):
+        if isinstance(self._catalog.find(peer.host, address), TemporaryTopic):
             return True
-        topic = split_topic(self._resolver.address_of(address).queue)
-        return topic is not None and isinstance(self._catalog.queues.get(topic[0]), (Topic, type(None)))
+        topic = split_topic(self._resolver.address_of(address, peer.host).queue)
+        return topic is not None and isinstance(self._catalog.find(peer.host, topic[0]), (Topic, type(None)))
 
     def _compile(self, peer: Peer, text: object) -> Predicate:
         def charge(units: int) -> None:

@@ -105,7 +105,7 @@ class ProducerAttach:
         if target.dynamic:
             raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER} needs a target with an address")
         far = destination or unknown
-        address = queue.name if far is None else f"{to}@{far}"
+        address = queue.key if far is None else f"{to}@{far}"
         if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
             text = f"invalid value for {PRODUCER}; expected a string of 1 to {NAME_BYTES_MAX} bytes"
             raise Refusal(conditions.INVALID_FIELD, text)

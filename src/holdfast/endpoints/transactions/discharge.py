@@ -140,23 +140,24 @@ class Commits:
 
     def _no_room(self, transaction: Transaction) -> Error | Wait | None:
         parts = self._parts
-        needed = delayed = 0
+        needed = 0
+        delayed: Counter[str] = Counter()
         in_memory: Counter[Queue] = Counter()
         for post in transaction.posts:
             message = post.message
             if message.queue.config.durable:
                 needed += len(message.value) + ENTRY_OVERHEAD
-                delayed += parts.catalog.is_delayed(message.queue, message.value)
+                delayed[message.queue.host] += parts.catalog.is_delayed(message.queue, message.value)
             else:
                 in_memory[message.queue] += message.size
         for taken in transaction.takes.values():
             if _is_copied(taken):
                 needed += taken.size + taken.extra_bytes + DEATH_BYTES_MAX
-        if delayed:  # what it has reserved is its own; somebody may have set the clock back since
-            own = transaction.shares.get(parts.catalog.own(DELAYED))
-            if delayed > parts.catalog.delayed_room + (0 if own is None else own.reserved):
+        for host, count in delayed.items():  # what it has reserved is its own; a clock may have been set back since
+            own = transaction.shares.get(parts.catalog.own(host, DELAYED)) if count else None
+            if count > parts.catalog.delayed_room(host) + (0 if own is None else own.reserved):
                 most = parts.config.limits.delayed_max
-                text = f"{delayed} more messages would be delayed; delayed_max is {most}"
+                text = f"{count} more messages would be delayed; delayed_max is {most}"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         for queue, size in in_memory.items():
             if queue.memory is not None and not queue.memory.fits(size):
@@ -188,7 +189,7 @@ class Commits:
             if isinstance(outcome, Rejected) and queue.kind is not QueueKind.DEAD_LETTERS:
                 value = queue.value(sequence)
                 if value is not None:
-                    parts.dead_lettering.dead_letter(value, _reason(outcome), queue.name)
+                    parts.dead_lettering.dead_letter(queue.host, value, _reason(outcome), queue.name)
             elif isinstance(outcome, Modified) and outcome.message_annotations and queue.config.durable:
                 self._annotate(taken, queue)
             if isinstance(outcome, (Accepted, Rejected)) and queue.config.durable:

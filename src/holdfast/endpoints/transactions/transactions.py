@@ -190,8 +190,8 @@ class Transactions:
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         catalog = self._parts.catalog
         is_delayed = catalog.is_delayed(queue, message.value)
-        if is_delayed and catalog.delayed_full:
-            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, catalog.delayed_full)
+        if is_delayed and (full := catalog.delayed_full(queue.host)):
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
         self._count(transaction, len(message.value), held)
         blob = None
         if large is not None:
@@ -204,7 +204,7 @@ class Transactions:
         share.brought_bytes += message.size
         reserve(queue, share)
         if is_delayed:
-            delayed = catalog.own(DELAYED)
+            delayed = catalog.own(queue.host, DELAYED)
             place = transaction.share(delayed)
             place.brought += 1
             reserve(delayed, place)
