@@ -1,4 +1,4 @@
-"""Canaries in what queues and messages ask of a node: most deliveries, a later time, to be shown together.
+"""Canaries in what queues and messages ask of a node: most deliveries, delays, priorities, to be shown together.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -73,6 +73,18 @@ def _outlives_its_topic(original: Function) -> Function:
     return subscribed_queues
 
 
+def _goes_before(original: Function) -> Function:
+    """Of several that wait, one of the second priority goes before what came back of the highest."""
+
+    def _highest(self: Any, group: Any) -> Any:
+        levels = [level for level in reversed(group.ready.levels) if level]
+        if len(levels) > 1 and levels[0].came_back is not None and len(group.ready) > FEW:
+            return levels[1]
+        return original(self, group)
+
+    return _highest
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -114,5 +126,13 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self) -> list[holdfast.endpoints.addresses.dynamic_nodes.TemporaryQueue]",
         broken=_outlives_its_topic,
         expected="ended, and",
+    ),
+    Canary(
+        name="second-before-first",
+        sentence="A queue that sorts hands out a lower priority while a message of the highest that came back waits.",
+        target="broker.cursors.priorities:Priorities._highest",
+        signature="(self, group: holdfast.broker.cursors.ranked.Ranked) -> holdfast.broker.cursors.ready.Level | None",
+        broken=_goes_before,
+        expected="was handed out while",
     ),
 )

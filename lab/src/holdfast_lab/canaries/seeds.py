@@ -62,6 +62,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "group-forgotten": (29, 100),
     "publisher-forgotten": (64, 150),
     "outlives-its-topic": (26, 100),
+    "second-before-first": (5, 50),
     "windows-of-a-few-keys": (135, 150),
     "windows-of-a-refused-commit": (135, 150),
 }

@@ -18,6 +18,7 @@ from holdfast_lab.plan.result import Result
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.runs.sorting_watch import watch_sorting
 from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Hostile
 
@@ -114,6 +115,7 @@ class _Run:
         self.progress = progress
         self.workloads = workloads_of(plan)
         self.routes = watch_routes(bed)
+        self.sorting = watch_sorting(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
@@ -184,6 +186,8 @@ class _Run:
         found = {**counts_of(self.bed), **workload_metrics(self.workloads)}
         if self.routes is not None:
             found |= self.routes.metrics()
+        if self.sorting:
+            found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
         return found
