@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
+.PHONY: pacing setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
 
 setup: $(SETUP)
 
@@ -111,6 +111,14 @@ SEED ?= 0
 fuzz: setup
 	$(BIN)/python tests/fuzz/in_process.py --seed $(SEED) --streams $(STREAMS)
 	$(BIN)/python -m pytest tests/fuzz -m fuzz -q -s --fuzz-seed $(SEED) --fuzz-streams $(STREAMS)
+
+# The traffic paper's experiment: acceptance table, policies, sizes of bursts and figures, into docs/results; half an hour.
+# `make pacing RUNS=20` sets the seeds of each; exit code 1 where a line of the acceptance table does not hold.
+RUNS ?= 20
+
+pacing: setup
+	$(BIN)/holdfast pacing report --seeds $(RUNS) --page docs/results/traffic-control.md \
+		--picture docs/results/traffic-control.png
 
 # An honest load beside hostile clients of every kind, on a real node; a JSON report. `make soak MINUTES=2` is short.
 MINUTES ?= 60

@@ -18,7 +18,7 @@ from imports import BESIDE, import_graph
 
 CLEAN = (
     "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "links", "management", "node",
-    "peering", "peers", "queue_links", "routing", "selectors", "state", "steps", "storage", "telemetry",
+    "pacing", "peering", "peers", "queue_links", "routing", "selectors", "state", "steps", "storage", "telemetry",
 )  # fmt: skip
 """Packages whose modules can be read in an order in which each imports only modules before it."""
 

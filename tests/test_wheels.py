@@ -159,7 +159,13 @@ def test_holdfast_alone_serves(alone: Environment, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "missing"),
-    [("sim", "holdfast-lab"), ("fleet", "holdfast-lab"), ("demo", "holdfast-lab"), ("pipeline", "pyspark-holdfast")],
+    [
+        ("sim", "holdfast-lab"),
+        ("fleet", "holdfast-lab"),
+        ("demo", "holdfast-lab"),
+        ("pacing", "holdfast-lab"),
+        ("pipeline", "pyspark-holdfast"),
+    ],
 )
 def test_holdfast_alone_says_what_to_install(verb: str, missing: str, alone: Environment) -> None:
     told = alone.holdfast(verb, "--help")

@@ -20,6 +20,7 @@ DISTRIBUTIONS: Final = {
     "pipeline": ("pyspark-holdfast", "./spark"),
     "sim": ("holdfast-lab", "./lab"),
     "demo": ("holdfast-lab", "./lab"),
+    "pacing": ("holdfast-lab", "./lab"),
 }
 """Verbs of Holdfast's other distributions, in the order that help shows: whose each is, and where its source is."""
 

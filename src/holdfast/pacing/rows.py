@@ -1,0 +1,174 @@
+"""A row of the root's table: what one client reported, what it was told, and what is received from it.
+
+Rules of this file: values of one client alone; a client lies at most about itself, and each value is bounded by what
+its root measures. Times are seconds on `now`'s scale.
+"""
+
+from collections import deque
+from statistics import median
+from typing import Final
+
+from holdfast.pacing.changes import ARRIVALS_CHANGE, USED_CHANGE
+from holdfast.pacing.messages import Report
+from holdfast.pacing.policy import Load
+
+REPORTS_PER_S: Final = 16.0
+"""Of one origin, and as many at once after a quiet while. More are passed over."""
+
+INTAKE_EXCESS: Final = 0.1
+"""Of its rate, beyond a message: who sends more than this ignores its rate."""
+
+IGNORING_PERIODS: Final = 3
+"""For so many periods of the root, one after the other."""
+
+ROUND_TRIPS: Final = 8
+"""Measurements of which the median counts."""
+
+ROUND_TRIP_S: Final = 0.5
+"""Until one was measured."""
+
+RECENT_S: Final = 0.5
+"""Over so much at least, what is received is measured between reports."""
+
+ARRIVALS_BY_INTAKE: Final = 10.0
+"""What a client claims to be offered counts up to so many times what is received from it, or the root's rate."""
+
+
+class Row:
+    """One client. `rate` is what it is to have, `told_…` what the last pace said: 0 where there was none. What an older
+    report says it uses is brought forward by arrivals and rate, by USED_CHANGE at most: more would have been reported.
+    """
+
+    __slots__ = (
+        "applied", "arrivals", "arrivals_computed", "base", "capacity", "heard", "heard_at", "intake", "intake_bytes",
+        "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent", "recent_at",
+        "recent_bytes", "root_process", "round_trips", "share", "spread", "tokens", "tokens_at", "told_at",
+        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight", "weight_version",
+    )  # fmt: skip
+
+    def __init__(self, origin: str, share: float, now: float) -> None:
+        self.origin = origin
+        self.share = share
+        self.process = -1
+        self.heard = 0
+        self.heard_at = now
+        self.capacity = 1
+        self.used = 0
+        self.arrivals: int | None = None
+        self.spread = 0
+        self.weight = 0
+        self.weight_version = 0
+        self.root_process = 0
+        self.applied = 0
+        self.used_computed = 0
+        self.arrivals_computed: int | None = None
+        """As they were reported when rates were last computed."""
+        self.rate = 0.0
+        self.base = 0.0
+        self.told_rate = 0
+        self.told_base = 0
+        self.told_version = 0
+        self.told_heard = 0
+        self.told_at = now
+        self.lease_ends = now
+        self.round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
+        self.tokens = REPORTS_PER_S
+        self.tokens_at = now
+        self.intake_bytes = 0
+        """Received in the period that runs."""
+        self.intake = 0.0
+        """Bytes a second in the last whole period."""
+        self.recent = 0.0
+        self.recent_bytes = 0
+        self.recent_at = now
+        """Bytes a second between its reports, RECENT_S apart at least."""
+        self.largest = 0
+        self.most = 0.0
+        self.most_before = 0.0
+        """The highest rate that it was told in the period that runs, and in the one before."""
+        self.over = 0
+        """Periods in which it sent more than it was told, one after the other."""
+
+    @property
+    def ignoring(self) -> bool:
+        return self.over >= IGNORING_PERIODS
+
+    @property
+    def excess(self) -> float:
+        """What it takes of the root's rate without being told to."""
+        return max(0.0, self.intake - self.told_rate) if self.ignoring else 0.0
+
+    def allows_report(self, now: float) -> bool:
+        """Counts a report; False where there were too many."""
+        self.tokens = min(REPORTS_PER_S, self.tokens + (now - self.tokens_at) * REPORTS_PER_S)
+        self.tokens_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+    def took(self, size: int) -> None:
+        """A message of it came in."""
+        self.intake_bytes += size
+        self.recent_bytes += size
+        self.largest = max(self.largest, size)
+
+    def take(self, now: float, report: Report, root_process: int) -> None:
+        """A report that is newer than the last. Of another process it begins anew, and knows no pace."""
+        if report.process != self.process:
+            self.process = report.process
+            self.weight_version = 0
+            self.told_rate = self.told_base = self.told_version = self.told_heard = 0
+            self.lease_ends = now
+            self.applied = 0
+            self.round_trips.clear()
+        if now - self.recent_at >= RECENT_S:
+            self.recent = self.recent_bytes / (now - self.recent_at)
+            self.recent_bytes, self.recent_at = 0, now
+        self.heard, self.heard_at = report.version, now
+        self.capacity, self.used = report.capacity, report.used
+        self.arrivals, self.spread = report.arrivals, report.spread
+        if report.version > self.weight_version:
+            self.weight, self.weight_version = report.weight, report.version
+        fresh = report.root_process == root_process and report.applied == self.told_version != self.applied
+        if fresh:
+            self.round_trips.append(max(0.0, now - self.told_at - report.held_ms / 1000))
+        self.root_process, self.applied = report.root_process, report.applied
+
+    def has_moved(self) -> bool:
+        """Whether its report differs so much from what the rates were computed with that they are to be computed now:
+        by what makes an origin report at once."""
+        if abs(self.used - self.used_computed) >= USED_CHANGE * self.capacity:
+            return True
+        before, now = self.arrivals_computed, self.arrivals
+        if before is None or now is None:
+            return before is not now
+        return abs(now - before) > ARRIVALS_CHANGE * before
+
+    def round_trip_s(self) -> float:
+        return median(self.round_trips) if self.round_trips else ROUND_TRIP_S
+
+    def load(self, now: float, root_rate: float, equal: float) -> Load:
+        """What a policy sees. `equal`: its equal share, which stands for arrivals that it does not know yet."""
+        if self.arrivals is None:
+            arrivals = spread = equal
+        else:
+            most = max(root_rate, ARRIVALS_BY_INTAKE * max(self.intake, self.recent))
+            arrivals, spread = min(float(self.arrivals), most), min(float(self.spread), most)
+        drift = (arrivals - self.told_rate) * max(0.0, now - self.heard_at)
+        bound = USED_CHANGE * self.capacity
+        used = min(max(0.0, self.used + min(max(drift, -bound), bound)), float(self.capacity))
+        return Load(float(self.capacity), used, arrivals, spread, self.weight, self.share)
+
+    def end_period(self, over_s: float) -> None:
+        """Judges what was received in a period of the root."""
+        self.intake = self.intake_bytes / over_s
+        allowed = max(self.most, self.most_before) * (1 + INTAKE_EXCESS) + self.largest / over_s
+        self.over = self.over + 1 if self.told_version and self.intake > allowed else 0
+        self.intake_bytes = 0
+        self.most_before, self.most = self.most, float(self.told_rate)
+
+
+def typical_round_trip_s(rows: list[Row]) -> float:
+    """The median: a few clients who answer late on purpose, or are far away, do not slow all others down."""
+    return median(row.round_trip_s() for row in rows) if rows else ROUND_TRIP_S
