@@ -49,6 +49,7 @@ from holdfast.management.triggers import Triggers
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
 from holdfast.peering.clocks import Clocks
+from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
@@ -110,6 +111,7 @@ class Administration:
         resume: Resumption,
         queue_links: QueueLinks,
         triggers: Triggers,
+        rates: RateControl,
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
@@ -139,8 +141,8 @@ class Administration:
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers, started_at=clock.now,
-            resident_bytes=resident_bytes,
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers,
+            rates=rates, started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,

@@ -5,7 +5,7 @@ Established is a control link attached both ways and the peer's word on our rece
 of both sides'; probes (liveness.py) keep it, and whatever else arrives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -32,7 +32,7 @@ from holdfast.peering.clocks import Clocks
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.peers.connections import Connections
-from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing, Session
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
@@ -54,8 +54,8 @@ SIGNS: Final = 2
 
 @dataclass(slots=True)
 class SessionParts:
-    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `advertised_uuid`: who others
-    hear that its store is."""
+    """What all sessions of a node use. `credited`: is told whose control link has credit. `started_wall_ms`: which
+    life of the node it is. `advertised_uuid`: who others hear that its store is."""
 
     config: NodeConfig
     clock: Clock
@@ -71,6 +71,7 @@ class SessionParts:
     clocks: Clocks
     times: "DueTimes[Neighbour]"
     kinds: ControlKinds
+    credited: Callable[[Session], None]
     started_wall_ms: int
     advertised_uuid: Callable[[], UUID]
     is_stopping: Callable[[], bool]
@@ -139,6 +140,14 @@ class Neighbour:
     @property
     def established(self) -> bool:
         return self.state is State.ESTABLISHED
+
+    @property
+    def features(self) -> Set[str]:
+        return frozenset() if self.peer is None else self.peer.features
+
+    def drop(self, reason: str) -> None:
+        if self.peer is not None:
+            self._parts.connections.drop(self.peer, reason)
 
     @property
     def damped(self) -> bool:
@@ -467,6 +476,7 @@ class Neighbour:
             self._tell_hello()
             self._maybe_established()
         self._parts.disk.credited(self)
+        self._parts.credited(self)
 
     def tell_identity(self) -> None:
         """This node's store may be another one than it last told: it says so where its control link is attached."""
