@@ -1,6 +1,5 @@
 """Pacing in nodes: what clients send to a root keeps to the rates that it gives (docs/pacing.md)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest

@@ -66,6 +66,7 @@ class Pacer:
 
     def report(self, now: float, used: int, *, leaving: bool = False) -> Report | None:
         """As `Origin.report`."""
+        self._lapse(now)
         report = self.origin.report(now, used, leaving=leaving)
         self._lapse(now)
         return report
