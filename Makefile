@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: pacing setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing constraints clean
 
 setup: $(SETUP)
 
@@ -60,6 +60,9 @@ bench-footprint: setup
 
 bench-selecting: setup
 	$(BIN)/python benchmarks/macro/selecting.py
+
+bench-sorting: setup
+	$(BIN)/python benchmarks/macro/sorting.py
 
 bench-topics: setup
 	$(BIN)/python benchmarks/macro/topics.py

@@ -195,6 +195,24 @@ def selecting(report: Report) -> Lines:
     return table(heads, rows)
 
 
+def sorting(report: Report) -> Lines:
+    names = {
+        "uniform": "arrival; one priority",
+        "drawn": "arrival; priorities drawn from 0 to 9",
+        "sorts-uniform": "priority; one priority",
+        "sorts-drawn": "priority; priorities drawn from 0 to 9",
+    }
+    rows = []
+    for key, found in report["messages_per_s"].items():
+        name, _, phase = key.partition(" ")
+        ratio = report["ratio"].get(key)
+        cpu = span(report["cpu_us_per_message"][key], 1)
+        rows.append([names[name], phase, span(found), "" if ratio is None else span(ratio), cpu])
+    heads = ["order of the queue; messages", "", "messages a second: median (least–most), n", "÷ the first, same phase",
+             "processor time of the node for each, us"]  # fmt: skip
+    return table(heads, rows)
+
+
 def topics(report: Report) -> Lines:
     names = {"holdfast": "Holdfast", **PEERS}
     rows = []
@@ -425,6 +443,7 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "many": many,
     "footprint": footprint,
     "selecting": selecting,
+    "sorting": sorting,
     "topics": topics,
     "simulator": simulator,
     "tables": tables,

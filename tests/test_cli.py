@@ -412,6 +412,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
         ("sim list", "holdfast-lab"),
         ("fleet up x", "holdfast-lab"),
         ("demo", "holdfast-lab"),
+        ("pacing report", "holdfast-lab"),
         ("pipeline ingest q --out d", "pyspark-holdfast"),
         ("sim --help", "holdfast-lab"),
     ],

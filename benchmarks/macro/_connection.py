@@ -34,8 +34,8 @@ class Side:
 
     The others are of AMQP 1.0 alone, too. `kinds`: what is sent has properties, and a kind from 0 to `kinds` - 1
     (_marked.py); 0: no properties. `words` stand before the kind in its subject. `priorities`: of what is sent are
-    drawn. `stride`: between the numbers of two messages that a receiver is given. `subscribes`: to a topic; where not
-    `durable`, while the link is there.
+    drawn. `unordered`: the queue sorts, so that a receiver checks counts alone. `stride`: between the numbers of two
+    messages that a receiver is given. `subscribes`: to a topic; where not `durable`, while the link is there.
     """
 
     host: str
@@ -51,6 +51,7 @@ class Side:
     kinds: int = 0
     words: str = ""
     priorities: bool = False
+    unordered: bool = False
     stride: int = 1
     selector: str | None = None
     subscribes: bool = False
@@ -192,6 +193,8 @@ class ReceivingWire(Wire):
         A queue of its own: it carries the count of those before it, times the stride. A shared one: each sender's
         numbers ascend, and the phase's sum says the rest.
         """
+        if self.side.unordered:
+            return
         if self.side.shared:
             sender, count = divmod(number, SENDER_SPAN)
             if count <= self.last_of.get(sender, -1):

@@ -93,9 +93,9 @@ class Load:
     """`connections` pairs of a sender and a receiver; all senders in one process, all receivers in another.
 
     Each pair has its own queue, or all have one (`shared`). `receives` and `sends` False leave that half out.
-    `exact`: what a phase does not await stays in the queue. `priorities`: of what is sent are drawn. `first_number`: of
-    the first message that is sent; `first_awaited`: of the first that is received, where it lies in the queue from
-    before. A context manager.
+    `exact`: what a phase does not await stays in the queue. `priorities`: of what is sent are drawn. `unordered`: the
+    queue sorts. `first_number`: of the first message that is sent; `first_awaited`: of the first that is received,
+    where it lies in the queue from before. A context manager.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class Load:
         receives: bool = True,
         exact: bool = False,
         priorities: bool = False,
+        unordered: bool = False,
         first_number: int = 0,
         first_awaited: int = 0,
     ) -> None:
@@ -123,7 +124,7 @@ class Load:
                     continue
                 sides = [
                     side_of(peer, name, size, credit, shared=shared, exact=exact, priorities=priorities,
-                            first_number=index * SENDER_SPAN if shared else first)
+                            unordered=unordered, first_number=index * SENDER_SPAN if shared else first)
                     for index, name in enumerate(names)
                 ]  # fmt: skip
                 told: dict[str, object] = {"protocol": peer.protocol, "sides": sides}

@@ -47,7 +47,7 @@ class QueueConfig:
     `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
     other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
-    has failed `deliveries_max` times becomes a dead letter.
+    has failed `deliveries_max` times becomes a dead letter. With `priorities` consumers are handed the highest first.
     """
 
     name: str
@@ -58,6 +58,7 @@ class QueueConfig:
     order_wait_s: float = 30.0
     durable: bool = True
     deliveries_max: int | None = None
+    priorities: bool = False
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""

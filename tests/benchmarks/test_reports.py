@@ -10,6 +10,7 @@ import latency
 import many
 import pytest
 import selecting
+import sorting
 import tables
 import throughput
 import topics
@@ -104,6 +105,14 @@ def test_selecting(tmp_path: Path) -> None:
     each = cases["eachx3"]
     assert each["looked_at_per_s"]["median"] == pytest.approx(3 * each["messages_per_s"]["median"], rel=0.01)
     assert cases["nonex2"]["looked_at_per_s"] is None
+
+
+def test_sorting(tmp_path: Path) -> None:
+    report = run(sorting, tmp_path, "--repeat", "1", "--messages", "300", "--size", "64")
+    cases = [f"{name} {phase}" for phase in sorting.PHASES for name in sorting.CASES]
+    assert list(report["messages_per_s"]) == cases
+    assert set(report["ratio"]) == {case for case in cases if not case.startswith(f"{sorting.AGAINST} ")}
+    assert report["figure"] == report["messages_per_s"]["sorts-drawn live"]
 
 
 @pytest.mark.parametrize("text", ["", "x2", "eachx", "eachx0", "eachx201", "other", "allx2x2"])

@@ -13,7 +13,7 @@ from support.stores import Idle
 
 
 def accounts() -> Withheld:
-    return Withheld(Account("aside", 10**9), Account("excluded", 10**9), Account("given_back", 10**9))
+    return Withheld(*(Account(name, 10**9) for name in ("aside", "excluded", "given_back", "ready")))
 
 
 def consumer(random: Random) -> Idle:

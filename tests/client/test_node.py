@@ -341,6 +341,20 @@ async def test_what_is_queued_for_a_node_that_left_becomes_dead_letters(tmp_path
         ]
 
 
+async def test_a_queue_that_sorts(node: NodeProcess) -> None:
+    at = ("--url", node.url)
+    assert (await run_holdfast("queue", "create", "a", "--priorities", *at)).code == 0
+    (found,) = json.loads((await run_holdfast("queue", "list", "--json", *at)).stdout)
+    assert found["priorities"] is True
+    for priority in ("1", "200", "5"):
+        assert (await run_holdfast("send", "a", "--count", "2", "--priority", priority, *at)).code == 0
+    received = await run_holdfast("receive", "a", "--count", "6", "--json", *at)
+    lines = [json.loads(line) for line in received.stdout.splitlines()]
+    assert [(line["priority"], line["sequence"]) for line in lines] == [
+        (200, 3), (200, 4), (5, 5), (5, 6), (1, 1), (1, 2),
+    ]  # fmt: skip
+
+
 async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     at = ("--url", node.url)
     assert (await run_holdfast("queue", "create", "a", "--bytes-max", "1000", *at)).code == 0

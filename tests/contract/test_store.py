@@ -100,6 +100,7 @@ def test_values_of_any_size_come_back_whole(store: Store, size: int) -> None:
     value = Random(size).randbytes(size)
     store.commit(appends((1, 1, b"before"), (1, 2, value), (1, 3, b"after")))
     assert store.get(1, 2) == value
+    assert store.get_all(1, [3, 2, 9, 1], bytes_max=1 << 30) == {3: b"after", 2: value, 1: b"before"}
     assert everything(store) == [(1, b"before"), (2, value), (3, b"after")]
     assert store.read(1, 1, count_max=9, bytes_max=6 + size)[1:] == [(2, value)]
     if size:
@@ -215,11 +216,31 @@ def test_mint_stores_rows_with_the_uuid_or_nothing(store: Store) -> None:
     assert list(store.table("custody")) == [(b"a", b"after"), (b"c", fresh.bytes)]
 
 
+def test_scattered_entries_are_read_up_to_the_one_with_which_they_are_past_the_bytes(store: Store) -> None:
+    random = Random(1)
+    values = {number: random.randbytes(random.choice((10, 500, 5_000, 90_000))) for number in range(1, 300)}
+    store.commit(appends(*((1, number, value) for number, value in values.items())))
+    store.commit(appends((2, 5, b"another queue's"), (1, 400, b"later")))
+    gone = random.sample(sorted(values), 120)
+    store.commit(Batch(retires=[(1, number) for number in gone]))
+    left = {number: value for number, value in values.items() if number not in gone} | {400: b"later"}
+    for _ in range(20):
+        asked = random.sample(range(450), 60)
+        assert store.get_all(1, asked, bytes_max=1 << 40) == {at: left[at] for at in asked if at in left}
+        size, expected = random.choice((1, 600, 20_000)), {}
+        for at in asked:
+            if at in left and sum(map(len, expected.values())) < size:
+                expected[at] = left[at]
+        assert store.get_all(1, asked, bytes_max=size) == expected
+    assert store.get_all(3, [1, 2], bytes_max=9) == {} and store.get_all(1, [], bytes_max=9) == {}
+
+
 def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
     store.close()
     store.close()
     for call in (
         lambda: store.get(1, 1),
+        lambda: store.get_all(1, [1], bytes_max=1),
         lambda: everything(store),
         lambda: store.table("node"),
         lambda: store.commit(Batch()),

@@ -28,7 +28,10 @@ pytestmark = pytest.mark.sim
 
 NODES: Topology = replace(
     line("jfk hub lhr"),
-    queues={"lhr": (QueueConfig(name="flights"), QueueConfig(name="table")), "jfk": (QueueConfig(name="back"),)},
+    queues={
+        "lhr": (QueueConfig(name="flights"), QueueConfig(name="table"), QueueConfig(name="sorted", priorities=True)),
+        "jfk": (QueueConfig(name="back"),),
+    },
 )
 PUBLISH = {"kind": "publish", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "rate": 50.0}
 CONSUME = {"kind": "consume", "node": "lhr", "queue": "flights"}
@@ -100,6 +103,10 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {**PUBLISH, "node": "lhr", "address": "flights"},
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},
         {**CONSUME, "queue": "moved", "name": "takes-moved"},
+    ),
+    "sorted": (
+        {**PUBLISH, "address": "sorted@lhr"},
+        {**CONSUME, "queue": "sorted", "sorts": True, "consumers": 2, "credit": 3, "think_s": 0.05, "release": 0.2},
     ),
     "stepped": (
         {"kind": "stepped", "node": "lhr"},

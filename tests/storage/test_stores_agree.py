@@ -69,6 +69,9 @@ class StoresAgree(RuleBasedStateMachine):
     def read(self, queue: int, first: int, count: int, size: int) -> None:
         expected = self.plain.read(queue, first, count_max=count, bytes_max=size)
         assert self.disk.read(queue, first, count_max=count, bytes_max=size) == expected
+        scattered = [first + 3 * step for step in range(min(count, 20)) if first + 3 * step < 2**64][::-1]
+        expected_of = self.plain.get_all(queue, scattered, bytes_max=size)
+        assert self.disk.get_all(queue, scattered, bytes_max=size) == expected_of
 
     @rule(queue=QUEUES, sequence=SEQUENCES)
     def get(self, queue: int, sequence: int) -> None:

@@ -1,4 +1,5 @@
-"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`).
+"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`). Where
+the queue sorts, those of the lowest priority go first.
 
 Rules of this file: what a consumer holds stays, and so does what is not on disk yet; a call reads a bounded number of
 entries.
@@ -6,6 +7,7 @@ entries.
 
 from typing import Final
 
+from holdfast.broker.cursors.priorities import Priorities
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
@@ -21,6 +23,8 @@ def make_room(queue: Queue, size: int) -> bool:
     """Drops the oldest messages that nobody holds until one of `size` bytes fits; False where it does not yet."""
     if len(queue.work.batch.retires) >= RETIRES_MAX:
         return False
+    if queue.config.priorities:
+        return _make_room_by_priority(queue, size)
     found, _ = at_rest(queue, first_free(queue.shared), queue.visible, count_max=DROPS_MAX, bytes_max=READ_BYTES)
     for sequence, value in found:
         if queue.fits(size):
@@ -29,4 +33,27 @@ def make_room(queue: Queue, size: int) -> bool:
             continue
         queue.drop([sequence], entry.size_of(value))
         queue.dropped_total += 1
+    return queue.fits(size)
+
+
+def _make_room_by_priority(queue: Queue, size: int) -> bool:
+    shares = queue.shared.sharing
+    assert isinstance(shares, Priorities), "the queue sorts"
+    held: list[int] = []
+    for _ in range(DROPS_MAX):
+        if queue.fits(size):
+            break
+        found = shares.lowest()
+        if found is None:
+            if shares.looks_on:  # who waits for room is asked again
+                queue.touch()
+            break
+        sequence, value = found
+        if any(sequence in cursor.acquired for cursor in queue.named.values()):
+            held.append(sequence)
+            continue
+        queue.drop_wherever(sequence, entry.size_of(value))
+        queue.dropped_total += 1
+    for sequence in held:
+        shares.give_back(sequence)
     return queue.fits(size)

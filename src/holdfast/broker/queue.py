@@ -137,6 +137,17 @@ class Queue(EntryLog):
             self.shared.offer_anew(sequences)
             raise
 
+    def drop_wherever(self, sequence: int, size: int) -> None:
+        """As `drop`, of one entry, whatever lies before it."""
+        try:
+            for cursor in self.cursors:
+                cursor.drop([sequence])
+                cursor.ahead_end = max(cursor.ahead_end, sequence + 1)  # it is asked whether it is leaving
+            self.retire_all([sequence], size)
+        except Exception:
+            self.shared.offer_anew([sequence])
+            raise
+
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
         """Entries whose time to live is over, and that no consumer holds, leave with this turn's batch. From now on
         nobody sees them; once the batch is on disk they are to be taken out of `hidden`.

@@ -112,6 +112,12 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 "--order-wait", type=YEAR_S, metavar="S", help="how long --order bounded waits, in seconds (default 30)"
             )
             parser.add_argument(
+                "--priorities",
+                action="store_true",
+                help="hand consumers the highest priority first (0 to 9; higher ones count as 9); within one priority, "
+                "and without this option, in the order of arrival",
+            )
+            parser.add_argument(
                 "--memory",
                 action="store_true",
                 help="keep its messages in memory only: they are lost when the node ends",

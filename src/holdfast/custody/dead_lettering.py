@@ -130,8 +130,8 @@ class DeadLettering:
             self.moving.setdefault(cursor, {})[sequence] = None
             tied.retire(self._catalog, turn, cursor, DEAD, [sequence])
         else:
-            if cursor.is_counted:
-                self._turns.gathered.failures[queue.queue_id, sequence] = cursor.counts.get(sequence, 0)
+            shown = cursor.counts.get(sequence, 0 if cursor.is_counted else 1)
+            self._turns.gathered.failures[queue.queue_id, sequence] = shown
             self.move_out(queue, sequence, value)
             cursor.moved(sequence)
 

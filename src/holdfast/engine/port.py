@@ -4,7 +4,7 @@ Rules of this file: types only; `storage/port.py` adds what a driver needs. A st
 keys and values mean belongs to `broker/` alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -71,6 +71,9 @@ class EntryReader(Protocol):
     def get(self, queue_id: int, sequence: int) -> bytes | None:
         """One entry's value, or None."""
 
+    def get_all(self, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """Those of the entries that are there, up to the one with which they are more than `bytes_max`."""
+
     def piece(self, blob: int, index: int) -> bytes | None:
         """One piece of a blob, or None."""
 
@@ -92,3 +95,5 @@ class Settings(Protocol):
     def durable(self) -> bool: ...
     @property
     def deliveries_max(self) -> int | None: ...
+    @property
+    def priorities(self) -> bool: ...

@@ -211,6 +211,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "order_wait_s": NUMBER,
         "durable": FLAG,
         "deliveries_max": COUNT,
+        "priorities": FLAG,
     },
     "user": {
         "name": TEXT,

@@ -244,6 +244,9 @@ class Catalog:
     def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
         if is_topic and not config.durable:
             raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
+        if is_topic and config.priorities:
+            text = "a topic gives its subscriptions what is published in its order"
+            raise ConfigError(f"invalid value true for queue {config.name!r} priorities; {text}")
         queue = (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
@@ -523,9 +526,9 @@ class Catalog:
 
 
 CONFIG_FIELDS: Final = (
-    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max",
+    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
 )  # fmt: skip
-LATER_FIELDS: Final[dict[str, Any]] = {"deliveries_max": None}
+LATER_FIELDS: Final[dict[str, Any]] = {"deliveries_max": None, "priorities": False}
 """What records of queues of an earlier version lack."""
 TOLD_FIELD: Final = "told"
 """Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""

@@ -55,6 +55,7 @@ class QueueChanges:
         of_cursors(memory.withheld.aside, lambda cursor: cursor.counted_aside)
         of_cursors(memory.withheld.given_back, lambda cursor: cursor.exclusions.counted_given_back)
         of_cursors(memory.withheld.excluded, lambda cursor: cursor.exclusions.counted_excluded)
+        of_cursors(memory.withheld.ready, lambda cursor: cursor.counted_ready)
         memory.held_in(
             memory.cached, lambda: sum(len(value) for queue in queues.values() for value in queue.cache.values())
         )
@@ -255,6 +256,8 @@ def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, in
             heappush(cursor.requeued, sequence)
         cursor.counts.setdefault(sequence, failures.get((queue.queue_id, sequence), 1))
     for sequence in sequences:
+        if sequence >= cursor.position and (queue.queue_id, sequence) in failures:  # it had been handed out ahead
+            cursor.counts.setdefault(sequence, failures[queue.queue_id, sequence])
         _reopen(queue, cursor, sequence)
     queue.look_again(below)
     cursor.freed(sequences)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.selection import Selection
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -193,27 +194,20 @@ def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
     if selections is None:
         return
     waiting = {*cursor.requeued, *cursor.exclusions.aside}
-    free = [
-        sequence
+    free = {
+        sequence: value
         for sequence, value in known.items()
         if sequence not in cursor.acquired
         and sequence not in cursor.finished
         and sequence < cursor.queue.visible
         and (sequence >= cursor.position or sequence in waiting)
         and not cursor.queue.expired(value)
-    ]
-    for selection in selections:
-        must(selection.waiting == set(selection.hits), f"{where}: hits, and those that are known")
-        passed_over = cursor.queue.visible if selection.passed_over is None else selection.passed_over
-        lost = [
-            sequence
-            for sequence in free
-            if sequence < min(selection.position, passed_over)
-            and sequence not in selection.waiting
-            and not selections.looks_again_at(sequence)
-            and selection.selector.matches(known[sequence])
-        ]
-        must(not lost, f"{where}: selector {selection.selector.text!r} passed over what matches", lost[:20])
+    }
+    for group in selections:
+        if isinstance(group, Selection):
+            must(group.waiting == set(group.hits), f"{where}: hits, and those that are known")
+        lost = selections.passed_over(group, free)
+        must(not lost, f"{where}: selector {group.selector.text!r} passed over what matches", lost[:20])
 
 
 def _watermark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:

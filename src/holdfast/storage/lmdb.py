@@ -13,7 +13,7 @@ Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -157,6 +157,15 @@ class LmdbStore:
         try:
             with self._env.begin(buffers=True) as txn:
                 return self._entries.get(txn, queue_id, sequence)
+        except lmdb.Error as error:
+            raise self._failure("reading", error) from error
+
+    def get_all(self, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """See `EntryReader.get_all`."""
+        self._check()
+        try:
+            with self._env.begin(buffers=True) as txn:
+                return self._entries.get_all(txn, queue_id, sequences, bytes_max=bytes_max)
         except lmdb.Error as error:
             raise self._failure("reading", error) from error
 

@@ -4,7 +4,7 @@ Rules of this file: no disk, no clock. One lock, because `commit` may run in a w
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from uuid import UUID, uuid4
 
@@ -116,6 +116,22 @@ class MemoryStore:
         with self._lock:
             queue = self._queues.get(queue_id)
             return None if queue is None else queue.values.get(sequence)
+
+    def get_all(self, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """See `EntryReader.get_all`."""
+        self._check()
+        found: dict[int, bytes] = {}
+        with self._lock:
+            queue = self._queues.get(queue_id)
+            values = {} if queue is None else queue.values
+            for sequence in sequences:
+                value = values.get(sequence)
+                if value is not None:
+                    found[sequence] = value
+                    bytes_max -= len(value)
+                    if bytes_max <= 0:
+                        break
+        return found
 
     def piece(self, blob: int, index: int) -> bytes | None:
         """See `EntryReader.piece`."""

@@ -1,4 +1,4 @@
-"""Canaries in what queues and messages ask of a node: most deliveries.
+"""Canaries in what queues and messages ask of a node: most deliveries, delays, priorities.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -38,6 +38,18 @@ def _due_and_forgotten(original: Function) -> Function:
     return _decided
 
 
+def _goes_before(original: Function) -> Function:
+    """Of several that wait, one of the second priority goes before what came back of the highest."""
+
+    def _highest(self: Any, group: Any) -> Any:
+        levels = [level for level in reversed(group.ready.levels) if level]
+        if len(levels) > 1 and levels[0].came_back is not None and len(group.ready) > FEW:
+            return levels[1]
+        return original(self, group)
+
+    return _highest
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -54,5 +66,13 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
         broken=_due_and_forgotten,
         expected="that nobody will deliver",
+    ),
+    Canary(
+        name="second-before-first",
+        sentence="A queue that sorts hands out a lower priority while a message of the highest that came back waits.",
+        target="broker.cursors.priorities:Priorities._highest",
+        signature="(self, group: holdfast.broker.cursors.ranked.Ranked) -> holdfast.broker.cursors.ready.Level | None",
+        broken=_goes_before,
+        expected="was handed out while",
     ),
 )

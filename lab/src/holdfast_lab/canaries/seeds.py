@@ -59,6 +59,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "link-id-of-one-life": (5, 50),
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
+    "second-before-first": (5, 50),
     "windows-of-a-few-keys": (135, 150),
     "windows-of-a-refused-commit": (135, 150),
 }

@@ -101,11 +101,44 @@ def not_yet(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends], faults)
 
 
+def sorted_out(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages of all priorities for a queue that sorts, here or at the next node, whose consumers are slow, give some
+    back and break; its disk is poor, and it is killed now and then."""
+    if fails(plan, node):
+        return Scene()
+    where = random.choice([node, node, *peers(plan, node)])
+    if where in renewed_in(plan):
+        return Scene()
+    name, messages = "sorted-out", in_time(plan, 80)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{where}", "messages": messages}
+    sends |= {"rate": random.choice((0.0, round(messages / min(5.0, plan.safety_s), 3))), "producers": 2, "name": name}
+    sends |= {"size": random.choice((12, 200))}
+    takes = takes_from(
+        where, name, sorts=True, consumers=random.choice((1, 1, 3)), credit=random.choice((1, 3, 20)),
+        think_s=random.choice((0.02, 0.1)), release=random.choice((0.0, 0.2)), modify=random.choice((0.0, 0.2)),
+        elsewhere=random.choice((0.0, 0.3)), stays=random.choice((0, 0, 5)),
+    )  # fmt: skip
+    if random.random() < 0.2:
+        takes["selectors"] = ["", "JMSPriority > 4 OR even"]
+    faults = poor_disk(random, where, min(8.0, plan.safety_s)) if random.random() < 0.5 else []
+    for _ in range(random.choice((0, 1, 3))):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients", "stop"))
+        faults.append(Fault(kind=kind, at=at, node=where, seconds=0.2 if kind != "cut-clients" else 0.0))
+    bound = random.choice((None, None, 5, 30))
+    most = random.choice((None, None, 50))
+    return Scene(
+        [sends, takes], faults, [(where, QueueConfig(name=name, priorities=True, order="none", messages_max=bound,
+                                                     deliveries_max=most))],
+    )  # fmt: skip
+
+
 POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "by the clock": (0.08, by_the_clock),
     "by hand": (0.08, by_hand),
     "poison": (0.08, poison),
     "not yet": (0.08, not_yet),
+    "sorted out": (0.1, sorted_out),
 }
 """As LATER of `drawn_scenes.py`."""
 

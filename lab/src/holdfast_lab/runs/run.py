@@ -19,6 +19,7 @@ from holdfast_lab.runs.coverage import ACTS, MEETINGS
 from holdfast_lab.runs.paced_watch import watch_rates
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
+from holdfast_lab.runs.sorting_watch import watch_sorting
 from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.workloads import Hostile
 
@@ -116,6 +117,7 @@ class _Run:
         self.workloads = workloads_of(plan)
         self.routes = watch_routes(bed)
         self.rates = watch_rates(bed)
+        self.sorting = watch_sorting(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
@@ -188,6 +190,8 @@ class _Run:
             found |= self.routes.metrics()
         if self.rates is not None:
             found |= self.rates.metrics()
+        if self.sorting:
+            found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
         return found

@@ -7,7 +7,7 @@ differ the run fails, and the node goes on with what the model says.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -63,6 +63,13 @@ class PagedStore(SimStore):
         """See `EntryReader.get`."""
         expected = super().get(queue_id, sequence)
         self._same(f"entry {sequence} of queue {queue_id}", self._pages.get(queue_id, sequence), expected)
+        return expected
+
+    def get_all(self, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """See `EntryReader.get_all`."""
+        expected = super().get_all(queue_id, sequences, bytes_max=bytes_max)
+        found = self._pages.get_all(queue_id, sequences, bytes_max=bytes_max)
+        self._same(f"entries {sequences} of queue {queue_id}", found, expected)
         return expected
 
     def piece(self, blob: int, index: int) -> bytes | None:

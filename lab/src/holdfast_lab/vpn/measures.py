@@ -52,7 +52,7 @@ class Series:
 
     name: str
     queues: list[tuple[int, ...]]
-    root: list[int]
+    root: list[float]
     rates: list[tuple[float, ...]]
     overflows: list[tuple[float, int]]
 

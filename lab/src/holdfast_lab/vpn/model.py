@@ -79,12 +79,16 @@ class Network:
         self.first_overflow_at: float | None = None
         self.overflow_times: list[tuple[float, int]] = []
         """When each overflowing message came, and to which client."""
-        self.samples: list[tuple[tuple[int, ...], int, tuple[float, ...]]] = []
-        """Each second: clients' queues, the root's, and the clients' rates in messages a second."""
+        self.samples: list[tuple[tuple[int, ...], float, tuple[float, ...]]] = []
+        """Each second: clients' queues, the root's, its mean over the second before, since it is emptied in blocks, and
+        the clients' rates in messages a second."""
         self.changes_in_burst = 0
         """Of clients' rates, as they are obeyed."""
         self.loads = 0
         self.paces = 0
+        self._root_area = 0.0
+        self._root_at = 0.0
+        """Message seconds in the root since the last sample, up to this time."""
         self._waiting: deque[Client] = deque()
         self._compute_at = NEVER
         self._order = 0
@@ -155,6 +159,7 @@ class Network:
     def _send(self, now: float, client: Client) -> None:
         """Sends what the rate and the root's space allow."""
         client.send_at = NEVER
+        self._count_root(now)
         shaper, table, origin = client.shaper, self.table, client.origin
         while client.queue and shaper.ready(now):
             if self.root_queue >= self.root_messages:
@@ -174,7 +179,13 @@ class Network:
             self._at(client.send_at, SEND, client)
         self._report(now, client)
 
+    def _count_root(self, now: float) -> None:
+        """To be called before its queue changes."""
+        self._root_area += (now - self._root_at) * self.root_queue
+        self._root_at = now
+
     def _remove_block(self, now: float) -> None:
+        self._count_root(now)
         self.root_queue -= min(self.block, self.root_queue)
         self._at(now + BLOCK_S, BLOCK)
         waiting, self._waiting = self._waiting, deque()
@@ -255,5 +266,7 @@ class Network:
         self._at(now + SAMPLE_S, SAMPLE)
         if self.experiment.until_overflow:
             return
+        self._count_root(now)
+        root, self._root_area = self._root_area / SAMPLE_S, 0.0
         rates = tuple((client.shaper.rate or 0.0) / SIZE for client in self.clients)
-        self.samples.append((tuple(client.queue for client in self.clients), self.root_queue, rates))
+        self.samples.append((tuple(client.queue for client in self.clients), root, rates))

@@ -106,7 +106,7 @@ def _paper(report: Report) -> list[str]:
         for row in report["paper"]
     ]  # fmt: skip
     heads = ["policy", "overflow", "peaks 1 / 2 / 3 of 200", "root of 800", "Jain", "settles, s",
-             "rate changes a minute, a client", "`load` a second", "`pace` a second"]  # fmt: skip
+             "rate changes a minute in the burst, a client", "`load` a second", "`pace` a second"]  # fmt: skip
     return table(heads, rows)
 
 

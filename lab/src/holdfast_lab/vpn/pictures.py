@@ -127,9 +127,10 @@ def _sizes(axes: "Axes", report: dict[str, Any]) -> None:
         axes.plot(bursts, sizes, color=colour, linewidth=1, marker="o", markersize=3, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_ylim(top=100_000)  # room for the legend
     axes.set_title("Size of a burst at the first overflow", loc="left", color=INK, fontsize=10)
     axes.set_xlabel("messages a second in the burst")
     axes.set_ylabel("messages")
     axes.set_xticks(bursts, [f"{burst:g}" for burst in bursts])
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=2)

@@ -29,7 +29,8 @@ class Consume:
     the share `notes` with an annotation, `elsewhere` as undeliverable here. `resume_s`: so long after a break the node
     keeps for them what they hold; 0: they begin anew. `stays`: after so many messages, or where none comes, a consumer
     detaches and comes again; 0: it stays. `selectors`, of contents.SELECTORS: the consumers have them in turn; empty:
-    that one has none.
+    that one has none. `sorts`: the queue hands out the highest
+    priority first, so that nothing is known of the place of what was given back.
     """
 
     kind: ClassVar[str] = "consume"
@@ -47,6 +48,7 @@ class Consume:
     resume_s: float = 0.0
     stays: int = 0
     selectors: tuple[str, ...] = ()
+    sorts: bool = False
     name: str = "consumer"
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
@@ -97,7 +99,9 @@ class Consume:
                         else:
                             self._modify(delivery, random, name)
                         header = delivery.message.header
-                        alone = self.consumers == 1 and not self.elsewhere and not self.notes  # these wait for the disk
+                        alone = self.consumers == 1 and not (
+                            self.sorts or self.elsewhere or self.notes
+                        )  # these wait for the disk
                         if alone and (header is None or header.ttl is None):  # it may expire there
                             self.given_back[delivery.sequence] = 0
                     elif draw < self.release + self.modify + self.reject:

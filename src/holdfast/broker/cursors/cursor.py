@@ -8,15 +8,17 @@ redelivery is always marked as one.
 """
 
 from heapq import heappop
-from typing import Final
+from typing import Any, Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.cursors.priorities import Priorities
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
+from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
@@ -34,7 +36,7 @@ class Cursor(Holdings):
 
     __slots__ = (
         "aside_full", "lease_epoch", "leaving", "mode", "passed", "passed_bytes", "place_kept", "selections",
-        "selections_first", "selector",
+        "selections_first",
     )  # fmt: skip
 
     def __init__(
@@ -52,9 +54,7 @@ class Cursor(Holdings):
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.lease_epoch = 0
-        self.selector: EntrySelector | None = None
-        """Of a subscription: what it leaves out is done with."""
-        self.selections: Selections | None = None
+        self.selections: Sharing[Any] | None = None
         """As `selective`."""
         self.selections_first = False
         """Whether consumers with selectors are offered before the others in the next pump."""
@@ -67,14 +67,20 @@ class Cursor(Holdings):
         self.consumers[consumer] = None
         if not self.name:
             self.queue.consumers_changed(True)
-        if selector is not None:
-            if self.selections is None:
-                self.selections = self.selective = Selections(self)
-            self.selections.join(consumer, selector, shows=shows)
+        if selector is not None or self.queue.config.priorities:
+            self.sharing.join(consumer, selector, shows=shows)
         else:
             self.unfiltered[consumer] = None
             self.exclusions.joined(consumer)
         self.queue.touch()
+
+    @property
+    def sharing(self) -> Sharing[Any]:
+        """`selections`, made where there are none."""
+        if self.selections is None:
+            shares = Priorities(self) if self.queue.config.priorities else Selections(self)
+            self.selections = self.selective = shares
+        return self.selections
 
     def release(self, consumer: EntryConsumer) -> None:
         """Takes the consumer away; what it held stays in its hands."""
@@ -131,6 +137,11 @@ class Cursor(Holdings):
         hits = 0 if self.selections is None else self.selections.counted
         return self.exclusions.counted_aside + hits
 
+    @property
+    def counted_ready(self) -> int:
+        """What is counted for the index of those that are ready."""
+        return 0 if self.selections is None else self.selections.counted_ready
+
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
@@ -144,6 +155,10 @@ class Cursor(Holdings):
         PUMP_BYTES. All of it counts for the turn (Work.offered_count)."""
         if self.selections is None:
             return self._pump_unfiltered(limit)
+        if self.queue.config.priorities:
+            given = self.selections.pump(limit)
+            self.queue.count_out(given)
+            return given
         self.selections_first = not self.selections_first
         given = 0
         for selective in (self.selections_first, not self.selections_first):
@@ -299,14 +314,14 @@ class Cursor(Holdings):
                 sequence, value = found
             try:
                 if not queue.in_transit and queue.expired(value):  # in transit its end goes in its place
-                    self._drop_expired(sequence, value)
+                    self.drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
                     failures = self.failures(sequence)
                     if failures is None or not self.is_exhausted(failures):
                         return sequence, value, entry.size_of(value), failures
                     self.exhaust(sequence, entry.size_of(value))
                 elif self.tracked:
-                    self._leave_out(sequence)
+                    self.leave_out(sequence)
                 else:
                     self.forget_counts(sequence)
                     queue.retire(sequence, entry.size_of(value))
@@ -319,22 +334,6 @@ class Cursor(Holdings):
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work
         return None
-
-    def _drop_expired(self, sequence: int, value: bytes) -> None:
-        """An entry whose time to live is over leaves, or is done with where others read it too."""
-        if self.tracked:
-            self._leave_out(sequence)
-        else:
-            self.forget_counts(sequence)
-            self.queue.retire_expired(sequence, entry.size_of(value))
-
-    def _leave_out(self, sequence: int) -> None:
-        """This reader is done with the entry, though nobody took it."""
-        self.forget_counts(sequence)
-        self.finished.add(sequence)
-        self.raise_floor()
-        self.owner.dirty(self)
-        self.owner.reclaim()
 
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the watermark and not finished."""

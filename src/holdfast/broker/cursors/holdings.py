@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.entries import entry
@@ -32,6 +32,9 @@ class Selective(Protocol):
     def freed(self, sequences: Iterable[int]) -> None:
         """These entries are in nobody's hands any more, or not on their way out."""
 
+    def set_apart(self, sequence: int) -> None:
+        """None of them takes the entry, which stays: it is in nobody's hands, and not aside."""
+
     def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
         """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
 
@@ -46,8 +49,8 @@ class Holdings:
     __slots__ = (
         "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
         "finished_bytes", "floor", "is_links", "links_ended", "lives", "name", "owner", "position", "prefetched",
-        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "shown_below", "tracked", "unfiltered",
-        "watermark", "watermark_stored",
+        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below", "tracked",
+        "unfiltered", "watermark", "watermark_stored",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
@@ -93,6 +96,8 @@ class Holdings:
         self.unfiltered: dict[EntryConsumer, None] = {}
         """Those without a selector, the one whose turn is next first."""
         self.exclusions = Exclusions(queue.withheld)
+        self.selector: EntrySelector | None = None
+        """Of a subscription: what it leaves out is done with."""
         self.selective: Selective | None = None
         """There from the first consumer with a selector on."""
         self.links_ended: dict[int, int] = {}
@@ -218,7 +223,8 @@ class Holdings:
                 self.exclusions.set_aside({sequence: size})
             self.ahead.discard(sequence)
             del self.acquired[sequence]
-            self.freed([sequence])
+            if self.selective is not None:
+                self.selective.set_apart(sequence)
 
     # ------------------------------------------------------------------------------------------------ outcomes
 
@@ -308,6 +314,22 @@ class Holdings:
         self.acquired.pop(sequence)
         self._gone_ahead((sequence,))
         self.forget_counts(sequence)
+
+    def drop_expired(self, sequence: int, value: bytes) -> None:
+        """An entry whose time to live is over leaves, or is done with where others read it too."""
+        if self.tracked:
+            self.leave_out(sequence)
+        else:
+            self.forget_counts(sequence)
+            self.queue.retire_expired(sequence, entry.size_of(value))
+
+    def leave_out(self, sequence: int) -> None:
+        """This reader is done with the entry, though nobody took it."""
+        self.forget_counts(sequence)
+        self.finished.add(sequence)
+        self.raise_floor()
+        self.owner.dirty(self)
+        self.owner.reclaim()
 
     def forget_counts(self, sequence: int) -> None:
         """Nothing more is to be known of the entry."""
@@ -408,11 +430,13 @@ class Holdings:
 
     def drop(self, sequences: list[int]) -> None:
         """Entries that are in no consumer's hands leave the queue, from whatever place."""
-        waiting = frozenset(sequences).intersection(self.below_position())
+        waiting = frozenset(sequences)
+        if not self.queue.config.priorities:
+            waiting = waiting.intersection(self.below_position())
         self.forget_all(sequences)
         if self.prefetched:
             self.forget_read_ahead()
-        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
+        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there, unless its queue sorts
             for sequence in waiting:
                 self.finished.add(sequence)
             self.raise_floor()

@@ -1,4 +1,4 @@
-"""What one selector has looked at, and which entries it may be given (docs/adr/0063).
+"""Consumers that look for the same, and what one selector has looked at and may be given (docs/adr/0063).
 
 Rules of this file: entries are known by their sequences; nothing is read but to tell whether an entry is free.
 """
@@ -9,11 +9,10 @@ from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 
 
-class Selection:
-    """Consumers with equal selectors. All visible entries below `position` were looked at: those that match and are
-    free are in the heap `hits`, but for those from `passed_over` on that none of the consumers can have."""
+class Group:
+    """Consumers with equal selectors. All visible entries below `position` were looked at for them."""
 
-    __slots__ = ("consumers", "hits", "passed_over", "position", "selector", "shows", "waiting")
+    __slots__ = ("consumers", "position", "selector", "shows")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         """`shows`: whether what its consumers are handed counts as shown to somebody."""
@@ -21,6 +20,24 @@ class Selection:
         self.position = position
         self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
+
+    def wanting(self) -> list[EntryConsumer]:
+        """The consumers that take entries now."""
+        return [consumer for consumer in self.consumers if consumer.wants() > 0]
+
+    def wanted(self) -> int:
+        """How many entries the consumers take, as `EntryConsumer.will_want`."""
+        return sum(consumer.will_want() for consumer in self.consumers)
+
+
+class Selection(Group):
+    """Those below `position` that match and are free are in the heap `hits`, but for those from `passed_over` on that
+    none of the consumers can have."""
+
+    __slots__ = ("hits", "passed_over", "waiting")
+
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        super().__init__(selector, position, shows=shows)
         self.hits: list[int] = []
         self.waiting: set[int] = set()
         """What is in `hits`."""
@@ -50,14 +67,6 @@ class Selection:
         """The entry matches, and none of the consumers can have it."""
         self.passed_over = sequence if self.passed_over is None else min(self.passed_over, sequence)
 
-    def wanting(self) -> list[EntryConsumer]:
-        """The consumers that take entries now."""
-        return [consumer for consumer in self.consumers if consumer.wants() > 0]
-
-    def wanted(self) -> int:
-        """How many entries the consumers take, as `EntryConsumer.will_want`."""
-        return sum(consumer.will_want() for consumer in self.consumers)
-
 
 class FreeEntries:
     """Which entries are free while one pump runs: `waiting`, of those below the cursor's position."""
@@ -78,15 +87,19 @@ class FreeEntries:
         return self._waiting
 
     def has(self, sequence: int, value: bytes) -> bool:
+        return self.is_free(sequence) and not self._cursor.queue.expired(value)
+
+    def is_free(self, sequence: int) -> bool:
+        """As `has`, whether its time to live is over or not."""
         cursor = self._cursor
         if sequence in cursor.acquired or sequence in cursor.finished:
             return False
         if sequence < cursor.position:
             if sequence not in self.waiting:
                 return False
-        elif sequence < cursor.ahead_end and sequence in self._are_leaving():
+        elif sequence < cursor.ahead_end and sequence in self.leaving:
             return False
-        return not cursor.queue.expired(value)
+        return True
 
     def value(self, sequence: int) -> bytes | None:
         """The entry where it is there and free."""
@@ -105,6 +118,15 @@ class FreeEntries:
             cursor.ahead.add(sequence)
             cursor.ahead_end = max(cursor.ahead_end, sequence + 1)
 
+    def leave(self, sequence: int) -> None:
+        """It leaves the disk, or is finished, though nobody had it."""
+        self.leaving.add(sequence)
+        if sequence < self._cursor.position:
+            self.waiting.discard(sequence)
+            self.taken.add(sequence)
+        else:
+            self._cursor.ahead_end = max(self._cursor.ahead_end, sequence + 1)
+
     def give_back(self, sequence: int) -> None:
         """It is free again."""
         self.taken.discard(sequence)
@@ -118,7 +140,9 @@ class FreeEntries:
             cursor.requeued = [sequence for sequence in set(cursor.requeued) if sequence not in self.taken]
             heapify(cursor.requeued)
 
-    def _are_leaving(self) -> set[int]:
+    @property
+    def leaving(self) -> set[int]:
+        """What is on its way off the disk."""
         if self._leaving is None:
             self._leaving = self._cursor.queue.leaving()
         return self._leaving

@@ -8,15 +8,16 @@ becomes free.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Selection
+from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES, Sharing
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
@@ -41,51 +42,27 @@ RUN_LEAST: Final = 8
 RUN_PER_ENTRY: Final = 8
 """So many of them take about the time of one that is looked at by itself, and count as one."""
 
-SCAN_BYTES: Final = 4 * 1024 * 1024
-"""What one pump reads, about."""
 
-MATCHES_PER_ENTRY: Final = 8
-"""So many selectors asked about one entry count as one entry more that was looked at."""
-
-
-class Selections:
+class Selections(Sharing[Selection]):
     """All consumers of a cursor that have selectors."""
 
-    __slots__ = ("_back", "_by_text", "_bytes_left", "_cursor", "_free", "_left", "_looked", "_of", "counted")
+    __slots__ = ("_looked",)
 
     def __init__(self, cursor: Holdings) -> None:
-        self._cursor = cursor
-        self._by_text: dict[str, Selection] = {}
-        self._of: dict[EntryConsumer, Selection] = {}
-        self._back: set[int] = set()
-        """What became free below a selection's position, and was not looked at since."""
+        super().__init__(cursor)
         self._looked: set[EntryConsumer] = set()
         """Consumers that can have nothing of what their selection has looked at."""
-        self.counted = 0
-        """What `hits` are counted with in the node's memory."""
-        self._free: FreeEntries | None = None
-        """While a pump runs."""
-        self._left = self._bytes_left = 0
 
     # ------------------------------------------------------------------------------------------------ consumers
-
-    def __contains__(self, consumer: object) -> bool:
-        return consumer in self._of
-
-    def __iter__(self) -> Iterator[Selection]:
-        return iter(self._by_text.values())
 
     @property
     def hits_max(self) -> int:
         """Hits that each selection may have now."""
         return HITS_MAX if self._cursor.queue.withheld.aside.room else HITS_MIN
 
-    def looks_again_at(self, sequence: int) -> bool:
-        """Whether the entry, which became free, is looked at in the next pump."""
-        return sequence in self._back
-
-    def join(self, consumer: EntryConsumer, selector: EntrySelector, *, shows: bool = True) -> None:
-        """There is one more consumer, which is given what `selector` matches. `shows`: as `Selection`."""
+    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
+        """As `Sharing.join`; those without a selector are elsewhere."""
+        assert selector is not None
         selection = self._by_text.get(selector.text)
         if selection is None:
             selection = self._by_text[selector.text] = Selection(selector, self._first(), shows=shows)
@@ -95,38 +72,19 @@ class Selections:
             self._rewind(selection, selection.passed_over)
 
     def leave(self, consumer: EntryConsumer) -> None:
-        """The consumer is gone; what it held is given back by itself."""
-        selection = self._of.pop(consumer)
         self._looked.discard(consumer)
-        selection.consumers.pop(consumer, None)
-        if not selection.consumers:
-            self._by_text.pop(selection.selector.text, None)
-        if not self._by_text:
-            self._back.clear()
-        self._count()
+        super().leave(consumer)
 
     def look_again_at_passed(self) -> None:
-        """Somebody has gone to whom entries were left that consumers here cannot have."""
         for selection in self._by_text.values():
             if selection.passed_over is not None:
                 self._rewind(selection, selection.passed_over)
-
-    @property
-    def _weight(self) -> int:
-        """What a byte counts that all selectors are asked about."""
-        return sum(selection.selector.weight for selection in self._by_text.values())
-
-    def _first(self) -> int:
-        """The lowest sequence that may be free."""
-        cursor = self._cursor
-        return min((*cursor.requeued, *cursor.exclusions.aside), default=cursor.position)
 
     def _rewind(self, selection: Selection, position: int) -> None:
         selection.rewind(position)
         self._looked.difference_update(selection.consumers)
 
     def start_anew(self) -> None:
-        """A failure may lie between what was looked at and what is known of it: all is looked at again."""
         self._back.clear()
         self._looked.clear()
         for selection in self._by_text.values():
@@ -135,31 +93,14 @@ class Selections:
         self._count()
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """Entries are in nobody's hands any more, or not on their way out: those that were looked at are again."""
-        end = max([selection.position for selection in self._by_text.values()], default=0)
-        for sequence in sequences:
-            if sequence not in self._cursor.acquired:
-                if self._free is not None:
-                    self._free.give_back(sequence)
-                if sequence < end:
-                    self._back.add(sequence)
+        super().freed(sequences)
         if self._back:
             self._looked.clear()
-            self._count()
-
-    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
-        """Whether one of all consumers, with or without credit, can have the entry, a delivery of `size` bytes."""
-        return any(
-            size <= consumer.bytes_max and sequence not in consumer.excluded and self._of[consumer] in matching
-            for matching in [{selection for selection in self._by_text.values() if selection.selector.matches(value)}]
-            for consumer in self._of
-        )
 
     # ------------------------------------------------------------------------------------------------ asked
 
     @property
     def has_ahead(self) -> bool:
-        """Whether there is anything that `pump` could look at, or tell a consumer that there is nothing."""
         visible = self._cursor.queue.visible
         return bool(self._back) or any(
             selection.position < visible or selection.hits or not self._looked.issuperset(selection.consumers)
@@ -167,8 +108,6 @@ class Selections:
         )
 
     def has_something(self, consumer: EntryConsumer, *, watermarks: bool) -> bool:
-        """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored;
-        surely not where it says no."""
         if self._back:
             return True
         cursor, selection = self._cursor, self._of[consumer]
@@ -187,26 +126,20 @@ class Selections:
             return False
         return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
 
-    def shown_next(self) -> int:
-        """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
-        return max(
-            [
-                selection.position + wanted
-                for selection in self._by_text.values()
-                if (wanted := selection.wanted())
-            ],
-            default=0,
-        )  # fmt: skip
-
-    def _may_have(self, selection: Selection, sequence: int) -> bool:
-        """Whether the entry may be handed to its consumers now, for all that has to be on disk before."""
-        return self._cursor.may_be_shown(sequence) if selection.shows else self._cursor.may_be_moved(sequence)
+    def passed_over(self, group: Selection, free: dict[int, bytes]) -> list[int]:
+        end = self._cursor.queue.visible if group.passed_over is None else group.passed_over
+        return [
+            sequence
+            for sequence, value in free.items()
+            if sequence < min(group.position, end)
+            and sequence not in group.waiting
+            and not self.looks_again_at(sequence)
+            and group.selector.matches(value)
+        ]
 
     # ------------------------------------------------------------------------------------------------ offered
 
     def pump(self, limit: int) -> int:
-        """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all. All of it
-        counts for the turn (Work.offered_count)."""
         work = self._cursor.queue.work
         self._left, self._bytes_left = limit, SCAN_BYTES
         self._free = FreeEntries(self._cursor)
@@ -478,62 +411,9 @@ class Selections:
                 here.remove(selection)
         return 0
 
-    def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
-        """The first of `consumers` that can have the entry. One that is too large for all consumers of the cursor is
-        its next one's, who ends what cannot be delivered."""
-        bytes_most = entry.size_of(value) + BESIDE_BYTES
-        left_to_another: bool | None = None
-        for consumer in consumers:
-            if sequence in consumer.excluded:
-                continue
-            if bytes_most > consumer.bytes_max:
-                size = consumer.delivery_bytes(sequence, value)
-                if size > consumer.bytes_max:
-                    if left_to_another is None:
-                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
-                        left_to_another = self._cursor.another_takes(sequence, size)
-                    if left_to_another:
-                        continue
-            return consumer
-        return None
-
-    def _hand(self, selection: Selection, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
-        assert self._free is not None
-        cursor = self._cursor
-        size = entry.size_of(value)
-        if cursor.prefetched:
-            cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
-        failures = cursor.failures(sequence)
-        self._free.take(sequence)
-        if cursor.is_exhausted(failures):
-            cursor.exhaust(sequence, size)
-            return
-        cursor.acquired[sequence] = Acquired(consumer, size)
-        consumer.count_held(size)
-        consumer.take(sequence, value, failures)
-        self._next_turn(selection, consumer)
-
-    def _next_turn(self, selection: Selection, consumer: EntryConsumer) -> None:
-        """These were handed something, and are the last to be next."""
-        if len(selection.consumers) > 1 and consumer in selection.consumers:
-            del selection.consumers[consumer]
-            selection.consumers[consumer] = None
-        if len(self._by_text) > 1 and selection.selector.text in self._by_text:
-            self._by_text[selection.selector.text] = self._by_text.pop(selection.selector.text)
-
-    def _pay(self, entries: int, size: int) -> None:
-        self._left -= entries
-        self._bytes_left -= size
-
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self) -> None:
-        """Brings the account of memory up to date."""
         held = HIT_BYTES * (len(self._back) + sum(len(selection.hits) for selection in self._by_text.values()))
         self._cursor.queue.withheld.aside.recount(self.counted, held)
         self.counted = held
-
-    def forget(self) -> None:
-        """The cursor is gone: nothing is counted for it any more."""
-        self._cursor.queue.withheld.aside.refund(self.counted)
-        self.counted = 0

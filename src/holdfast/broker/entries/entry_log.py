@@ -5,7 +5,7 @@ and knows no cursor. A sequence is given once and never again; what a refused ba
 behind `next_sequence` until the commit is on disk: nothing is shown before it is stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Any, Final
@@ -221,6 +221,17 @@ class EntryLog:
         latest = self.work.rewritten.get((self.queue_id, sequence))
         return self.reader.get(self.queue_id, sequence) if latest is None else latest
 
+    def values(self, sequences: Sequence[int], bytes_max: int) -> dict[int, bytes]:
+        """Those of these entries that are on disk, as `value`, up to the one with which they are past the bytes."""
+        found = self.reader.get_all(self.queue_id, sequences, bytes_max=bytes_max)
+        if self.hidden:
+            for sequence in self.hidden.intersection(found):
+                del found[sequence]
+        if self.work.rewritten:
+            latest = self.work.rewritten
+            return {sequence: latest.get((self.queue_id, sequence), value) for sequence, value in found.items()}
+        return found
+
     def oldest_wall_ms(self) -> int | None:
         """When the oldest visible entry came, None where there is none."""
         for _, value in self.read(0, count_max=1, bytes_max=1) if self.messages else ():
@@ -244,6 +255,15 @@ class EntryLog:
         found = self.cache.keys() & range(first, end)
         for sequence in found - without:
             self.uncache(sequence)
+
+    def uncache_each(self, sequences: Iterable[int]) -> None:
+        """As `uncache` for those of them that are cached."""
+        cache, size = self.cache, 0
+        for sequence in sequences:
+            value = cache.pop(sequence, None)
+            if value is not None:
+                size += len(value)
+        self.cached.refund(size)
 
     def uncache_run(self, sequences: Sequence[int], values: list[bytes]) -> None:
         """As `uncache` for entries that are cached, all of them, with their values."""

@@ -105,6 +105,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             "order": args.order,
             "order_wait_s": args.order_wait,
             "durable": False if args.memory else None,
+            "priorities": True if args.priorities else None,
             "deliveries_max": args.deliveries_max,
         }
         arguments = {key: value for key, value in given.items() if value is not None}

@@ -41,6 +41,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         "order_wait_s",
         "durable",
         "deliveries_max",
+        "priorities",
     ),
     (QUEUE, "UPDATE"): ("bytes_max", "messages_max", "when_full", "deliveries_max"),
     (QUEUE, "DELETE"): ("tombstones",),

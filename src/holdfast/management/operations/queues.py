@@ -44,6 +44,7 @@ _QUEUE_KEYS: Final[Keys] = {
     "order_wait_s": NUMBER,
     "durable": FLAG,
     "deliveries_max": _BOUND,
+    "priorities": FLAG,
 }
 LIVE_KEYS: Final = ("bytes_max", "messages_max", "when_full", "deliveries_max")
 """What UPDATE changes while the queue is in use."""

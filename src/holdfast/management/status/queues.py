@@ -19,7 +19,7 @@ QUEUES_A_PAGE: Final = 200
 QUEUE_ATTRIBUTES: Final = (
     "uuid", "messages", "tombstones", "bytes", "oldest_s", "next_sequence", "in_total", "out_total", "consumers",
     "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "dropped_total", "order",
-    "order_wait_s", "durable", "deliveries_max",
+    "order_wait_s", "durable", "deliveries_max", "priorities",
 )  # fmt: skip
 """What is told of each queue beside its name."""
 
@@ -66,4 +66,5 @@ class QueueStatus:
             "order_wait_s": queue.config.order_wait_s,
             "durable": queue.config.durable,
             "deliveries_max": queue.config.deliveries_max,
+            "priorities": queue.config.priorities,
         }

@@ -105,10 +105,10 @@ class Memory:
         """Rows of the windows of links between queues (queue_links/)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
-        aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
-        self.withheld = Withheld(aside, excluded, given_back)
-        """Entries that no consumer with credit can have, what consumers called undeliverable on their links, and what
-        came back from them and is not done with."""
+        names = ("aside", "excluded", "given_back", "ready")
+        self.withheld = Withheld(*(Account(name, most // 16, total) for name in names))
+        """Entries that no consumer with credit can have, what consumers called undeliverable on their links, what came
+        back from them and is not done with, and what is ready in queues that sort by priority."""
         self.changed: dict[Peer, None] = {}
         """Connections to be measured anew."""
         self.passed_bytes = 0

@@ -27,6 +27,9 @@ _REWRITE_SHARE: Final = 4
 _REWRITE_BYTES_MIN: Final = 4_080
 """Shorter ones would give no page back."""
 
+_END: Final = ends_of(1)
+_TWO_ENDS: Final = ends_of(2)
+
 Transaction = Any
 """lmdb.Transaction, with buffers: keys and values are views that end with it."""
 
@@ -80,6 +83,40 @@ class Entries:
                     for found, value in self._values(txn, cursor, start, sequence, 1):
                         return value if found == sequence else None
         return None
+
+    def get_all(self, txn: Transaction, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
+        """See `EntryReader.get_all`."""
+        found: dict[int, bytes] = {}
+        gapped = txn.stat(self._gaps)["entries"] > 0
+        start = count = base = gone = 0
+        record: Any = b""
+        with txn.cursor(db=self._entries) as cursor:
+            for sequence in sequences:
+                if not start <= sequence < start + count:
+                    if not self._seek(cursor, queue_id, sequence):
+                        continue
+                    key, record = cursor.key(), cursor.value()
+                    other, start = place_of(key)
+                    count = length_of(record) if other == queue_id else 0
+                    if not start <= sequence < start + count:
+                        continue
+                    base = 2 + 4 * count
+                    gone = self._gone(txn, key) if gapped and count > 1 else 0
+                if not COUNT.unpack_from(record)[0]:
+                    value = self._whole(txn, bytes(cursor.key()), record)
+                else:
+                    index = sequence - start
+                    if gone >> index & 1:
+                        continue
+                    begin, end = (
+                        _TWO_ENDS.unpack_from(record, 4 * index - 2) if index else (0, *_END.unpack_from(record, 2))
+                    )
+                    value = bytes(record[base + begin : base + end])
+                found[sequence] = value
+                bytes_max -= len(value)
+                if bytes_max <= 0:
+                    break
+        return found
 
     def _seek(self, cursor: Any, queue_id: int, sequence: int) -> bool:
         """Puts the cursor on the record that holds the place, or else on the first behind it; False: there is none."""

@@ -1,0 +1,248 @@
+"""What is ready in a queue that sorts, as far as its consumers have looked (JMS 2.0 §3.4.10; docs/adr/0072).
+
+Rules of this file: hands out nothing. What is known is an index of one log, in memory; entries that left by another way
+are among it still. At the bounds of memory the index forgets the youngest of the lowest priority, and reads them again.
+"""
+
+from typing import Final
+
+from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.holdings import Holdings
+from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
+from holdfast.broker.cursors.ready import BACK_BYTES, Level, Ready, level_of
+from holdfast.broker.cursors.sharing import Sharing
+from holdfast.broker.entries.read_ahead import READ_BYTES
+
+READY_MAX: Final = 8 * 1024 * 1024
+"""Entries that one group's index knows; past that it forgets the youngest of the lowest priority."""
+
+READY_MIN: Final = 4_096
+"""The same where the node's memory for it is used up."""
+
+MOVED_LEAST: Final = 4_096
+"""So far the cursor's position moves at once."""
+
+SCAN_COUNT: Final = 1_024
+"""Entries that one visit to the store looks at."""
+
+SCANNED_PER_ENTRY: Final = 16
+"""So many that are looked at for their priority alone take about the time of one that is handed out."""
+
+
+def _size(found: list[tuple[int, bytes]]) -> int:
+    return sum([len(value) for _, value in found])
+
+
+class Looking(Sharing[Ranked]):
+    """The groups of a cursor whose queue sorts, and their indexes."""
+
+    __slots__ = ("_asked", "_followed", "_read_now", "counted_index")
+
+    def __init__(self, cursor: Holdings) -> None:
+        super().__init__(cursor)
+        self._asked = cursor.selector
+        """The subscription's, for which all was looked at."""
+        self._followed = cursor.position
+        """The cursor's position when what lies below it was last taken out."""
+        self._read_now: dict[int, bytes] = {}
+        """What this pump has read."""
+        self.counted_index = 0
+        """What the indexes are counted with in the node's memory."""
+
+    def _group(self, selector: EntrySelector, *, shows: bool = True) -> Ranked:
+        group = self._by_text.get(selector.text)
+        if group is None:
+            group = self._by_text[selector.text] = Ranked(selector, self._first(), shows=shows)
+        return group
+
+    def start_anew(self) -> None:
+        self._back.clear()
+        for group in self._by_text.values():
+            group.take_apart()
+            group.ready = Ready()
+            group.position = min(self._first(), self._cursor.position)
+        self._count()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether this pump has done its share."""
+        return self._left <= 0 or self._bytes_left <= 0
+
+    def _follow(self) -> None:
+        """What the cursor has passed, as by a purge, is ready no more, unless it waits to be offered again. For another
+        selector of a subscription all is looked at again."""
+        position = self._cursor.position
+        if self._asked is not self._cursor.selector:
+            self._asked = self._cursor.selector
+            self.start_anew()
+        if position - self._followed < MOVED_LEAST:
+            return
+        assert self._free is not None
+        self._followed = position
+        for group in self._by_text.values():
+            group.ready.drop_below(position)
+            group.position = max(group.position, position)
+        self._back |= self._free.waiting
+
+    def _move(self) -> None:
+        """The cursor passes what is in hands or gone, now and then: else what expires would be kept known for long."""
+        cursor, group = self._cursor, self._by_text.get(EVERYTHING.text)
+        if group is None or group.position - cursor.position < MOVED_LEAST:
+            return
+        levels = [*group.ready.levels, *group.apart.levels]
+        lowest = [place for level in levels for place in (level.first, level.behind) if place is not None]
+        position = min([*lowest, *self._back, group.position])
+        if position - cursor.position >= MOVED_LEAST:
+            cursor.move_to(position)
+            self._followed = position
+
+    def _look_at_freed(self) -> None:
+        """Those of what became free that match are ready again."""
+        assert self._free is not None
+        subscribed = self._cursor.selector
+        for sequence in sorted(self._back) if self._back else ():
+            if self._is_over:
+                return
+            asked = [group for group in self._by_text.values() if sequence < group.position]
+            value = self._value(sequence)
+            self._pay(1, 0 if value is None else len(value) * max(1, sum(group.selector.weight for group in asked)))
+            if value is not None and subscribed is not None and not subscribed.matches(value):
+                self._leave_out(sequence)
+            elif value is not None:
+                for group in asked:
+                    if group.selector.matches(value):
+                        group.ready.levels[level_of(value)].give_back(sequence)
+            self._back.discard(sequence)
+
+    def _value(self, sequence: int) -> bytes | None:
+        """The entry where it is there and free."""
+        assert self._free is not None
+        if not self._free.is_free(sequence):
+            return None
+        known = self._read_now.get(sequence)
+        return self._cursor.queue.value(sequence) if known is None else known
+
+    # ------------------------------------------------------------------------------------------------ looked at
+
+    def _scan(self, wanted: list[Ranked]) -> None:
+        """Looks at what the groups `wanted` have not looked at yet; those that have come as far look on with them."""
+        cursor, queue = self._cursor, self._cursor.queue
+        visible = queue.visible
+        while not self._is_over:
+            behind = [group for group in wanted if group.position < visible]
+            if not behind or (cursor.selector is not None and halting.is_halted(cursor)):
+                return
+            first = min([group.position for group in behind])
+            here = [group for group in self._by_text.values() if group.position == first]
+            end = min([group.position for group in self._by_text.values() if group.position > first], default=visible)
+            found = self._read(first, min(end, visible))
+            free = found if self._all_free(first) else self._free_of(found)
+            if cursor.tracked:
+                self._finish_missing(first, found, min(end, visible))
+            if cursor.selector is not None:
+                free = self._kept(cursor.selector, free)
+            weight = 0 if cursor.selector is None else cursor.selector.weight
+            for group in here:
+                if group.selector is EVERYTHING:
+                    group.ready.extend(free)
+                else:
+                    group.ready.extend([item for item in free if group.selector.matches(item[1])])
+                    weight += group.selector.weight
+                group.position = found[-1][0] + 1 if found else min(end, visible)
+                self._keep_within(group)
+            share = len(found) if weight else -(-len(found) // SCANNED_PER_ENTRY)
+            self._pay(max(1, share), 0 if first in queue.cache and not weight else _size(found) * max(1, weight))
+
+    def _finish_missing(self, first: int, found: list[tuple[int, bytes]], end: int) -> None:
+        """Numbers that were never stored, or left before, count as finished."""
+        finished, numbers = self._cursor.finished, [sequence for sequence, _ in found] or [end]
+        if numbers[-1] - first >= len(numbers):
+            for number in numbers:
+                if number > first:
+                    finished.add(first, number - 1)
+                first = number + 1
+            self._cursor.raise_floor()
+
+    def _read(self, first: int, end: int) -> list[tuple[int, bytes]]:
+        """Some of what is visible from `first` on, below `end`."""
+        queue = self._cursor.queue
+        if first in queue.cache:
+            return [*enumerate(queue.in_memory(first, min(first + SCAN_COUNT, end), READ_BYTES), first)]
+        found = queue.read(first, count_max=SCAN_COUNT, bytes_max=READ_BYTES)
+        while found and found[-1][0] >= end:
+            found.pop()
+        self._read_now.update(found)
+        return found
+
+    def _all_free(self, first: int) -> bool:
+        """Whether nothing from `first` on was ever handed out, nor finished."""
+        cursor = self._cursor
+        return first >= cursor.offered_end and not (cursor.finished and cursor.finished.last >= first)
+
+    def _free_of(self, found: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        assert self._free is not None
+        is_free = self._free.is_free
+        return [item for item in found if is_free(item[0])]
+
+    def _kept(self, subscribed: EntrySelector, found: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Those that the subscription does not leave out; it is done with the others."""
+        kept: list[tuple[int, bytes]] = []
+        for item in found:
+            if subscribed.matches(item[1]):
+                kept.append(item)
+            else:
+                self._leave_out(item[0])
+        return kept
+
+    def _leave_out(self, sequence: int) -> None:
+        """The subscription is done with an entry that it does not select."""
+        assert self._free is not None
+        self._free.leave(sequence)
+        self._cursor.leave_out(sequence)
+
+    def _keep_within(self, group: Ranked) -> None:
+        """The index forgets what is more than it may hold."""
+        most = READY_MAX if self._cursor.queue.withheld.ready.room else READY_MIN
+        while len(group.ready) > most and group.ready.shrink():
+            pass
+
+    def _refill(self, group: Ranked, level: Level) -> None:
+        """Looks again for some of a level that was forgotten."""
+        position = level.behind
+        assert position is not None
+        wanted = group.ready.levels.index(level)
+        subscribed = self._cursor.selector
+        found = self._read(position, group.position)
+        mine = [
+            sequence
+            for sequence, value in self._free_of(found)
+            if level_of(value) == wanted
+            and group.selector.matches(value)
+            and (subscribed is None or subscribed.matches(value))
+        ]
+        level.behind = None if not found or found[-1][0] + 1 >= group.position else found[-1][0] + 1
+        if mine:
+            level.extend(mine)
+        self._pay(max(1, -(-len(found) // SCANNED_PER_ENTRY)), _size(found))
+
+    # ------------------------------------------------------------------------------------------------ counted
+
+    def _count(self) -> None:
+        withheld = self._cursor.queue.withheld
+        groups = self._by_text.values()
+        held = BACK_BYTES * len(self._back) + sum(group.apart.size for group in groups)
+        withheld.aside.recount(self.counted, held)
+        self.counted = held
+        index = sum(group.ready.size for group in groups)
+        withheld.ready.recount(self.counted_index, index)
+        self.counted_index = index
+
+    def forget(self) -> None:
+        super().forget()
+        self._cursor.queue.withheld.ready.refund(self.counted_index)
+        self.counted_index = 0
+
+    @property
+    def counted_ready(self) -> int:
+        return self.counted_index

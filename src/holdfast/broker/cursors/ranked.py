@@ -1,0 +1,51 @@
+"""What consumers with equal selectors are to be handed of a queue that sorts (docs/adr/0072).
+
+Rules of this file: what is ready is known by its level and its sequence; what consumers could not have stands beside.
+"""
+
+from typing import Final
+
+from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
+from holdfast.broker.cursors.ready import Ready, level_of
+from holdfast.broker.cursors.selection import Group
+
+
+class Everything:
+    """The selector of those that have none."""
+
+    text = ""
+    weight = 1
+
+    def matches(self, value: bytes) -> bool:
+        """All of it."""
+        return True
+
+
+EVERYTHING: Final = Everything()
+
+
+class Ranked(Group):
+    """What is `ready` for consumers with equal selectors: all that matches and is free, below `position`."""
+
+    __slots__ = ("apart", "apart_for", "ready", "stays")
+
+    def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
+        super().__init__(selector, position, shows=shows)
+        self.ready = Ready()
+        self.apart = Ready()
+        """What consumers could not have that wanted something; it is ready no more."""
+        self.apart_for: set[EntryConsumer] = set()
+        """Those that can have nothing of it."""
+        self.stays = False
+        """Whether it is kept without consumers."""
+
+    def set_apart(self, sequence: int, value: bytes, consumers: list[EntryConsumer]) -> None:
+        """None of these can have the entry."""
+        self.apart_for = self.apart_for.intersection(consumers) if len(self.apart) else set(consumers)
+        self.apart.levels[level_of(value)].give_back(sequence)
+
+    def take_apart(self) -> set[int]:
+        """Nothing is known any more of what consumers could not have; returns it."""
+        apart, self.apart = self.apart, Ready()
+        self.apart_for.clear()
+        return apart.all()

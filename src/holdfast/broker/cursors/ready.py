@@ -1,0 +1,252 @@
+"""Which entries of a queue are ready, by priority, and within each in the order of arrival (docs/adr/0072).
+
+Rules of this file: sequences alone, two bytes for each; nothing is read here. An entry that left by another way may be
+among them still: who takes one asks whether it is there. What is forgotten for want of memory is known by a place from
+which its level is to be looked at again.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+LEVELS: Final = 10
+"""Priorities 0 to 9, as in JMS; one above that is 9 (AMQP 1.0 §3.2.1)."""
+
+LEVEL_OF: Final = bytes([min(priority, LEVELS - 1) for priority in range(256)])
+"""By priority of an entry, which is one byte: the level."""
+
+BLOCK_BITS: Final = 16
+_OFFSET: Final = (1 << BLOCK_BITS) - 1
+
+READY_BYTES: Final = 3
+"""What an entry takes here, about: two bytes, and what an array has spare."""
+
+BACK_BYTES: Final = 96
+"""The same of one that came back."""
+
+
+def level_of(value: bytes) -> int:
+    """The level of an entry."""
+    return LEVEL_OF[value[2]]
+
+
+class Level:
+    """Sequences of one priority. Those that came in order are offsets in blocks; those that came back are a heap."""
+
+    __slots__ = ("_at", "_back", "_blocks", "_in_order", "behind")
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[int, array[int]]] = deque()
+        """(number of the block, offsets), both ascending; no block is empty."""
+        self._at = 0
+        """So many of the first block's are gone."""
+        self._in_order = 0
+        self._back: list[int] = []
+        self.behind: int | None = None
+        """From here on nothing of this level is known: it is to be looked at again. None: all is known."""
+
+    def __len__(self) -> int:
+        return self._in_order + len(self._back)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        return READY_BYTES * self._in_order + BACK_BYTES * len(self._back)
+
+    @property
+    def came_back(self) -> int | None:
+        """The lowest of those that came back."""
+        return self._back[0] if self._back else None
+
+    @property
+    def in_order(self) -> int:
+        """How many there are that did not come back."""
+        return self._in_order
+
+    @property
+    def first(self) -> int | None:
+        """The lowest."""
+        first = None
+        if self._blocks:
+            number, offsets = self._blocks[0]
+            first = (number << BLOCK_BITS) + offsets[self._at]
+        if self._back and (first is None or self._back[0] < first):
+            return self._back[0]
+        return first
+
+    def extend(self, sequences: list[int]) -> None:
+        """These, ascending and behind all that came in order."""
+        self._in_order += len(sequences)
+        at = 0
+        while at < len(sequences):
+            number = sequences[at] >> BLOCK_BITS
+            if sequences[-1] >> BLOCK_BITS == number:
+                some = sequences[at:] if at else sequences
+            else:
+                some = [sequence for sequence in sequences[at:] if sequence >> BLOCK_BITS == number]
+            at += len(some)
+            if not self._blocks or self._blocks[-1][0] != number:
+                self._blocks.append((number, array("H")))
+            self._blocks[-1][1].extend([sequence & _OFFSET for sequence in some])
+
+    def give_back(self, sequence: int) -> None:
+        """It is ready again; from `behind` on it is found when that is looked at."""
+        if self.behind is None or sequence < self.behind:
+            heappush(self._back, sequence)
+
+    def peek(self, count: int) -> list[int]:
+        """The first `count` of those that came in order."""
+        found: list[int] = []
+        at = self._at
+        for number, offsets in self._blocks:
+            base = number << BLOCK_BITS
+            found += [base + offset for offset in offsets[at : at + count - len(found)]]
+            at = 0
+            if len(found) >= count:
+                break
+        return found
+
+    def skip(self, count: int) -> None:
+        """The first `count` of those that came in order are ready no more."""
+        self._in_order -= count
+        self._at += count
+        while self._blocks and self._at >= len(self._blocks[0][1]):
+            self._at -= len(self._blocks.popleft()[1])
+
+    def remove(self, sequence: int) -> None:
+        """`first`, or `came_back`, is ready no more; nor is it if it is here twice."""
+        while self._back and self._back[0] == sequence:
+            heappop(self._back)
+        if self._blocks:
+            number, offsets = self._blocks[0]
+            if (number << BLOCK_BITS) + offsets[self._at] == sequence:
+                self.skip(1)
+
+    def cut(self, kept: int) -> None:
+        """All but the first `kept` of those that came in order are forgotten, and what came back behind those."""
+        if kept >= self._in_order:
+            return
+        left, at = kept, self._at
+        blocks: deque[tuple[int, array[int]]] = deque()
+        behind: int | None = None
+        for number, offsets in self._blocks:
+            here = len(offsets) - at
+            if left < here:
+                behind = (number << BLOCK_BITS) + offsets[at + left]
+                if left:
+                    blocks.append((number, offsets[: at + left]))
+                break
+            blocks.append((number, offsets))
+            left, at = left - here, 0
+        assert behind is not None, "more came in order than are kept"
+        self._blocks = blocks
+        self._at = self._at if blocks else 0
+        self._in_order = kept
+        self.behind = behind
+        self._back = [sequence for sequence in self._back if sequence < behind]
+        heapify(self._back)
+
+    def cut_at(self, position: int) -> None:
+        """What lies at `position` and behind it is forgotten, and is to be looked at again by who knows that."""
+        known = self.behind
+        self.cut(self._count_below(position))
+        self.behind = None if known is None or known >= position else known
+        self._back = [sequence for sequence in self._back if sequence < position]
+        heapify(self._back)
+
+    def drop_below(self, position: int) -> None:
+        """What lies below `position` is ready no more."""
+        self.skip(self._count_below(position))
+        self._back = [sequence for sequence in self._back if sequence >= position]
+        heapify(self._back)
+        if self.behind is not None:
+            self.behind = max(self.behind, position)
+
+    def _count_below(self, position: int) -> int:
+        count, at = 0, self._at
+        for number, offsets in self._blocks:
+            below = bisect_left(offsets, position - (number << BLOCK_BITS), lo=at)
+            count += below - at
+            if below < len(offsets):
+                break
+            at = 0
+        return count
+
+    def all(self) -> set[int]:
+        """Every one of them, however many."""
+        return {*self.peek(self._in_order), *self._back}
+
+
+class Ready:
+    """The levels of one queue, the highest last."""
+
+    __slots__ = ("levels",)
+
+    def __init__(self) -> None:
+        self.levels = [Level() for _ in range(LEVELS)]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.levels))
+
+    def all(self) -> set[int]:
+        """Every one of them, however many."""
+        return set[int]().union(*[level.all() for level in self.levels])
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        return sum([level.size for level in self.levels])
+
+    def extend(self, found: list[tuple[int, bytes]]) -> None:
+        """Entries, ascending and behind all that are here."""
+        by_level: list[list[int]] = [[] for _ in range(LEVELS)]
+        level_of_priority = LEVEL_OF
+        for sequence, value in found:
+            by_level[level_of_priority[value[2]]].append(sequence)
+        for level, sequences in zip(self.levels, by_level, strict=True):
+            if sequences and level.behind is None:
+                level.extend(sequences)
+
+    def peek(self, count: int) -> list[int]:
+        """The next `count` of those that came in order, the highest level first, as far as that is known. What came
+        back stands by itself."""
+        found: list[int] = []
+        for level in reversed(self.levels):
+            if level.came_back is not None:
+                first = level.first
+                return found or ([] if first is None else [first])
+            if level.in_order:
+                found += level.peek(count - len(found))
+            if len(found) >= count or level.behind is not None:
+                break
+        return found
+
+    def skip(self, count: int) -> None:
+        """The next `count`, of which none came back, are ready no more."""
+        for level in reversed(self.levels):
+            here = min(count, level.in_order)
+            if here:
+                level.skip(here)
+                count -= here
+            if not count:
+                return
+
+    def shrink(self) -> bool:
+        """Forgets the younger half of the lowest level that has any; False where nothing can be forgotten."""
+        for level in self.levels:
+            if level.in_order:
+                level.cut(level.in_order // 2)
+                return True
+        return False
+
+    def rewind(self, position: int) -> None:
+        """What lies at `position` and behind it is looked at again."""
+        for level in self.levels:
+            level.cut_at(position)
+
+    def drop_below(self, position: int) -> None:
+        """What lies below `position` is ready no more."""
+        for level in self.levels:
+            level.drop_below(position)

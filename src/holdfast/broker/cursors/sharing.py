@@ -1,0 +1,210 @@
+"""What consumers have in common that are not handed whatever comes next, but what a selector or a priority says
+(docs/adr/0063, docs/adr/0072).
+
+Rules of this file: consumers with equal selectors are one group, which looks at each entry once. A pump moves no
+position of the cursor: what it hands out beyond that is `ahead`. An entry is free if no consumer holds it and it is not
+on its way out; the groups that have passed an entry are told when it becomes free again.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Final, Generic, TypeVar
+
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.holdings import Holdings
+from holdfast.broker.cursors.selection import FreeEntries, Group
+from holdfast.broker.entries import entry
+
+MATCHES_PER_ENTRY: Final = 8
+"""So many selectors asked about one entry count as one entry more that was looked at."""
+
+SCAN_BYTES: Final = 4 * 1024 * 1024
+"""What one pump reads, about."""
+
+GroupT = TypeVar("GroupT", bound=Group)
+
+
+class Sharing(ABC, Generic[GroupT]):
+    """Consumers of a cursor in groups."""
+
+    __slots__ = ("_back", "_by_text", "_bytes_left", "_cursor", "_free", "_left", "_of", "counted")
+
+    def __init__(self, cursor: Holdings) -> None:
+        self._cursor = cursor
+        self._by_text: dict[str, GroupT] = {}
+        self._of: dict[EntryConsumer, GroupT] = {}
+        self._back: set[int] = set()
+        """What became free below a group's position, and was not looked at since."""
+        self.counted = 0
+        """What is counted in the node's memory for entries that wait."""
+        self._free: FreeEntries | None = None
+        """While a pump runs."""
+        self._left = self._bytes_left = 0
+
+    # ------------------------------------------------------------------------------------------------ consumers
+
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._of
+
+    def __iter__(self) -> Iterator[GroupT]:
+        return iter(self._by_text.values())
+
+    @abstractmethod
+    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
+        """There is one more consumer, which is given what `selector` matches. `shows`: as `Group`."""
+
+    def leave(self, consumer: EntryConsumer) -> None:
+        """The consumer is gone; what it held is given back by itself."""
+        group = self._of.pop(consumer)
+        group.consumers.pop(consumer, None)
+        if not group.consumers and not self._stays(group):
+            self._by_text.pop(group.selector.text, None)
+        if not self._by_text:
+            self._back.clear()
+        self._count()
+
+    def _stays(self, group: GroupT) -> bool:
+        """Whether the group is needed without consumers."""
+        return False
+
+    @abstractmethod
+    def look_again_at_passed(self) -> None:
+        """Somebody has gone to whom entries were left that consumers here cannot have."""
+
+    @abstractmethod
+    def start_anew(self) -> None:
+        """A failure may lie between what was looked at and what is known of it: all is looked at again."""
+
+    def freed(self, sequences: Iterable[int]) -> None:
+        """Entries are in nobody's hands any more, or not on their way out: those that were looked at are again."""
+        end = max([group.position for group in self._by_text.values()], default=0)
+        for sequence in sequences:
+            if sequence not in self._cursor.acquired:
+                if self._free is not None:
+                    self._free.give_back(sequence)
+                if sequence < end:
+                    self._back.add(sequence)
+        if self._back:
+            self._count()
+
+    def set_apart(self, sequence: int) -> None:
+        """None of the consumers takes the entry, and it stays."""
+        self.freed([sequence])
+
+    def looks_again_at(self, sequence: int) -> bool:
+        """Whether the entry, which became free, is looked at in the next pump."""
+        return sequence in self._back
+
+    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
+        """Whether one of all consumers, with or without credit, can have the entry, a delivery of `size` bytes."""
+        return any(
+            size <= consumer.bytes_max and sequence not in consumer.excluded and self._of[consumer] in matching
+            for matching in [{group for group in self._by_text.values() if group.selector.matches(value)}]
+            for consumer in self._of
+        )
+
+    def _first(self) -> int:
+        """The lowest sequence that may be free."""
+        cursor = self._cursor
+        return min((*cursor.requeued, *cursor.exclusions.aside), default=cursor.position)
+
+    # ------------------------------------------------------------------------------------------------ asked
+
+    @property
+    @abstractmethod
+    def has_ahead(self) -> bool:
+        """Whether there is anything that `pump` could look at, or tell a consumer that there is nothing."""
+
+    @abstractmethod
+    def has_something(self, consumer: EntryConsumer, *, watermarks: bool) -> bool:
+        """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored;
+        surely not where it says no."""
+
+    @abstractmethod
+    def passed_over(self, group: GroupT, free: dict[int, bytes]) -> list[int]:
+        """Entries that are free, match, and are known to nobody, where nothing is wrong none: for the invariants."""
+
+    def shown_next(self) -> int:
+        """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
+        return max(
+            [group.position + wanted for group in self._by_text.values() if (wanted := group.wanted())], default=0
+        )
+
+    def _may_have(self, group: GroupT, sequence: int) -> bool:
+        """Whether the entry may be handed to its consumers now, for all that has to be on disk before."""
+        return self._cursor.may_be_shown(sequence) if group.shows else self._cursor.may_be_moved(sequence)
+
+    # ------------------------------------------------------------------------------------------------ offered
+
+    @abstractmethod
+    def pump(self, limit: int) -> int:
+        """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all. All of it
+        counts for the turn (Work.offered_count)."""
+
+    @property
+    def _weight(self) -> int:
+        """What a byte counts that all selectors are asked about."""
+        return sum(group.selector.weight for group in self._by_text.values())
+
+    def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
+        """The first of `consumers` that can have the entry. One that is too large for all consumers of the cursor is
+        its next one's, who ends what cannot be delivered."""
+        bytes_most = entry.size_of(value) + BESIDE_BYTES
+        left_to_another: bool | None = None
+        for consumer in consumers:
+            if sequence in consumer.excluded:
+                continue
+            if bytes_most > consumer.bytes_max:
+                size = consumer.delivery_bytes(sequence, value)
+                if size > consumer.bytes_max:
+                    if left_to_another is None:
+                        self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
+                        left_to_another = self._cursor.another_takes(sequence, size)
+                    if left_to_another:
+                        continue
+            return consumer
+        return None
+
+    def _hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
+        assert self._free is not None
+        cursor = self._cursor
+        size = entry.size_of(value)
+        if cursor.prefetched:
+            cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
+        failures = cursor.failures(sequence)
+        self._free.take(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            return
+        cursor.acquired[sequence] = Acquired(consumer, size)
+        consumer.count_held(size)
+        consumer.take(sequence, value, failures)
+        self._next_turn(group, consumer)
+
+    def _next_turn(self, group: GroupT, consumer: EntryConsumer) -> None:
+        """These were handed something, and are the last to be next."""
+        if len(group.consumers) > 1 and consumer in group.consumers:
+            del group.consumers[consumer]
+            group.consumers[consumer] = None
+        if len(self._by_text) > 1 and group.selector.text in self._by_text:
+            self._by_text[group.selector.text] = self._by_text.pop(group.selector.text)
+
+    def _pay(self, entries: int, size: int) -> None:
+        self._left -= entries
+        self._bytes_left -= size
+
+    # ------------------------------------------------------------------------------------------------ counted
+
+    @abstractmethod
+    def _count(self) -> None:
+        """Brings the accounts of memory up to date."""
+
+    def forget(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self._cursor.queue.withheld.aside.refund(self.counted)
+        self.counted = 0
+
+    @property
+    def counted_ready(self) -> int:
+        """What is counted of entries that are ready, by priority."""
+        return 0

@@ -1,0 +1,94 @@
+"""The index of what is ready by priority, against lists (broker/cursors/ready.py)."""
+
+from random import Random
+
+import pytest
+
+from holdfast.broker.cursors.ready import BLOCK_BITS, LEVELS, Level, Ready, level_of
+
+
+def test_priorities_above_nine_are_one_level() -> None:
+    assert [level_of(bytes((1, 0, priority))) for priority in (0, 4, 9, 10, 255)] == [0, 4, 9, 9, 9]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_level_is_as_two_lists(seed: int) -> None:
+    random = Random(seed)
+    level = Level()
+    ordered: list[int] = []
+    back: list[int] = []
+    end = 1
+    step = random.choice((1, 3, 1 << BLOCK_BITS - 1, 1 << BLOCK_BITS + 1))
+    for _ in range(400):
+        act = random.randrange(8)
+        if act < 3 and level.behind is None:
+            some = [end := end + random.randrange(1, step + 1) for _ in range(random.randrange(1, 9))]
+            level.extend(some)
+            ordered += some
+        elif act == 3:
+            sequence = random.randrange(1, end + 1)
+            level.give_back(sequence)
+            if level.behind is None or sequence < level.behind:
+                back.append(sequence)
+        elif act == 4 and (ordered or back):
+            first = min(ordered[:1] + back)
+            assert level.first == first
+            level.remove(first)
+            ordered, back = ordered[ordered[:1] == [first] :], [item for item in back if item != first]
+        elif act == 5 and ordered:
+            count = random.randrange(1, len(ordered) + 1)
+            assert level.peek(count) == ordered[:count]
+            level.skip(count)
+            del ordered[:count]
+        elif act == 6 and random.random() < 0.2:
+            kept = random.randrange(0, len(ordered) + 1)
+            if kept < len(ordered):
+                behind = ordered[kept]
+                level.cut(kept)
+                assert level.behind == behind
+                del ordered[kept:]
+                back = [item for item in back if item < behind]
+            level.behind = None  # it was looked at again, and nothing is left of it
+        elif act == 7 and random.random() < 0.2:
+            place = random.randrange(0, end + 2)
+            level.drop_below(place)
+            ordered, back = ([item for item in kind if item >= place] for kind in (ordered, back))
+        assert len(level) == len(ordered) + len(back) and level.in_order == len(ordered)
+        assert level.came_back == min(back, default=None)
+        assert level.all() == {*ordered, *back}
+    place = random.randrange(0, end + 2)
+    level.cut_at(place)
+    assert level.all() == {item for item in (*ordered, *back) if item < place}
+
+
+def value(priority: int) -> bytes:
+    return bytes((1, 0, priority))
+
+
+def test_the_highest_is_peeked_first_and_what_came_back_by_itself() -> None:
+    ready = Ready()
+    ready.extend([(sequence, value(sequence % 3)) for sequence in range(1, 10)])
+    assert ready.peek(4) == [2, 5, 8, 1] and ready.peek(99) == [2, 5, 8, 1, 4, 7, 3, 6, 9]
+    ready.skip(4)
+    assert ready.peek(99) == [4, 7, 3, 6, 9] and len(ready) == 5
+    ready.levels[1].give_back(1)
+    assert ready.peek(99) == [1]
+    ready.levels[2].give_back(2)
+    ready.levels[2].remove(2)
+    ready.levels[1].remove(1)
+    ready.levels[0].give_back(100)
+    assert ready.peek(99) == [4, 7], "behind it something came back"
+
+
+def test_it_forgets_the_youngest_of_the_lowest_and_takes_no_more_of_them() -> None:
+    ready = Ready()
+    ready.extend([(sequence, value(sequence % 2)) for sequence in range(1, 9)])
+    assert ready.shrink()
+    assert ready.levels[0].behind == 6 and ready.all() == {2, 4, 1, 3, 5, 7}
+    ready.extend([(9, value(0)), (10, value(1))])
+    assert ready.all() == {2, 4, 1, 3, 5, 7, 10}
+    assert ready.peek(99) == [1, 3, 5, 7, 10, 2, 4]
+    while ready.shrink():
+        pass
+    assert not len(ready) and [level.behind for level in ready.levels[:2]] == [2, 1]
+    assert ready.size == 0 and len(ready.levels) == LEVELS

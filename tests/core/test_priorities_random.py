@@ -1,0 +1,184 @@
+"""Queues that sort, under any order of steps: nothing higher was ready when a message was handed out, and none is lost
+(docs/adr/0072)."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Receiver
+from holdfast.amqp.wire.extensions import SELECTOR_CODE
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties, Released
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.broker.cursors import halting, looking, priorities
+from holdfast.settings import Limits, QueueConfig
+from support.rig import Client, Node, Rig
+from support.sorting import Watch
+
+LASTING = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
+SELECTORS = (None, None, "JMSPriority > 4", "JMSType = 'third'")
+
+
+class Steps:
+    """Random steps on the queue `work`, and what became of its messages."""
+
+    def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
+        self.random = random = Random(seed)
+        self.watch = Watch(patch)
+        for name, choices in (
+            ("READY_MAX", (3, 20, 10**6)),
+            ("MOVED_LEAST", (1, 16, 4_096)),
+            ("SCAN_COUNT", (2, 1_024)),
+            ("APART_MAX", (3, 16_384)),
+            ("RUN_LEAST", (0, 8)),
+        ):
+            patch.setattr(looking if hasattr(looking, name) else priorities, name, random.choice(choices))
+        self.rig = Rig(seed)
+        full: dict[str, Any] = {"messages_max": 40, "when_full": "drop-oldest"} if random.random() < 0.25 else {}
+        most = random.choice((None, None, None, 3))
+        durable = random.random() < 0.85
+        self.queue = QueueConfig(name="work", priorities=True, durable=durable, deliveries_max=most, **full)
+        self.may_lose = bool(full)
+        if random.random() < 0.3 and durable:
+            patch.setattr(halting, "FINISHED_MAX", 6)
+        limits = Limits(unsettled_max=random.choice((3, 100)))
+        self.hub: Node = self.rig.node("hub", queues=(self.queue,), limits=limits)
+        if not durable:
+            self.hub.unwatched.add("work")
+        self.clients: list[tuple[Client, Receiver]] = []
+        self.expiring: set[int] = set()
+        self.lasting = durable and most is None and random.random() < 0.35
+        """Whether a subscription copies all of the queue."""
+        if self.lasting:
+            operator = self.rig.client(self.hub)
+            operator.manage("OPEN", "subscription", "one", queue="work", mode="copy", start="first")
+        self.of_subscription: set[Client] = set()
+        self.stored: set[int] = set()
+        self.accepted: list[int] = []
+        self.sent = 0
+
+    def send(self) -> None:
+        client = self.rig.client(self.hub)
+        link = client.sender("work")
+        self.rig.settle()
+        for number in range(self.sent, self.sent + self.random.randrange(1, 30)):
+            if not link.credit:
+                break
+            header = Header(durable=True, priority=self.random.choice((0, 3, 4, 4, 9, 200)))
+            ttl = self.random.choice((50, 10**8)) if self.random.random() < 0.1 else None
+            if ttl is not None:
+                header = Header(durable=True, priority=header.priority, ttl=ttl)
+            subject = Properties(subject="third" if number % 3 == 0 else "other")
+            client.send(link, str(number), header=header, properties=subject)
+            if ttl == 50:
+                self.expiring.add(number)
+        self.sent = number + 1
+        self.rig.settle()
+        self.stored |= {int(body) for body, state in client.outcomes if isinstance(state, Accepted)}
+
+    def attach(self) -> None:
+        client = self.rig.client(self.hub)
+        selector = self.random.choice(SELECTORS)
+        source: dict[str, Any] = {}
+        if selector is not None:
+            source["filter"] = {Symbol("s"): Described(Ulong(SELECTOR_CODE), selector)}
+        options: dict[str, Any] = {}
+        if self.lasting and self.random.random() < 0.3:
+            self.of_subscription.add(client)
+            options["name"] = "one"
+            source |= LASTING
+        if self.random.random() < 0.15:
+            options["max_message_size"] = 600
+        link = client.receiver("work", credit=self.random.choice((0, 1, 9)), source=source, **options)
+        self.rig.settle()
+        self.clients.append((client, link))
+
+    def settle_some(self) -> None:
+        client, link = self.random.choice(self.clients)
+        some, choice = self.random.randrange(1, 9), self.random.random()
+        if choice < 0.4:
+            link.grant(link.credit + some, drain=self.random.random() < 0.2)
+        elif choice < 0.7:
+            done = client.accept(count=some)
+            self.accepted += [] if client in self.of_subscription else map(int, done)
+        else:
+            outcomes = (Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True))
+            client.accept(self.random.choice(outcomes), count=some)
+
+    def step(self) -> None:
+        random, act = self.random, self.random.random()
+        if act < 0.25:
+            self.send()
+        elif act < 0.38 and len(self.clients) < 6:
+            self.attach()
+        elif act < 0.46 and self.clients:
+            client, link = self.clients.pop(random.randrange(len(self.clients)))
+            if random.random() < 0.5:
+                client.close_transport()
+            else:
+                link.detach(closed=True)
+        elif act < 0.51:
+            self.hub.refuse, self.hub.refuse_all = random.choice((0, 1)), True
+        elif act < 0.55 and self.queue.durable:
+            self.hub.crash()
+            self.clients.clear()
+            self.hub.start()
+        elif act < 0.57:
+            self.rig.run(random.choice((0.1, 2.0)))
+        elif act < 0.585:
+            self.hub.refuse = 0
+            self.rig.run(2)
+            self.rig.client(self.hub).manage("PURGE", "queue", "work")
+            self.may_lose = True
+        elif self.clients:
+            self.settle_some()
+        if random.random() < 0.7:
+            self.rig.settle()
+
+    def dead(self) -> set[int]:
+        """Those whose delivery failed too often."""
+        if self.queue.deliveries_max is None:
+            return set()
+        client = self.rig.client(self.hub)
+        client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")})
+        self.rig.settle()
+        return set(map(int, client.bodies()))
+
+    def rest(self) -> list[tuple[int, int]]:
+        """All that is left, as (priority, number), in the order in which one consumer is given it."""
+        self.hub.refuse = 0
+        for client, _ in self.clients:
+            client.close_transport()
+        self.rig.run(2)
+        if self.lasting:
+            self.drain(name="one", source=LASTING)
+        return self.drain()
+
+    def drain(self, **options: Any) -> list[tuple[int, int]]:
+        client = self.rig.client(self.hub)
+        link = client.receiver("work", credit=0, **options)
+        given: list[tuple[int, int]] = []
+        while True:
+            link.grant(10)
+            self.rig.run(1)
+            if not client.deliveries:
+                return given
+            found = [message.header.priority for message in client.messages(link) if message.header is not None]
+            given += zip(found, map(int, client.accept()), strict=True)
+            self.rig.run(1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_the_highest_is_first_and_none_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(seed, monkeypatch)
+    for _ in range(150):
+        steps.step()
+    rest = steps.rest()
+    places = [(-min(priority, 9), number) for priority, number in rest]
+    assert steps.may_lose or places == sorted(places)
+    assert len(rest) == len({number for _, number in rest})
+    assert steps.hub.queue("work").messages == 0
+    if not steps.may_lose:
+        gone = {*steps.accepted, *(number for _, number in rest), *steps.expiring, *steps.dead()}
+        assert steps.stored <= gone
+    assert steps.watch.seen
