@@ -17,6 +17,7 @@ from holdfast.errors import BrokenInvariant
 from support import (
     corruptions,
     delivery_limit_corruptions,
+    pacing_corruptions,
     queue_corruptions,
     queue_link_corruptions,
     transaction_corruptions,
@@ -31,6 +32,7 @@ from support.standing import (
     limiting,
     linking,
     of_each,
+    pacing,
     publishing,
     rejecting,
     selecting,
@@ -42,8 +44,8 @@ from support.standing import (
 )
 
 ALL = (
-    apart, committing, deciding, delaying, limiting, linking, publishing, rejecting, selecting, sending, serving,
-    streaming, transacting, waiting,
+    apart, committing, deciding, delaying, limiting, linking, pacing, publishing, rejecting, selecting, sending,
+    serving, streaming, transacting, waiting,
 )  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent
@@ -95,7 +97,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 def test_each_invariant_has_a_corruption() -> None:
     adding = (corruptions, delivery_limit_corruptions, queue_corruptions, queue_link_corruptions)
-    assert all((*adding, transaction_corruptions)), "which add theirs"
+    assert all((*adding, pacing_corruptions, transaction_corruptions)), "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

@@ -226,7 +226,7 @@ class Parts:
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
-            self.rates.credited, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
+            self.rates, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(

@@ -14,6 +14,11 @@ SIZE_BYTES: Final = 1_000
 """Of a message, while none was seen."""
 
 
+FIRST_S: Final = 1.0
+"""How long messages wait for the first rate once there is a way to the root: else all that a node had kept would leave
+before its root has heard of it."""
+
+
 class Pacer:
     """The joint of an Origin and its Shaper; a node has one for each root, whatever way leads there.
 
@@ -27,6 +32,8 @@ class Pacer:
         self.moved = True
         self.sent_bytes = 0
         self.sent_messages = 0
+        self._first_by: float | None = None
+        """Until when the first rate is waited for."""
         self._looked_at = 0, 0
         self._size = SIZE_BYTES
 
@@ -35,15 +42,29 @@ class Pacer:
         self._lapse(now)
         return self.shaper.rate
 
+    def begin(self, now: float) -> None:
+        """There is a way to the root. The first time, messages wait for a rate, FIRST_S at most."""
+        if self._first_by is None:
+            self._first_by = now + FIRST_S
+
+    def bounds(self, now: float) -> bool:
+        """Whether a rate holds, or is waited for."""
+        return self.rate(now) is not None or self._waits(now)
+
+    def _waits(self, now: float) -> bool:
+        return self._first_by is not None and now < self._first_by and self.shaper.rate is None
+
     def ready(self, now: float) -> bool:
         """Whether the next message may leave now, whatever its size."""
         self._lapse(now)
-        return self.shaper.ready(now)
+        return self.shaper.ready(now) and not self._waits(now)
 
     def ready_at(self, now: float) -> float:
         """When `ready` is to be asked again: the next message may leave then, or another rate holds."""
         self._lapse(now)
         at = self.shaper.ready_at()
+        if self._first_by is not None and self._waits(now):
+            return self._first_by
         return at if self.origin.pace is None else min(at, max(now, self.origin.lease_ends))
 
     def sent(self, now: float, size: int, messages: int = 1) -> None:

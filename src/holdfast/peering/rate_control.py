@@ -137,6 +137,12 @@ class RateControl:
         if report is not None:
             self._send(self._forwarding.via(root), report)
 
+    def established(self, session: Session) -> None:
+        """A session is up: roots behind it hear at once."""
+        for root, pacer in self.pacers.items():
+            if self._forwarding.via(root) == session.name:
+                pacer.origin.hurry(self._clock.now)
+
     def leave(self) -> None:
         """The node stops: the roots share its part among the others at once."""
         for root, pacer in self.pacers.items():

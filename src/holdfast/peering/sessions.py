@@ -31,8 +31,9 @@ from holdfast.peering import control
 from holdfast.peering.clocks import Clocks
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peering.rate_control import RateControl
 from holdfast.peers.connections import Connections
-from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing, Session
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
@@ -54,8 +55,8 @@ SIGNS: Final = 2
 
 @dataclass(slots=True)
 class SessionParts:
-    """What all sessions of a node use. `credited`: is told whose control link has credit. `started_wall_ms`: which
-    life of the node it is. `advertised_uuid`: who others hear that its store is."""
+    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `advertised_uuid`: who others
+    hear that its store is."""
 
     config: NodeConfig
     clock: Clock
@@ -71,7 +72,7 @@ class SessionParts:
     clocks: Clocks
     times: "DueTimes[Neighbour]"
     kinds: ControlKinds
-    credited: Callable[[Session], None]
+    rates: RateControl
     started_wall_ms: int
     advertised_uuid: Callable[[], UUID]
     is_stopping: Callable[[], bool]
@@ -476,7 +477,7 @@ class Neighbour:
             self._tell_hello()
             self._maybe_established()
         self._parts.disk.credited(self)
-        self._parts.credited(self)
+        self._parts.rates.credited(self)
 
     def tell_identity(self) -> None:
         """This node's store may be another one than it last told: it says so where its control link is attached."""
@@ -493,6 +494,7 @@ class Neighbour:
             self._parts.forwarding.established(self.hop)
             self._parts.clocks.established()
             self._parts.disk.established(self)
+            self._parts.rates.established(self)
             self._offer()
 
     # ------------------------------------------------------------------------------------------------ losing
@@ -574,10 +576,8 @@ class Neighbour:
             self.hop.hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
-        elif isinstance(kind, str):
-            hears = self._parts.kinds.get(str(kind))
-            if hears is not None:
-                hears(self, fields)
+        elif isinstance(kind, str) and (hears := self._parts.kinds.get(str(kind))) is not None:
+            hears(self, fields)
 
     def _hear_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")

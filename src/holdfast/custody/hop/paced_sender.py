@@ -73,7 +73,7 @@ class PacedSender(CustodySender):
     def _send_run(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         if entry.origin_of(values[0]) != self._own():
             return super()._send_run(sequences, values)
-        if self.waiting or self.pacer.rate(self.clock.now) is not None:
+        if self.waiting or self.pacer.bounds(self.clock.now):
             return 0
         sent = super()._send_run(sequences, values)
         if sent:
@@ -129,6 +129,10 @@ class PacedSender(CustodySender):
 
     # ------------------------------------------------------------------------------------------------ events
 
+    def attached(self) -> None:
+        self.pacer.begin(self.clock.now)
+        super().attached()
+
     def credited(self) -> None:
         self._try_soon()
         super().credited()
@@ -141,11 +145,6 @@ class PacedSender(CustodySender):
         super()._large_ended()
         self._try_soon()
 
-    def _give_back(self) -> None:
-        """What waits goes back to its place in the queue."""
-        waiting, self.waiting = list(self.waiting), {}
-        self.requeue(waiting)
-
     def go(self, peer: Peer | None) -> None:
         super().go(peer)
         self._try_soon()
@@ -155,7 +154,8 @@ class PacedSender(CustodySender):
         super().stop()
 
     def lost(self) -> None:
-        self._give_back()
+        waiting, self.waiting = list(self.waiting), {}
+        self.requeue(waiting)
         super().lost()
 
     def recover(self) -> None:
