@@ -61,6 +61,8 @@ def test_each_client_gets_its_rate() -> None:
     assert arrived(hub) - before == pytest.approx(100_000, rel=0.1)
     assert [row["rate"] for row in rows(hub, "paces")] == [5_000, 5_000]
     assert rows(clients[0], "paced")[0]["rate"] == 5_000
+    told = [fields for kind, fields in hub.records if kind == "pacing"][-1]
+    assert (told["rate"], told["given"], told["clients"], told["ignoring"]) == (10_000, 10_000, 2, 0)
     rig.run(60)
     assert is_empty(*clients)
     assert arrived(hub) == 300_000

@@ -301,6 +301,20 @@ class RateControl:
             for row in list(table.rows.values())[:ROWS_TOLD_MAX]
         ]
 
+    def totals(self) -> dict[str, Any]:
+        """The fields of a record `pacing`, of a root."""
+        assert self.rates is not None and self._config.rate is not None
+        table = self.rates.tables[GROUP]
+        rows = table.rows.values()
+        return {
+            "rate": self._config.rate,
+            "given": sum(row.told_rate for row in rows),
+            "clients": len(rows),
+            "ignoring": sum(row.ignoring for row in rows),
+            "changes": table.changes,
+            "overflow_s": round(table.overflow_s, 3),
+        }
+
     def kept(self) -> list[dict[str, Any]]:
         """What `status` tells of a client: a row for each root."""
         now = self._clock.now
