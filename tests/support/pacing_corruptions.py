@@ -29,7 +29,7 @@ def _(s: Any) -> None:
 
 @breaks("custody.hop: {}: what waits for its rate is elsewhere, too", pacing)
 def _(s: Any) -> None:
-    s.sender.in_doubt[10**6] = next(iter(s.sender.waiting))
+    s.sender.oversized.sequences[next(iter(s.sender.waiting))] = None
 
 
 # -------------------------------------------------------------------------------------------------- what is said

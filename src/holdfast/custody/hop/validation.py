@@ -50,7 +50,8 @@ def _sender(
         must(len(sender.waiting) <= WAITING_MAX, f"{where}: too many wait for their rate", len(sender.waiting))
         unscheduled = sender.waiting and sender not in sender.hop.timed
         must(not unscheduled, f"{where}: what waits for its rate is not looked at again")
-        must(sender.waiting.keys().isdisjoint(known), f"{where}: what waits for its rate is elsewhere, too")
+        aside = {*sender.oversized.sequences, *(each for blocked in sender.blocked.values() for each in blocked.aside)}
+        must(sender.waiting.keys().isdisjoint(aside), f"{where}: what waits for its rate is elsewhere, too")
         known |= sender.waiting.keys()
     held = {sequence for sequence, item in sender.queue.shared.acquired.items() if item.consumer is sender}
     must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
