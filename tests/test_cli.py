@@ -152,7 +152,7 @@ def test_an_empty_name_is_none_and_not_all(line: str, capsys: pytest.CaptureFixt
     ("line", "said"),
     [
         ("send q --url http://x", "with scheme 'http'; expected amqp://"),
-        ("status --url amqp://h/queue", "with more after the port; expected amqp://"),
+        ("status --url amqp://h/a/b", "with more after the port than a virtual host; expected amqp://"),
         ("send q --url amqp://ann@127.0.0.1", "the user of amqp://127.0.0.1:5672 has no password; give one"),
         ("send q /does/not/exist", "/does/not/exist cannot be read (No such file"),
         ("status --password-file /does/not/exist", "--password-file needs a user in --url"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
@@ -23,6 +24,11 @@ DELIVERIES_MAX_MOST: Final = 10_000
 """Bounds what is stored of the earlier lives of a node, for each cursor."""
 ORDER_WAIT_S_MAX: Final = 86_400 * 365
 KEEP_S_MAX: Final = 86_400 * 3_650
+HOST_BYTES_MAX: Final = 63
+"""A virtual host's name in UTF-8: the store's keys hold it beside a queue's."""
+HOSTS_MAX: Final = 256
+ALIAS_BYTES_MAX: Final = 253
+"""A name by which others find the node (RFC 1035, 2.3.4)."""
 PROBE_S_MIN: Final = 0.005
 """A node that probed its neighbours more often would do little else."""
 
@@ -59,6 +65,12 @@ class QueueConfig:
     durable: bool = True
     deliveries_max: int | None = None
     priorities: bool = False
+    vhost: str = DEFAULT_HOST
+
+    @property
+    def key(self) -> HostedName:
+        """The queue's name among those of all hosts."""
+        return hosted(self.vhost, self.name)
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""
@@ -80,6 +92,35 @@ class QueueConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VhostConfig:
+    """A virtual host (docs/virtual-hosts.md, `[[vhost]]`): queues, users and links of its own. `aliases`: what clients
+    may call it beside `name`, as the hostname of their connection. The bounds are those of all its users together."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    connections_max: int | None = None
+    queues_max: int | None = None
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the host and the key."""
+        check_name(self.name)
+        where = f"vhost {self.name!r}"
+        if len(self.name.encode()) > HOST_BYTES_MAX:
+            raise ConfigError(f"invalid name of {where}; expected at most {HOST_BYTES_MAX} bytes")
+        for alias in self.aliases:
+            check_hostname(f"{where} aliases", alias)
+        _positive(f"{where} connections_max", self.connections_max)
+        _positive(f"{where} queues_max", self.queues_max)
+
+
+def check_hostname(key: str, text: str) -> None:
+    """ConfigError where no client can give that as the hostname of its connection."""
+    if not text or not text.isprintable() or " " in text or len(text.encode()) > ALIAS_BYTES_MAX:
+        expected = f"expected names of 1 to {ALIAS_BYTES_MAX} printable bytes without spaces"
+        raise ConfigError(f"invalid value {text[:60]!r} for {key}; {expected}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConfig:
     """A link between queues (docs/links.md, `[[link]]`): from the queue `source` of this node to `target`, an address
     as a client's; `selector` "" for all messages; `steps` as JSON (steps/parsing.py), "" for none."""
@@ -90,6 +131,12 @@ class LinkConfig:
     selector: str = ""
     mode: str = "move"
     steps: str = ""
+    vhost: str = DEFAULT_HOST
+
+    @property
+    def key(self) -> HostedName:
+        """The link's name among those of all hosts."""
+        return hosted(self.vhost, self.name)
 
     def validate(self) -> None:
         """Raises ConfigError that names the link and the key."""
@@ -109,6 +156,8 @@ class TriggerConfig:
     age_s: float | None = None
     rest_s: float = 60.0
     timeout_s: float = 3_600.0
+    vhost: str = DEFAULT_HOST
+    """Whose queue it is."""
 
     def validate(self) -> None:
         """Raises ConfigError that names the trigger and the key."""
@@ -199,6 +248,12 @@ class UserConfig:
     links_max: int | None = None
     unsettled_bytes_max: int | None = None
     requests_per_s: int | None = None
+    vhost: str = DEFAULT_HOST
+
+    @property
+    def key(self) -> HostedName:
+        """The user's name among those of all hosts."""
+        return hosted(self.vhost, self.name)
 
     def __repr__(self) -> str:
         return f"UserConfig(name={self.name!r})"
@@ -306,8 +361,13 @@ class Limits:
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     origins_max: int = 100_000
-    delayed_max: int = 100_000
     """Stores whose messages came here in custody; at the bound those of one more go back."""
+    group_messages_max: int = 1_000
+    """Messages of one transaction for one other node that are shown there together; more are shown one by one."""
+    group_wait_s: float = 86_400.0
+    """Seconds that such messages wait for one of them that does not come; then they are shown without it."""
+    delayed_max: int = 100_000
+    """Messages that are not to be delivered yet; at the bound one more is rejected."""
     neighbour_links_max: int = 2_000
     """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
     `links_max` the neighbour's own need as many."""
@@ -381,6 +441,8 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "transaction_operations_max": (1, 1_000_000),
     "transaction_bytes_max": (1_024, 2**40),
     "transaction_s": (0.1, 86_400),
+    "group_messages_max": (1, 10_000),
+    "group_wait_s": (1, 30 * 86_400),
     "transactions_bytes_max": (65_536, 2**40),
 }
 """What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
@@ -436,6 +498,7 @@ class NodeConfig:
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
     """
 
     name: str
@@ -446,6 +509,8 @@ class NodeConfig:
     links: tuple[LinkConfig, ...] = ()
     triggers: tuple[TriggerConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
+    vhosts: tuple[VhostConfig, ...] = ()
+    hostnames: tuple[str, ...] = ()
     create_queues: bool = False
     unknown_destination: str = "refuse"
     own_addresses: tuple[str, ...] = ()
@@ -471,10 +536,8 @@ class NodeConfig:
         _positive("telemetry interval_s", self.telemetry_interval_s)
         for what, names in (
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),
-            ("queue", [queue.name for queue in self.queues]),
-            ("link", [link.name for link in self.links]),
+            ("vhost", [host.name for host in self.vhosts]),
             ("trigger", [trigger.name for trigger in self.triggers]),
-            ("user", [user.name for user in self.users]),
             ("route", [destination for destination, _ in self.forwarding]),
         ):
             seen = set()
@@ -482,7 +545,8 @@ class NodeConfig:
                 if name in seen:
                     raise ConfigError(f"{what} {name!r} is listed twice; list it once")
                 seen.add(name)
-        users = {user.name for user in self.users}
+        self._validate_hosts()
+        users = {user.name for user in self.users if user.vhost == DEFAULT_HOST}
         for neighbour in self.neighbours:
             neighbour.validate()
             if neighbour.password is not None and neighbour.user in users:
@@ -506,3 +570,31 @@ class NodeConfig:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+
+    def _validate_hosts(self) -> None:
+        """Each virtual host can be told from the others, and whatever names one names one that is there."""
+        if len(self.vhosts) > HOSTS_MAX:
+            raise ConfigError(f"there are {len(self.vhosts)} [[vhost]]; the limit is {HOSTS_MAX}")
+        for text in self.hostnames:
+            check_hostname("node hostnames", text)
+        taken = {name.casefold(): "the node itself" for name in (self.name, "localhost", *self.hostnames)}
+        for host in self.vhosts:
+            host.validate()
+            for text in (host.name, *host.aliases):
+                whose = taken.setdefault(text.casefold(), f"vhost {host.name!r}")
+                if whose != f"vhost {host.name!r}":
+                    raise ConfigError(f"{text!r} of vhost {host.name!r} is a name of {whose}; give another one")
+        names = [host.name for host in self.vhosts]
+        listed: set[tuple[str, HostedName]] = set()
+        for what, items in (("queue", self.queues), ("link", self.links), ("user", self.users)):
+            for item in items:
+                if (what, item.key) in listed:
+                    raise ConfigError(f"{what} {shown(item.vhost, item.name)} is listed twice; list it once")
+                listed.add((what, item.key))
+        for what, all_items in (
+            ("queue", self.queues), ("link", self.links), ("user", self.users), ("trigger", self.triggers)
+        ):  # fmt: skip
+            for each in all_items:
+                if each.vhost and each.vhost not in names:
+                    expected = f"expected the name of a [[vhost]] ({', '.join(names) or 'there is none'})"
+                    raise ConfigError(f"invalid value {each.vhost!r} for {what} {each.name!r} vhost; {expected}")

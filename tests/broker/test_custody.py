@@ -3,7 +3,8 @@
 from uuid import UUID
 
 from holdfast.broker.stored.gaps import GapClocks
-from holdfast.broker.stored.origins import Origin, Verdict, Waiting
+from holdfast.broker.stored.groups import Waiting
+from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.records import OriginRecord
 

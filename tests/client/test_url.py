@@ -34,7 +34,7 @@ def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, 
     "text",
     [
         "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:", "amqps://u:p@[::1]:/",
-        "amqp://host:99999", "amqp://host:x", "amqp://host/queue",
+        "amqp://host:99999", "amqp://host:x", "amqp://host/a/b", "amqp://host/a%00b", "amqp://host/a#b",
         "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host", "amqp://[::1:5672",
         "amqp://a..b", "amqp://u:secret@.a", "amqp://ü..x", f"amqp://{'a' * 64}.b", "amqp://a%00b", "amqp://a%0Ab", "amqp://a%20b",
     ],
@@ -66,13 +66,45 @@ def test_a_password_is_in_no_text(password: str) -> None:
     assert url.password == password
     assert password not in repr(url) and password not in str(url)
     with pytest.raises(ConfigError) as caught:
-        parse_url(f"amqp://user:{password}@h:1/queue")
+        parse_url(f"amqp://user:{password}@h:1/a/b")
     assert password not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["amqp://h:1", "amqps://jane@h", "amqp://[fe80::1%25eth0]:7", "amqp://ü.test:5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "amqp://h:1",
+        "amqp://h:1/acme",
+        "amqp://jane@h/a%20b%2F%C3%BC",
+        "amqps://jane@h",
+        "amqp://[fe80::1%25eth0]:7",
+        "amqp://ü.test:5",
+    ],
+)
 def test_with_a_login_it_reads_as_itself(text: str) -> None:
     url = parse_url(text)
     assert parse_url(url.with_login()) == url
     url = replace(url, user="a b@:/").with_password("p%:@/?#ü ")
     assert parse_url(url.with_login()) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "vhost", "hostname"),
+    [
+        ("amqp://h:1", None, "h"),
+        ("amqp://h:1/", None, "h"),
+        ("amqp://h:1/acme", "acme", "vhost:acme"),
+        ("amqp://h/a%2Fb", "a/b", "vhost:a/b"),
+        ("amqps://j:p@[::1]/%C3%BC", "ü", "vhost:ü"),
+    ],
+)
+def test_the_path_is_the_virtual_host(text: str, vhost: str | None, hostname: str) -> None:
+    url = parse_url(text)
+    assert (url.vhost, url.hostname) == (vhost, hostname)
+    assert parse_url(url.with_login()) == url and (vhost is None) is ("/" not in str(url).partition("://")[2])
+
+
+@pytest.mark.parametrize("vhost", ["", "a\0b", "a\nb"])
+def test_a_virtual_host_that_cannot_be_is_refused(vhost: str) -> None:
+    with pytest.raises(ConfigError, match="invalid virtual host"):
+        Url(host="h", port=1, vhost=vhost)

@@ -89,9 +89,9 @@ def test_what_waits_is_in_the_cost_of_skipping() -> None:
     assert len(done(client, "SKIP", "queue", "work")["lost"]) == 1
     rig.run(1)
     c.checks = False
-    alone = c.core.management.cost_of("holdfast:queue", "SKIP", "nosuch", {})
+    alone = c.core.management.cost_of("", "holdfast:queue", "SKIP", "nosuch", {})
     c.queue(WAITING).messages += 100 * WAITING_LOOKED_AT
-    assert c.core.management.cost_of("holdfast:queue", "SKIP", "nosuch", {}) == alone + 100
+    assert c.core.management.cost_of("", "holdfast:queue", "SKIP", "nosuch", {}) == alone + 100
 
 
 def test_a_queue_that_another_made_is_there_once_it_is_on_disk() -> None:

@@ -28,7 +28,9 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found = Asked()
-    monkeypatch.setattr(Everyone, "authorise", lambda self, who, action, address: found.answer(who, action, address))
+    monkeypatch.setattr(
+        Everyone, "authorise", lambda self, who, action, address, host: found.answer(who, action, address)
+    )
     return found
 
 

@@ -90,12 +90,12 @@ def test_requests_that_wait_for_purges_are_bounded(tmp_path: Path) -> None:
     purging = node.core.management.operations["holdfast:queue", "PURGE"]
     for _ in range(ASKED_MAX - 1):
         purge(node, "q")
-    assert isinstance(purging("q", {}), Later)
+    assert isinstance(purging("", "q", {}), Later)
     with pytest.raises(Refused, match="256 requests wait") as refused:
-        purging("q", {})
+        purging("", "q", {})
     assert refused.value.answer.status == 409
     node.settle()
-    assert isinstance(purging("q", {}), Later)
+    assert isinstance(purging("", "q", {}), Later)
     node.stop()
 
 

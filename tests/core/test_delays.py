@@ -299,7 +299,7 @@ def test_a_purge_of_all_that_is_delayed() -> None:
 def known(node: Node) -> int:
     assert node.core is not None
     node.core.validate()
-    delays = node.core.delays
+    delays = node.core.delays.by_host[""]
     return len(delays.steady) + len(delays.wall) + sum(map(len, delays.waiting.values()))
 
 
@@ -376,7 +376,7 @@ def test_times_of_both_clocks_are_one_order() -> None:
     for seconds in (5, 3, 1):
         send(rig, client, f"delay {seconds}", delay=seconds * 1_000)
         send(rig, client, f"time {seconds + 1}", at=in_s(rig, seconds + 1))
-    node.core.delays._not_before = rig.now + 10  # type: ignore[union-attr]
+    node.core.delays.by_host[""]._not_before = rig.now + 10  # type: ignore[union-attr]
     rig.run(15)
     told = [body.split()[1] for body in node.bodies("work")]
     assert told == sorted(told) and len(told) == 6

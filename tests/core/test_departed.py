@@ -363,7 +363,7 @@ def test_queues_of_several_share_one_commit(tmp_path: Path, monkeypatch: pytest.
     node.commits.clear()
     node.settle()
     assert max(len(batch.retires) for batch in node.commits) == 30
-    assert node.core.catalog.own("$dead-letters").messages == 50
+    assert node.core.catalog.own("", "$dead-letters").messages == 50
 
 
 def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path
     assert told == [(1_000 - dead_lettering.MOVED_COUNT, 1_000)]
     assert max(len(batch.retires) for batch in node.commits) == dead_lettering.MOVED_COUNT
     assert queue.tombstones == 1_000
-    assert node.core.catalog.own("$dead-letters").messages == 1_000
+    assert node.core.catalog.own("", "$dead-letters").messages == 1_000
     node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=True)
     node.settle()
     assert "@gone" not in node.core.catalog.queues and told[-1] == (0, 0)

@@ -55,7 +55,7 @@ DECIDED = {
     DeadLettered(16, "work", 2, AN_OBJECT): "DeadLettered(cause=16, queue='work', sequence=2)",
     Deleted(18, AN_OBJECT): "Deleted(cause=18)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
-    Delivered(18, [1]): "Delivered(cause=18)",
+    Delivered(18, "acme", [1]): "Delivered(cause=18, host='acme')",
 }
 
 

@@ -17,6 +17,7 @@ from holdfast.errors import BrokenInvariant
 from support import (
     corruptions,
     delivery_limit_corruptions,
+    group_corruptions,
     pacing_corruptions,
     queue_corruptions,
     queue_link_corruptions,
@@ -96,7 +97,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 
 def test_each_invariant_has_a_corruption() -> None:
-    adding = (corruptions, delivery_limit_corruptions, queue_corruptions, queue_link_corruptions)
+    adding = (corruptions, delivery_limit_corruptions, group_corruptions, queue_corruptions, queue_link_corruptions)
     assert all((*adding, pacing_corruptions, transaction_corruptions)), "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 

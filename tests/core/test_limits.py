@@ -36,6 +36,8 @@ from support.rig import Rig
 
 ELSEWHERE = {
     "delayed_max": "test_delays.py",
+    "group_messages_max": "test_groups.py",
+    "group_wait_s": "test_groups.py",
     "resume_links_max": "test_resume.py",
     "resume_tags_max": "test_resume.py",
     "resume_s_max": "test_resume.py",

@@ -57,7 +57,7 @@ def test_repeats_are_dropped_until_their_window_is_over() -> None:
     site.read("7", tag="a")
     assert node.bodies("clean") == ["1", "2", "5", "6"] and node.bodies("raw") == []
     assert node.core is not None
-    told = node.core.queue_links.status()[0]
+    told = node.core.queue_links.status("")[0]
     assert (told["moved_total"], told["dropped_total"], told["windows"]) == (4, 3, 1)
     node.core.validate()
 
@@ -116,7 +116,7 @@ def test_a_window_that_is_over_gives_its_aggregate_though_no_message_follows() -
     turns = node.turns
     rig.run(3)
     assert counts(node) == {"a": 2, "b": 1} and rows(node) == 0 and node.turns < turns + 20
-    assert links_of(node).status()[0]["dropped_total"] == 3
+    assert links_of(node).status("")[0]["dropped_total"] == 3
     site.read("x", tag="a")
     rig.run(7)
     assert [item["count"] for item in made(node)] == [2, 1, 1]

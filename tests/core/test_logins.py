@@ -112,7 +112,7 @@ def test_status_tells_who_failed_where_how_often_and_since_when(monkeypatch: pyt
 
 def rig_status(node: Node) -> dict[str, int]:
     assert node.core is not None
-    (row,) = [row for row in node.core.users.status() if row["user"] == "ann"]
+    (row,) = [row for row in node.core.users.status("") if row["user"] == "ann"]
     return row
 
 

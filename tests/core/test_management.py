@@ -18,7 +18,7 @@ class Readers:
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, str, str]] = []
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         self.asked.append((who, action, address))
         return None if action.endswith(" READ") else f"{action} is for operators"
 
@@ -88,7 +88,7 @@ def test_a_queue_is_not_deleted_while_what_a_lost_consumer_held_goes_back(monkey
     assert node.core is not None
     delete = node.core.management.operations["holdfast:queue", "DELETE"]
     with pytest.raises(Refused, match="queue 'work' has links"):
-        delete("work", {})
+        delete("", "work", {})
     node.hold_commits = False
     rig.settle()
     assert operator.manage("DELETE", "queue", "work")[0] == 200

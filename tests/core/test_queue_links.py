@@ -198,7 +198,7 @@ def test_a_full_target_is_given_what_it_has_room_for() -> None:
     rig, node, client = linked(move("work", "b"), queues=(QueueConfig(name="b", messages_max=3),))
     fill(rig, client, 10)
     assert node.bodies("b") == numbers(1, 3) and node.bodies("work") == numbers(4, 10)
-    assert links_of(node).status()[0]["state"] == "no room"
+    assert links_of(node).status("")[0]["state"] == "no room"
     receiver = client.receiver("b", credit=2)
     rig.settle()
     receiver.settle(client.deliveries[0].delivery_id, client.deliveries[-1].delivery_id, Accepted())
@@ -233,7 +233,7 @@ def test_without_a_route_a_link_waits() -> None:
     hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),))
     fill(rig, rig.client(jfk), 3)
     assert jfk.bodies("work") == numbers(1, 3)
-    assert links_of(jfk).status()[0]["state"] == "no route"
+    assert links_of(jfk).status("")[0]["state"] == "no route"
     jfk.crash()
     jfk.config = replace(jfk.config, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
     jfk.start()

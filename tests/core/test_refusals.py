@@ -56,7 +56,7 @@ def test_a_user_is_told_of_its_own_bound() -> None:
     more = rig.client(hub, mechanism="PLAIN", user="ann", password="a")
     rig.settle()
     assert not first.over and more.over
-    assert hub.core is not None and [row["refused"] for row in hub.core.users.status() if row["user"] == "ann"] == [1]
+    assert hub.core is not None and [row["refused"] for row in hub.core.users.status("") if row["user"] == "ann"] == [1]
     assert [line for line in hub.logs if "user 'ann' has 1 connections, the most it may have (connections_max" in line]
 
 
@@ -160,9 +160,11 @@ def test_a_refused_connection_that_a_failure_ends_is_no_refusal_any_more(
     assert all(peer.alive for peer in kept) and reason(Raw(rig, hub).say(HELLO))[0] == RESOURCE
     kept[0].say(Close())
     assert opened(rig, hub).served
-    refused = sum(row["refused"] for row in core.users.status())
+    refused = sum(row["refused"] for row in core.users.status(""))
     rig.run(REFUSAL_S + 0.1)
-    assert not core.refusals.due and not second.alive and sum(row["refused"] for row in core.users.status()) == refused
+    assert (
+        not core.refusals.due and not second.alive and sum(row["refused"] for row in core.users.status("")) == refused
+    )
     assert refused == 3 and core.containment.peers_ended == 1 and core.containment.parts_failed == 0
 
 

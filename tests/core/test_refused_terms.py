@@ -197,7 +197,7 @@ def described(name: Any, value: Any = "x") -> Described:
 
 
 REFUSED: list[tuple[dict[Any, Any], str]] = [
-    ({Symbol("n"): described(Symbol("apache.org:no-local-filter:list"), [])}, "amqp:not-implemented"),
+    ({Symbol("n"): described(Symbol("apache.org:no-local-filter:list"), [])}, "amqp:not-implemented"),  # of a queue
     ({Symbol("x"): described(Symbol("rabbitmq:stream-offset-spec"), "first")}, "amqp:not-implemented"),
     ({Symbol("x"): "a = 1"}, "amqp:invalid-field"),
     ({Symbol("e"): described(Symbol("holdfast:end-sequence:ulong"), Ulong(5))}, "amqp:invalid-field"),

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.broker.entries.host_names import hosted
+from holdfast.settings import UserConfig, VhostConfig
 from support.hops import replaced_disk
 from support.rig import Node, Rig
 from support.routing import network
@@ -32,7 +34,7 @@ def fields_of(value: Any, path: str = "") -> Iterator[str]:
 
 def told(node: Node) -> set[str]:
     assert node.core is not None
-    return set(fields_of(node.core.report.status()))
+    return set(fields_of(node.core.report.status("")))
 
 
 def reported() -> set[str]:
@@ -50,6 +52,11 @@ def reported() -> set[str]:
     assert a.core is not None
     a.core.logins.has_failed("10.0.0.1", "")
     found = told(a)
+    users = (UserConfig(name="u", password="p", vhost="acme"),)
+    guest = Rig().node("guest", vhosts=(VhostConfig(name="acme"),), users=users)
+    assert guest.core is not None
+    guest.core.logins.has_failed("10.0.0.1", hosted("acme", "u"))
+    found |= told(guest)
     _, _, hub = replaced_disk()
     return found | told(hub)
 

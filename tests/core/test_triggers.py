@@ -31,7 +31,8 @@ def test_a_queue_that_is_deep_enough_runs_the_command_once() -> None:
     assert command.command == COMMAND and command.trigger == "batch" and command.timeout_s == 3_600.0
     oldest_s = float(command.environment.pop("HOLDFAST_OLDEST_S"))
     assert 5 <= oldest_s <= 8 and command.environment == {
-        "HOLDFAST_NODE": "hub", "HOLDFAST_TRIGGER": "batch", "HOLDFAST_QUEUE": "reads", "HOLDFAST_MESSAGES": "3",
+        "HOLDFAST_NODE": "hub", "HOLDFAST_TRIGGER": "batch", "HOLDFAST_QUEUE": "reads", "HOLDFAST_VHOST": "",
+        "HOLDFAST_MESSAGES": "3",
     }  # fmt: skip
     rig.run(600)
     assert len(node.commands) == 1, "it runs still"

@@ -31,7 +31,7 @@ def login(rig: Rig, node: Node, name: str = "ann") -> Client:
 
 def use(node: Node, name: str) -> dict[str, Any]:
     assert node.core is not None
-    (found,) = [row for row in node.core.users.status() if row["user"] == name]
+    (found,) = [row for row in node.core.users.status("") if row["user"] == name]
     return found
 
 
@@ -376,4 +376,4 @@ def test_a_consumer_that_is_lost_resumed_and_lost_again_counts_once_and_is_told_
         rig.settle()
         assert (use(node, "ann")["connections"], use(node, "ann")["unsettled_bytes"]) == (0, held)
     rig.run(61)
-    assert not any(row["user"] == "ann" for row in node.core.users.status())
+    assert not any(row["user"] == "ann" for row in node.core.users.status(""))

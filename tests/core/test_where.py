@@ -56,7 +56,7 @@ def ask(node: Node, message_id: Any, **arguments: Any) -> dict[str, Any]:
 def ask_long(node: Node, message_id: str, limit_s: float) -> dict[str, Any]:
     """The same where the answer takes time."""
     heard: list[Any] = []
-    assert node.core is not None and node.core.questions.ask((message_id,), limit_s, heard.append)
+    assert node.core is not None and node.core.questions.ask("", (message_id,), limit_s, heard.append)
     node.due = True
     node.rig.run(limit_s + 0.1)
     return asks.answer_of((message_id,), heard[0])
@@ -362,7 +362,7 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_passed_over(monkeypatch: pyt
     client.close_transport()
     rig.settle()
     client = rig.client(hub)
-    look = hub.core.questions.here.look(tuple(message_ids.encodings("c")), None)
+    look = hub.core.questions.here.look("", tuple(message_ids.encodings("c")), None)
     running = look.run(1000)
     assert next(running, "over") is None
     assert client.manage("DELETE", "queue", "work")[0] == 200
@@ -374,11 +374,11 @@ def test_so_many_questions_of_clients_and_no_more() -> None:
     hub = rig.node("hub")
     answers: list[Any] = []
     for _ in range(CLIENT_ASKS_MAX):
-        assert hub.core.questions.ask(("x",), 5, answers.append)
-    assert not hub.core.questions.ask(("x",), 5, answers.append)
+        assert hub.core.questions.ask("", ("x",), 5, answers.append)
+    assert not hub.core.questions.ask("", ("x",), 5, answers.append)
     hub.due = True
     rig.settle()
-    assert len(answers) == CLIENT_ASKS_MAX and hub.core.questions.ask(("x",), 5, answers.append)
+    assert len(answers) == CLIENT_ASKS_MAX and hub.core.questions.ask("", ("x",), 5, answers.append)
 
 
 def question(**fields: Any) -> dict[str, Any]:
@@ -540,7 +540,7 @@ def test_whatever_a_node_answers_a_client_is_told_what_can_be_read(steps: Any) -
     rig.run(2)
     heard: list[list[dict[str, Any]]] = []
     put(a, "1", address="work@b")
-    assert a.core.questions.ask(("1",), 5, heard.append)
+    assert a.core.questions.ask("", ("1",), 5, heard.append)
     a.due = True
     for _ in range(20):
         if a.core.questions.waiting:

@@ -326,3 +326,50 @@ def test_reactor_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, end: str) 
     assert handler.opened >= 2
     assert handler.accepted == set(handler.received) == set(range(2_000))
     assert handler.unmarked == []
+
+
+# ------------------------------------------------------------------------------------------------ virtual hosts
+
+
+HOSTS = """
+[[vhost]]
+name = "acme"
+[[vhost]]
+name = "globex"
+[[user]]
+name = "ann"
+password_file = "{folder}/password"
+[[user]]
+name = "ann"
+vhost = "acme"
+password_file = "{folder}/other"
+"""
+
+
+@pytest.fixture
+def hosts(nodes: Nodes, tmp_path: Path) -> NodeProcess:
+    (tmp_path / "password").write_text("default")
+    (tmp_path / "other").write_text("acme's")
+    return configured(nodes, tmp_path, HOSTS.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["acme", "vhost:acme"])
+def test_virtual_host_chooses_the_host_and_its_user(hosts: NodeProcess, address: str, name: str) -> None:
+    """Proton says it in its open, and not in its SASL layer: there the password tells."""
+    ann = {"user": "ann", "allowed_mechs": "PLAIN"}
+    with Client(hosts.port, **ann, password="acme's", virtual_host=name) as client:
+        client.serves(address)
+        with Client(hosts.port, **ann, password="default") as other:
+            other.serves(address)
+    with Client(hosts.port, **ann, password="acme's") as client:
+        client.serves(address)
+    with pytest.raises(ConnectionException, match="amqp:unauthorized-access"):
+        Client(hosts.port, **ann, password="neither")
+
+
+def test_a_virtual_host_of_others_or_of_nobody_is_refused(hosts: NodeProcess) -> None:
+    ann = {"user": "ann", "password": "default", "allowed_mechs": "PLAIN"}
+    with pytest.raises((ConnectionException, ConnectionClosed), match="amqp:not-allowed"):
+        Client(hosts.port, **ann, virtual_host="globex").serves("q")
+    with pytest.raises((ConnectionException, ConnectionClosed), match="amqp:not-found"):
+        Client(hosts.port, **ann, virtual_host="nosuch").serves("q")

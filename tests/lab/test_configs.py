@@ -49,3 +49,10 @@ def test_queues_routes_and_limits_with_all_that_is_not_as_it_comes(tmp_path: Pat
     assert document["route"] == [{"destination": "lhr", "via": "jfk"}]
     assert document["limits"] == {"credit": 10, "idle_time_out_s": 5.0}
     assert document["node"]["create_queues"] is True
+
+
+def test_the_virtual_hosts_of_its_queues_are_there(tmp_path: Path) -> None:
+    queues = [QueueConfig(name="q"), QueueConfig(name="q", vhost="acme"), QueueConfig(name="p", vhost="acme")]
+    document = tomllib.loads(NodeFile(name="hub", role="root", data=tmp_path, queues=queues).text())
+    assert document["vhost"] == [{"name": "acme"}] and document["node"]["hostnames"] == ["harness"]
+    assert document["queue"] == [{"name": "q"}, {"name": "q", "vhost": "acme"}, {"name": "p", "vhost": "acme"}]

@@ -15,7 +15,7 @@ from holdfast.node.config import (
     load_settings,
     parse_source,
 )
-from holdfast.settings import DeadLettersConfig, Limits, LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings import DeadLettersConfig, Limits, LinkConfig, NeighbourConfig, QueueConfig, VhostConfig
 
 WHOLE = """
 [node]
@@ -81,6 +81,49 @@ password_file = "PASSWORD"
 file = "telemetry.ndjson"
 messages = true
 interval_s = 5
+"""
+
+HOSTS = """
+[node]
+hostnames = ["bus.example.com"]
+
+[[vhost]]
+name = "acme"
+aliases = ["acme.example.com"]
+connections_max = 5
+queues_max = 7
+
+[[vhost]]
+name = "globex"
+
+[[queue]]
+name = "flights"
+
+[[queue]]
+name = "flights"
+vhost = "acme"
+
+[[user]]
+name = "ann"
+password_file = "PASSWORD"
+
+[[user]]
+name = "ann"
+vhost = "acme"
+password_file = "PASSWORD"
+
+[[link]]
+name = "clean"
+vhost = "acme"
+from = "raw"
+to = "flights"
+
+[[trigger]]
+name = "deep"
+vhost = "acme"
+queue = "flights"
+command = ["true"]
+messages = 5
 """
 
 
@@ -180,6 +223,39 @@ def test_options_go_before_the_file(tmp_path: Path, password: Path) -> None:
 
 def test_the_name_alone_moves_the_default_data() -> None:
     assert load_settings(None, name="a/b").data == Path("./a_b.holdfast")
+
+
+def test_virtual_hosts_arrive(tmp_path: Path, password: Path) -> None:
+    core = load_settings(write(tmp_path, HOSTS)).core
+    assert core.vhosts == (
+        VhostConfig(name="acme", aliases=("acme.example.com",), connections_max=5, queues_max=7),
+        VhostConfig(name="globex"),
+    )
+    assert core.hostnames == ("bus.example.com",)
+    assert [queue.key for queue in core.queues] == ["flights", "acme\0flights"]
+    assert [user.key for user in core.users] == ["ann", "acme\0ann"]
+    assert [link.key for link in core.links] == ["acme\0clean"]
+    assert [trigger.vhost for trigger in core.triggers] == ["acme"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[[vhost]]\naliases = ['a']\n", "vhost number 1 has no name; expected text in quotes, not empty"),
+        ("[[vhost]]\nname = 'a'\nhost = 'b'\n", "unknown key 'host' in vhost 'a'; expected one of name, aliases"),
+        (
+            "[[queue]]\nname = 'q'\nvhost = 'a'\n",
+            "invalid value 'a' for queue 'q' vhost; expected the name of a [[vhost]]",
+        ),
+        (
+            "[[vhost]]\nname = 'a'\n[[user]]\nname = 'u'\nvhost = 'a'\npassword_file = 'PASSWORD'\n"
+            "[[neighbour]]\nname = 'n'\nuser = 'u'\n",
+            "invalid value 'u' for neighbour 'n' user; expected, without a remote, the name of a [[user]] (there",
+        ),
+    ],
+)
+def test_a_host_that_cannot_be_is_refused(tmp_path: Path, password: Path, text: str, expected: str) -> None:
+    assert expected in refusal(tmp_path, text)
 
 
 def test_users_open_other_addresses(tmp_path: Path, password: Path) -> None:

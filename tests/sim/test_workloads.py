@@ -99,6 +99,8 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "transact", "node": "lhr", "queue": "flights", "address": "table@lhr"},
         {**CONSUME, "queue": "table"},
     ),
+    "together": ({"kind": "together", "node": "jfk", "address": "flights@lhr"},),
+    "temporary-topic": ({"kind": "temporary-topic", "node": "lhr"},),
     "by hand": (
         {**PUBLISH, "node": "lhr", "address": "flights"},
         {"kind": "by-hand", "node": "lhr", "queue": "flights", "to": "moved"},

@@ -237,7 +237,7 @@ def large_store(path: Path) -> Path:
     node = LoneNode(path)
     pieces = [bytes(PIECE_BYTES), bytes(PIECE_BYTES), b"end"]
     length = sum(map(len, pieces))
-    queue = node.core.catalog.own("q")
+    queue = node.core.catalog.own("", "q")
     value = entry.pack(flags=entry.BLOB, enqueued_ms=1, bare=entry.reference(1, length))
     blob = node.core.blobs.new()
     blob.length, blob.end = length, len(pieces)

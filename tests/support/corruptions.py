@@ -199,7 +199,7 @@ def _(s: Any) -> None:
 
 @breaks("endpoints: a purge of queue {}, which is gone", serving)
 def _(s: Any) -> None:
-    s.core.jobs.purges[type("Gone", (), {"name": "gone"})()] = None
+    s.core.jobs.purges[type("Gone", (), {"name": "gone", "key": "gone"})()] = None
 
 
 @breaks("endpoints: consumer {}: outcomes that wait", rejecting)
@@ -347,7 +347,7 @@ def _(s: Any) -> None:
 
 @breaks("custody: transmission queue {} is gone", apart)
 def _(s: Any) -> None:
-    s.core.catalog.transit["gone"] = type("Gone", (), {"queue_id": 999, "name": "@gone"})()
+    s.core.catalog.transit["gone"] = type("Gone", (), {"queue_id": 999, "name": "@gone", "key": "@gone"})()
 
 
 @breaks("core: a part that has nothing to wait for has a deadline", serving)

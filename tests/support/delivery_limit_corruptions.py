@@ -58,4 +58,5 @@ def _(s: Any) -> None:
 
 @breaks("custody: delayed messages that nobody will deliver", delaying)
 def _(s: Any) -> None:
-    s.core.delays.steady.clear()
+    s.core.delays.by_host[""].steady.clear()
+    s.core.memory.delays.hold(0)

@@ -10,7 +10,7 @@ from holdfast.amqp.links.pending import Pending
 from holdfast.broker.cursors.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.core.node import NodeCore
-from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import Temporary
 from holdfast.endpoints.relay import RelayLink
 from holdfast.endpoints.resumption.producer import REJECTED_BYTES
 from holdfast.management.requests import ReplyLink, RequestLink
@@ -43,8 +43,8 @@ def check_accounts(core: NodeCore) -> None:
     found["requests"] = sum(REQUEST_BYTES + len(item.payload) for item in waiting) + sum(map(len, answers))
     held = [queue for queue in queues if not queue.config.durable]
     for name, mine in (
-        ("queues", [queue for queue in held if not isinstance(queue, TemporaryQueue)]),
-        ("dynamic", [queue for queue in held if isinstance(queue, TemporaryQueue)]),
+        ("queues", [queue for queue in held if not isinstance(queue, Temporary)]),
+        ("dynamic", [queue for queue in held if isinstance(queue, Temporary)]),
     ):
         found[name] = sum(queue.bytes_held + ENTRY_BYTES * len(queue.ephemeral) for queue in mine)
         bodies = sum(len(value) for queue in mine for value in queue.ephemeral.values())

@@ -18,6 +18,11 @@ def _(s: Any) -> None:
     s.core.catalog.queues["other"] = s.core.catalog.queues.pop("plain")
 
 
+@breaks("state: queue {} is called otherwise within its host", serving)
+def _(s: Any) -> None:
+    s.core.catalog.queues["plain"].host = "acme"
+
+
 for count in ("messages", "bytes_held"):
     one_more("state: queue {} counts below nothing", serving, lambda s: s.plain, count, by=-1000)
 

@@ -64,7 +64,12 @@ def _(s: Any) -> None:
 
 @breaks("queue_links: windows of links that are gone are looked after", linking)
 def _(s: Any) -> None:
-    s.links.windowed[type("Link", (), {"name": "gone"})()] = False
+    s.links.windowed[type("Link", (), {"name": "gone", "config": s.idle.config})()] = False
+
+
+@breaks("queue_links: {} leads out of its virtual host", linking)
+def _(s: Any) -> None:
+    s.idle.target = type("Queue", (), {"host": "acme"})()
 
 
 @breaks("queue_links: {} does not hear of room in its target", linking)

@@ -14,12 +14,13 @@ HOLD_S = 30
 class Producer:
     """A sending peer that keeps its unsettled map, by hand: body by tag, and what it asks of its target."""
 
-    def __init__(self, rig: Rig, node: Node, name: str = "p", **target: Any) -> None:
+    def __init__(self, rig: Rig, node: Node, name: str = "p", *, hostname: str | None = None, **target: Any) -> None:
         self.rig, self.node, self.name = rig, node, name
+        self.hostname = hostname
         self.target = {"timeout": HOLD_S} | target
         self.next_tag = 0
         self.doubt: dict[bytes, str] = {}
-        self.client = rig.client(node)
+        self.client = rig.client(node, hostname=hostname)
         self.link = self.attach(None)
 
     def attach(self, unsettled: dict[bytes, Any] | None) -> Sender:
@@ -58,7 +59,7 @@ class Producer:
 
     def come_back(self) -> dict[bytes, Any] | None:
         """Attaches again with the map; returns the node's."""
-        self.client = self.rig.client(self.node)
+        self.client = self.rig.client(self.node, hostname=self.hostname)
         self.attach(dict.fromkeys(self.doubt))
         return self.told
 

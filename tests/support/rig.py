@@ -15,6 +15,7 @@ from uuid import UUID
 
 from holdfast.amqp.connection import (
     Connection,
+    ConnectionClosed,
     CreditChanged,
     Delivery,
     LinkAttached,
@@ -25,7 +26,7 @@ from holdfast.amqp.connection import (
     Settings,
 )
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Accepted, Properties, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Error, Properties, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
@@ -231,6 +232,8 @@ class Client:
         self.outcomes: list[tuple[Any, Any]] = []
         self.detached: list[LinkDetached] = []
         self.over = False
+        self.closed: Error | None = None
+        """Why the node closed the connection."""
         self._requests = 0
         self._management: tuple[Sender, Receiver] | None = None
 
@@ -242,6 +245,8 @@ class Client:
                 self.outcomes += [(context, event.state) for context in event.contexts]
             elif isinstance(event, LinkDetached):
                 self.detached.append(event)
+            elif isinstance(event, ConnectionClosed):
+                self.closed = self.closed or event.error
             else:
                 assert not isinstance(event, LinkAttached) or not event.remote_initiated
                 assert not isinstance(event, CreditChanged) or event.link.credit >= 0

@@ -318,6 +318,27 @@ def waiting() -> Standing:
     return Standing(rig=rig, node=hub, core=core, origin=origin, lies=core.catalog.queues["$waiting"])
 
 
+def grouped() -> Standing:
+    """A destination at which the two messages of a transaction wait, together, for one before them."""
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(8)
+    core_of(jfk).catalog.ledger.identities["hub"] = 2
+    client = rig.client(jfk)
+    controller, link = Controller(client), client.sender("work@hub")
+    rig.settle()
+    mine = controller.begin()
+    for text in ("2", "3"):
+        controller.send(mine, link, text)
+    controller.commit(mine)
+    rig.settle()
+    core = core_of(hub)
+    (origin,) = core.catalog.ledger.all_origins()
+    (group,) = origin.groups.by_first.values()
+    assert sorted(group.members) == sorted(origin.waiting) == [2, 3]
+    return Standing(rig=rig, node=hub, core=core, origin=origin, group=group)
+
+
 def apart() -> Standing:
     """A node whose neighbour is away, with messages for it."""
     rig = Rig()

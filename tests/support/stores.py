@@ -60,7 +60,9 @@ class LoneNode:
         raise AssertionError("it never ends")
 
     def queue(self, name: str) -> Queue:
-        found = self.core.catalog.local(name) if not name.startswith("@") else self.core.catalog.transmission(name[1:])
+        found = (
+            self.core.catalog.local("", name) if not name.startswith("@") else self.core.catalog.transmission(name[1:])
+        )
         assert found is not None
         return found
 

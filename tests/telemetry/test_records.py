@@ -29,6 +29,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "in_per_s": 2.0,
         "out_per_s": 1.5,
         "next_sequence": 11,
+        "vhost": "acme",
     },
     "session": {
         "neighbour": "hub",
@@ -48,6 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "message_id": "row-42",
         "created": "2013-01-01T05:14:59.500Z",
         "wall": "2013-01-01T05:15:00.000Z",
+        "vhost": "acme",
     },
     "custody": {
         "destination": "hub",

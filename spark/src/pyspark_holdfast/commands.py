@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,7 @@ def _job(args: argparse.Namespace) -> "IngestJob":
     out = Path(args.out).absolute()
     checkpoint = Path(args.checkpoint).absolute() if args.checkpoint else default_checkpoint(out)
     options = {
-        "url": _with_prompted_password(args.url, args.password_file),
+        "url": _with_prompted_password(_with_vhost(args.url, args.vhost), args.password_file),
         "address": args.address,
         "subscription": args.subscription or f"pipeline-{out.name}",
         "startingFrom": args.start,
@@ -170,6 +171,14 @@ def _job(args: argparse.Namespace) -> "IngestJob":
         available_now=args.available_now,
         trigger_s=TRIGGER_S if args.trigger_s is None else args.trigger_s,
     )
+
+
+def _with_vhost(url: str, vhost: str | None) -> str:
+    if vhost is None:
+        return url
+    from holdfast.client.network.url import parse_url
+
+    return replace(parse_url(url), vhost=vhost).with_login()
 
 
 def _with_prompted_password(url: str, password_file: str | None) -> str:

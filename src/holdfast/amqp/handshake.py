@@ -73,6 +73,11 @@ class Handshake:
         self._authenticate = authenticate
         self._login_done = False
 
+    @property
+    def login_hostname(self) -> str | None:
+        """At a server, while a login is under way: for which host it is, as the client says (§5.3.3.2)."""
+        return self.login.hostname if isinstance(self.login, ServerSasl) else None
+
     def start(self) -> bytes:
         """The client's first flight: its login, if it has one, and the header of what follows."""
         settings = self._settings

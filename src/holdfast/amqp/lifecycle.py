@@ -58,6 +58,11 @@ class Lifecycle(Bounds):
             self._step(Step.S_HEADER)
             self._send_open()
 
+    @property
+    def login_hostname(self) -> str | None:
+        """At a server, while a login is under way: for which host it is, as the client says."""
+        return self._handshake.login_hostname
+
     def begin(self, *, incoming_window: int | None = None) -> Session:
         """A new session, usable at once; `incoming_window` else of the settings.
 

@@ -88,7 +88,7 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 class Interests(Generic[Owner]):
     """What each of some owners wants; None: everything."""
 
-    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "effort", "owners")
+    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "asks_publishers", "effort", "owners")
 
     def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
         self.owners: set[Owner] = set()
@@ -98,11 +98,14 @@ class Interests(Generic[Owner]):
         self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
         self._reader: SubjectSelector | None = None
         """Who tells a message's subject."""
+        self.asks_publishers = False
+        """Whether one wants to know who published a message."""
         self.effort = 0
         """What it costs to ask about a message beside a look at each, in EFFORT_WEIGHT of `EntrySelector.weight`."""
         patterns: dict[str, Pattern] = {}
         for owner, selector in wanted:
             self.owners.add(owner)
+            self.asks_publishers |= selector is not None and bool(selector.not_from)
             self.effort += 0 if selector is None else selector.weight // EFFORT_WEIGHT
             if selector is None:
                 self._everything.add(owner)

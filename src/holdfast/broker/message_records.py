@@ -19,5 +19,6 @@ def record_message(
         "identity": item.identity.number if item.identity is not None else None,
         "bytes": item.size,
         "enqueued_ms": item.enqueued_ms,
+        "vhost": queue.host or None,
     }
     outbox.record("message", fields)

@@ -43,6 +43,9 @@ class Queue(EntryLog):
     reserved_bytes: int = 0
     """What open transactions are to bring, and to a queue in memory what links have in hand: it counts towards the
     bounds (endpoints/transactions/, queue_links/handing.py)."""
+    awaited: int = 0
+    awaited_bytes: int = 0
+    """What messages from another node need that come together: others leave them room (custody/arrival)."""
     shared: Cursor = field(init=False, repr=False)
     named: dict[str, Cursor] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
@@ -73,10 +76,14 @@ class Queue(EntryLog):
 
     def hold(self, value: bytes) -> int | None:
         """Takes it into the turn to wait elsewhere, and gives its sequence there; None where it is to be delivered."""
-        if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.config.durable:
+        if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.may_delay:
             return None
-        delayable = self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC
-        return self.work.hold(self, value) if delayable else None
+        return self.work.hold(self, value)
+
+    @property
+    def may_delay(self) -> bool:
+        """Whether what is not to be delivered yet waits elsewhere before it comes here."""
+        return self.config.durable and (self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC)
 
     # ------------------------------------------------------------------------------------------------ bounds
 
@@ -91,29 +98,44 @@ class Queue(EntryLog):
         config = self.config
         if self.memory is not None and not self.memory.fits(size + count * ENTRY_BYTES):
             return False
-        return (config.messages_max is None or self.messages + self.reserved + count <= config.messages_max) and (
-            config.bytes_max is None or self.bytes_held + self.reserved_bytes + size <= config.bytes_max
+        held, held_bytes = self._held
+        return (config.messages_max is None or held + count <= config.messages_max) and (
+            config.bytes_max is None or held_bytes + size <= config.bytes_max
         )
+
+    def can_hold(self, count: int, size: int) -> bool:
+        """Whether so many entries fit together once nothing else is there."""
+        config = self.config
+        return (config.messages_max is None or count <= config.messages_max) and (
+            config.bytes_max is None or size <= config.bytes_max
+        )
+
+    @property
+    def _held(self) -> tuple[int, int]:
+        """What counts towards the bounds: messages and bytes."""
+        messages = self.messages + self.reserved + self.awaited
+        return messages, self.bytes_held + self.reserved_bytes + self.awaited_bytes
 
     def fits(self, size: int) -> bool:
         """As `fits_all` for one entry. An empty queue takes any size, where there is memory for it."""
         config = self.config
         if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
             return False
-        held = self.messages + self.reserved
+        held, held_bytes = self._held
         if config.messages_max is not None and held >= config.messages_max:
             return False
-        return config.bytes_max is None or self.bytes_held + self.reserved_bytes + size <= config.bytes_max or held == 0
+        return config.bytes_max is None or held_bytes + size <= config.bytes_max or held == 0
 
     def room(self, at_most: int) -> int:
         """Deliveries that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe by `fits`."""
         config = self.config
         room = at_most
+        held, held_bytes = self._held
         if config.messages_max is not None:
-            room = min(room, max(0, config.messages_max - self.messages - self.reserved))
+            room = min(room, max(0, config.messages_max - held))
         if config.bytes_max is not None:
             average = max(256, self.bytes_held // self.messages if self.messages else 1024)
-            left = config.bytes_max - self.bytes_held - self.reserved_bytes
+            left = config.bytes_max - held_bytes
             room = min(room, max(left // average, 1 if left > 0 else 0))
         if self.memory is not None:
             average = ENTRY_BYTES + max(256, self.bytes_held // self.messages if self.messages else 1024)

@@ -86,6 +86,11 @@ class Topic(Queue):
         efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether a subscription wants to know who published a message."""
+        return self.interests_of_named().asks_publishers or self.interests_of_listeners().asks_publishers
+
     # ------------------------------------------------------------------------------------------------ published
 
     def append(self, value: bytes, size: int) -> int:

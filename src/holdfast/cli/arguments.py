@@ -228,6 +228,11 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without a password "
         "makes the command ask for it",
     )
+    parser.add_argument(
+        "--vhost",
+        metavar="NAME",
+        help="the virtual host at the node, as /NAME behind the URL's port (default the user's)",
+    )
     parser.add_argument("--password-file", metavar="FILE", help="read the password from the first line of this file")
     parser.add_argument(
         "--ca-file", metavar="FILE", help="for amqps: the authorities that may have signed the node's certificate, PEM"

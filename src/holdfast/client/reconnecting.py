@@ -50,6 +50,9 @@ log = logging.getLogger("holdfast.client")
 
 HANDLE_MAX: Final = 2**32 - 1
 """The handle-max of a node that has not answered yet (§2.7.2)."""
+NO_HOST: Final = (conditions.NOT_FOUND, conditions.NOT_ALLOWED)
+"""With which a node closes the connection of who asks for a virtual host that is not there, or not for that user."""
+
 CLOSE_LIMIT_S: Final = 5.0
 """Time limit for the node's answer to a close."""
 SAID_NOTHING: Final = (
@@ -90,7 +93,7 @@ class Reconnecting:
         self._dial = dial
         self._settings = Settings(
             container_id=container_id,
-            hostname=url.host,
+            hostname=url.hostname,
             idle_time_out_s=idle_time_out_s,
             mechanism=mechanism_for(url.user),
             user=url.user,
@@ -107,6 +110,7 @@ class Reconnecting:
         self._closing = False
         self._reason = ""
         self._final = False
+        self._is_no_host = False
         self._abandoned: Exception | None = None
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._outage = Outage(rng, since=self.loop.time())
@@ -317,6 +321,9 @@ class Reconnecting:
         if error is not None:
             self._reason = f"{error.description} ({error.condition})" if error.description else f"{error.condition}"
             self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
+            # there is no such virtual host, or not for this user: neither comes by trying again
+            self._is_no_host = self.url.vhost is not None and error.condition in NO_HOST
+            self._final |= self._is_no_host
             if self._final and error.description:
                 self._reason = error.description
 
@@ -340,6 +347,9 @@ class Reconnecting:
         while True:  # until `_end` cancels it
             self._reason = ""
             await self._connect_once()
+            if self._is_no_host:
+                self._fail(ConnectionFailed(f"{self.url}: {self._reason}"))
+                return
             if self._final:
                 wants = "" if self.url.user else "this node requires a user and a password, as in amqp://user@host: "
                 self._fail(AuthenticationFailed(f"{self.url}: {wants}{self._reason}"))

@@ -64,6 +64,7 @@ from holdfast.peering.sessions import Neighbour, SessionParts
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.limits.refusals import Refusals
@@ -180,7 +181,7 @@ class Parts:
         )
         self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
         self.queue_changes.suspended_by(self.delivery_limits.suspended)
-        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering)
+        self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering, memory)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
@@ -285,8 +286,8 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, authoriser=authoriser,
-            delete_queue=self.delete_queue,
+            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, transactions=self.transactions,
+            authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (
@@ -303,7 +304,7 @@ class Parts:
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
+            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), log=self.peer_log.write,
             deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
@@ -397,7 +398,7 @@ class Parts:
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
         self.links.forget_queue(queue)
-        self.meter.totals.pop(queue.name, None)
+        self.meter.totals.pop(queue.key, None)
         self.resume.going_on.pop(queue, None)
         self.expiry.forget(queue)
 

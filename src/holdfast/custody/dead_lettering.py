@@ -13,6 +13,7 @@ from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -120,7 +121,7 @@ class DeadLettering:
 
     def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
         queue = self._catalog.queue_of(cursor)
-        self.dead_letter(value, reason, queue.name)
+        self.dead_letter(queue.host, value, reason, queue.name)
         if not queue.config.durable:
             cursor.finish([sequence])
         elif cursor.tracked:
@@ -164,10 +165,13 @@ class DeadLettering:
         most = queue.config.deliveries_max
         times = "once" if failures == 1 else f"{failures} times"
         reason = f"its delivery{whose} failed {times}; deliveries_max of the queue is {most}"
-        self.dead_letter(value, reason, queue.name, {DEAD_DELIVERIES: Uint(failures)})
+        self.dead_letter(queue.host, value, reason, queue.name, {DEAD_DELIVERIES: Uint(failures)})
 
-    def dead_letter(self, value: bytes, reason: str, place: str, notes: Mapping[Symbol, object] = NO_NOTES) -> int:
-        """Takes the entry into the dead letters, with why and where from, and `notes`; its sequence there."""
+    def dead_letter(
+        self, host: str, value: bytes, reason: str, place: str, notes: Mapping[Symbol, object] = NO_NOTES
+    ) -> int:
+        """Takes the entry into the dead letters of that host, with why and where from, and `notes`; its sequence
+        there."""
         reason = reason[:REASON_CHARACTERS_MAX]
         bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
         told = {REASON: reason, DEAD_FROM: place, **notes}
@@ -181,7 +185,7 @@ class DeadLettering:
             annotation_count=item.annotation_count,
             annotations=item.annotations,
         )
-        return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
+        return self._catalog.own(host, DEAD_LETTERS).append(dead, entry.size_of(dead))
 
     def has_room_for_dead_letter(self, size: int) -> bool:
         """Whether the disk works, and the store has room for the dead letter beside its original of `size` bytes."""
@@ -206,14 +210,14 @@ class DeadLettering:
 
     def dead_letter_on_its_way(self, queue: Queue, sequence: int, value: bytes, reason: str, place: str) -> None:
         """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
-        self.dead_letter(value, reason, place)
+        self.dead_letter(queue.host, value, reason, place)
         self.move_out(queue, sequence, value)
         self._tombstone(queue, value)
 
     def dead_letter_unroutable(self, value: bytes, to: str, node: str) -> int:
         """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
         self.unroutable += 1
-        return self.dead_letter(value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
+        return self.dead_letter(DEFAULT_HOST, value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
 
     def annotate_entry(self, peer: Peer, queue: Queue, sequence: int, notes: annotate.Notes) -> tuple[Ended, str]:
         """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's

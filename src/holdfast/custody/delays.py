@@ -1,4 +1,4 @@
-"""Messages that are not to be delivered yet wait in `$delayed` (docs/adr/0067).
+"""Messages that are not to be delivered yet wait in `$delayed`, of each virtual host in its own (docs/adr/0067).
 
 Rules of this file: a message is taken into `$delayed` where it would be appended to its queue, and moved to it by the
 same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each, and
@@ -7,17 +7,20 @@ of as many more at most that are gone. A turn moves a bounded number. A queue ge
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
+from holdfast.peers.limits.memory import Memory
 from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
@@ -31,6 +34,9 @@ LOOKS_MAX: Final = 500
 AGAIN_S: Final = 1.0
 """How soon what found no room is looked at again."""
 
+DELAY_BYTES: Final = 128
+"""What is counted of each in memory: its time and its sequence, in a heap."""
+
 PAUSE_S: Final = 0.02
 """Between two turns, where there is more to do at once."""
 
@@ -42,11 +48,12 @@ WALL_S: Final = 10.0
 class Delivered(Effect):
     """Messages that were due are in the turn: it is told whether that is stored."""
 
+    host: str
     moved: list[tuple[int, int]] = field(repr=False)
 
 
 class Delays:
-    """What a node delays."""
+    """What a node delays. `by_host`: of each virtual host that delays anything."""
 
     def __init__(
         self,
@@ -56,11 +63,64 @@ class Delays:
         work: Work[Queue],
         room: Room,
         dead_lettering: DeadLettering,
+        memory: Memory,
     ) -> None:
+        self._make = partial(HostDelays, clock, catalog, turns, room, dead_lettering)
+        self.by_host = {
+            queue.host: self._make(queue.host) for queue in catalog.queues.values() if queue.kind is QueueKind.DELAYED
+        }
+        self._account = memory.delays
+        memory.held_in(self._account, self._held_bytes)
+        work.hold = self.hold
+        turns.effects.on_decided(Delivered, self._decided)
+
+    def hold(self, queue: Queue, value: bytes) -> int | None:
+        """Takes a message that comes to `queue` into its host's `$delayed`; its sequence there. None where it is not
+        delayed."""
+        found = self.by_host.get(queue.host)
+        if found is None:
+            found = self.by_host[queue.host] = self._make(queue.host)
+        sequence = found.hold(queue, value)
+        if sequence is not None:
+            self._account.hold(self._held_bytes())
+        return sequence
+
+    def _held_bytes(self) -> int:
+        return sum(DELAY_BYTES * each.known for each in self.by_host.values())
+
+    def next_deadline(self) -> float | None:
+        found = [at for each in self.by_host.values() if (at := each.next_deadline()) is not None]
+        return min(found, default=None)
+
+    def tick(self, now: float) -> None:
+        """One turn's share of each."""
+        try:
+            for each in self.by_host.values():
+                each.tick(now)
+        finally:
+            self._account.hold(self._held_bytes())
+
+    def _decided(self, effect: Delivered, stored: bool) -> None:
+        self.by_host[effect.host].decided(effect, stored)
+        self._account.hold(self._held_bytes())
+
+
+class HostDelays:
+    """What is delayed in one virtual host."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        room: Room,
+        dead_lettering: DeadLettering,
+        host: str,
+    ) -> None:
+        self.host = host
         self._clock = clock
         self._catalog = catalog
         self._turns = turns
-        self._work = work
         self._room = room
         self._dead_lettering = dead_lettering
         self.steady: list[tuple[int, int]] = []
@@ -68,36 +128,39 @@ class Delays:
         """(time, sequence) of each, by the clock that it waits for."""
         self.waiting: dict[str, deque[tuple[int, int]]] = {}
         """By queue that had no room: (time by the steady clock, sequence) of what is due."""
-        queue = catalog.queues.get(DELAYED)
+        queue = catalog.find(host, DELAYED)
         self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
         """What is to be read, because it is not known when it is due: [first, end)."""
         self._leaving: set[int] = set()
         """What is on its way out of `$delayed`, while a turn moves some of it."""
         self._not_before = clock.now
-        work.hold = self.hold
-        turns.effects.on_decided(Delivered, self._decided)
 
     # ------------------------------------------------------------------------------------------------ held
 
     def hold(self, queue: Queue, value: bytes) -> int | None:
-        """Takes a message that comes to `queue` into `$delayed`; its sequence there. None where it is not delayed."""
+        """As `Delays.hold`."""
         clock = self._clock
         due = delays.due_of(value, clock.steady_ms, clock.wall_ms)
         if due is None:
             return None
         kept = delays.held(value, due, queue.name, clock.steady_ms, clock.wall_ms)
-        sequence = self._catalog.own(DELAYED).append(kept, entry.size_of(kept))
+        sequence = self._catalog.own(self.host, DELAYED).append(kept, entry.size_of(kept))
         self._wait(due, sequence)
         return sequence
 
     def _wait(self, due: delays.Due, sequence: int) -> None:
         heappush(self.wall if due.is_wall else self.steady, (due.ms, sequence))
-        if len(self.steady) + len(self.wall) > 2 * self._catalog.own(DELAYED).messages + SCAN_COUNT:
+        if len(self.steady) + len(self.wall) > 2 * self._catalog.own(self.host, DELAYED).messages + SCAN_COUNT:
             self._read_anew()
+
+    @property
+    def known(self) -> int:
+        """How many messages' times are in memory."""
+        return len(self.steady) + len(self.wall) + sum(map(len, self.waiting.values()))
 
     def _read_anew(self) -> None:
         """Half of what is known and more expired, was deleted, or never was: what there is is read again."""
-        visible = self._catalog.own(DELAYED).visible
+        visible = self._catalog.own(self.host, DELAYED).visible
         for heap in (self.steady, self.wall):
             heap[:] = [item for item in heap if item[1] >= visible]
             heapify(heap)
@@ -124,7 +187,7 @@ class Delays:
             return
         left = self._read_some() if self.unread is not None else LOOKS_MAX
         moved: list[tuple[int, int]] = []
-        delayed = self._catalog.queues.get(DELAYED)
+        delayed = self._catalog.find(self.host, DELAYED)
         self._leaving = set() if delayed is None else delayed.leaving()
         more = False
         for name in list(self.waiting) if left else ():
@@ -157,7 +220,7 @@ class Delays:
     def _read_some(self) -> int:
         """Some of what is to be read is known again; how many looks are left."""
         assert self.unread is not None
-        queue, (first, end) = self._catalog.own(DELAYED), self.unread
+        queue, (first, end) = self._catalog.own(self.host, DELAYED), self.unread
         clock = self._clock
         found = queue.read(first, count_max=SCAN_COUNT, bytes_max=READ_BYTES)
         for sequence, value in found:
@@ -183,7 +246,7 @@ class Delays:
     def _deliver(self, item: tuple[int, int], moved: list[tuple[int, int]], *, is_first: bool) -> str | None:
         """Moves a message that is due: "" where it is done with, its queue's name where that has no room, None where it
         cannot be known yet. `is_first`: whether nothing else waits for room in its queue before it."""
-        sequence, delayed = item[1], self._catalog.own(DELAYED)
+        sequence, delayed = item[1], self._catalog.own(self.host, DELAYED)
         if sequence >= delayed.visible:
             return None
         value = delayed.value(sequence)
@@ -192,7 +255,7 @@ class Delays:
         name = entry.unpack(value).to
         if name in self.waiting and not is_first:
             return name
-        queue = self._catalog.local_or_none(name)
+        queue = self._catalog.local_or_none(self.host, name)
         kept = delays.delivered(value, self._clock.wall_ms)
         size = entry.size_of(kept)
         if not self._dead_lettering.has_room_for_dead_letter(len(kept)):
@@ -202,21 +265,22 @@ class Delays:
         if not fits and when_full in ("block", "drop-oldest"):
             return name
         if not moved:
-            self._turns.gathered.decided.append(Delivered(self._turns.event, moved))
+            self._turns.gathered.decided.append(Delivered(self._turns.event, self.host, moved))
         moved.append(item)
         self._leaving.add(sequence)
         self._dead_lettering.move_out(delayed, sequence, value)
         if queue is None or not queue.config.durable:
             why = "is in memory and takes nothing that was delayed" if queue is not None else "is gone"
-            self._dead_lettering.dead_letter(kept, f"queue {name!r} {why}", name)
+            self._dead_lettering.dead_letter(self.host, kept, f"queue {name!r} {why}", name)
         elif not fits:
-            self._dead_lettering.dead_letter(kept, f"queue {name!r} is full", name)
+            self._dead_lettering.dead_letter(self.host, kept, f"queue {name!r} is full", name)
         else:
             queue.deliver(kept, size)
             queue.touch()
         return ""
 
-    def _decided(self, effect: Delivered, stored: bool) -> None:
+    def decided(self, effect: Delivered, stored: bool) -> None:
+        """What was due is delivered and stored, or is where it was."""
         if not stored:  # they are where they were, and due, before all that waits
             self.steady += [*effect.moved, *(item for waiting in self.waiting.values() for item in waiting)]
             heapify(self.steady)

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
@@ -221,7 +222,7 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            self._dead_lettering.dead_letter(value, reason, destination)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:

@@ -5,21 +5,24 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
-from holdfast.state.catalog import DELAYED, WAITING, Catalog
+from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.turns import Turns
 from holdfast.state.validation import Entries
 
 
 def origins(entries: Entries, destination: Destination, catalog: Catalog) -> None:
     """What waits lies in `$waiting`, and nothing is both waited for and finished."""
-    held = catalog.queues.get(WAITING)
+    held = catalog.find(DEFAULT_HOST, WAITING)
     lies = None if held is None else entries.get(held.queue_id)
     waiting = 0
     for origin in catalog.ledger.all_origins():
@@ -27,14 +30,35 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
         waiting += len(origin.waiting)
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
         must(low > origin.mark + 1, f"{where}: finished at or below its mark", low, origin.mark)
+        _groups(origin, where)
         for number, item in origin.waiting.items():
             must(number > origin.mark, f"{where}: {number} waits below the mark", origin.mark)
             must(number not in origin.finished, f"{where}: {number} waits and is finished")
             must(lies is None or item.held_at in lies, f"{where}: {number} waits and lies nowhere", item.held_at)
     if lies is not None:
         must(len(lies) == waiting, "messages that wait, and entries of $waiting", waiting, len(lies))
+    kept = {queue.name for queue in catalog.queues.values() if queue.awaited or queue.awaited_bytes}
+    awaiting = {queue.name for queue in destination.places.awaiting if catalog.has(queue)}
+    must(kept == awaiting, "queues that keep room for a group", sorted(kept ^ awaiting))
     for origin in destination.blocked:
         must(bool(origin.waiting), f"origin {origin.origin} is blocked, and nothing of it waits")
+
+
+def _groups(origin: Origin, where: str) -> None:
+    """What waits for its group is counted there, and what waits for nothing is known."""
+    waiting, members = origin.waiting, set[int]()
+    for first, group in origin.groups.by_first.items():
+        numbers = group.members.keys()
+        within = bool(numbers) and first <= min(numbers) and max(numbers) <= group.last
+        must(within, f"{where}: a group has none, or others", first)
+        held = sum(waiting[number].stored_bytes for number in numbers if number in waiting)
+        must(group.stored_bytes == held, f"{where}: bytes of a group", group.stored_bytes, held)
+        members |= numbers
+    grouped = {number for number, item in waiting.items() if item.group is not None}
+    must(members == grouped, f"{where}: what waits for its group", sorted(members ^ grouped)[:20])
+    apart = {number for number, item in waiting.items() if item.group is None and item.order == "none"}
+    known = origin.groups.apart.keys()
+    must(known == apart, f"{where}: what waits for nothing", sorted(known ^ apart)[:20])
 
 
 def identities(entries: Entries, identities: Identities, catalog: Catalog) -> None:
@@ -47,7 +71,7 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
         ]
         following = catalog.ledger.identities.get(destination, 1)
         must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
-        must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
+        must(catalog.has(queue), f"transmission queue {queue.name!r} is gone")
 
 
 def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
@@ -81,10 +105,14 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
 
 def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
     """What is delayed has a time at which it is looked at."""
-    queue = catalog.queues.get(DELAYED)
-    lies = {} if queue is None else entries.get(queue.queue_id, {})
-    known = {sequence for heap in (held.steady, held.wall) for _, sequence in heap}
-    known.update(sequence for waiting in held.waiting.values() for _, sequence in waiting)
-    first, end = held.unread or (0, 0)
-    lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
-    must(not lost, "delayed messages that nobody will deliver", lost[:20])
+    for queue in catalog.queues.values():
+        lies = entries.get(queue.queue_id, {}) if queue.kind is QueueKind.DELAYED else {}
+        of_host = held.by_host.get(queue.host)
+        known: set[int] = set()
+        first, end = 0, 0
+        if of_host is not None:
+            known = {sequence for heap in (of_host.steady, of_host.wall) for _, sequence in heap}
+            known.update(sequence for waiting in of_host.waiting.values() for _, sequence in waiting)
+            first, end = of_host.unread or (0, 0)
+        lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
+        must(not lost, "delayed messages that nobody will deliver", lost[:20])

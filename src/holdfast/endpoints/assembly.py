@@ -25,6 +25,7 @@ from holdfast.endpoints.attaching.topic_attach import TopicAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
+from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.transactions.coordinator import CoordinatorParts
@@ -99,10 +100,11 @@ class Endpoints:
             ),
             transactions,
         )  # fmt: skip
+        publishers = Publishers(clock)
         self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, requests,
+            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
@@ -119,7 +121,7 @@ class Endpoints:
         coordinators = CoordinatorParts(links, transactions, commits)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers, coordinators)
         decoded = Decoded()
-        topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded)
+        topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded, publishers)
         consuming = ConsumerAttach(
             config.name, catalog, self.resolver, self.resume, subscriptions, topics, consumers, readers, decoded
         )

@@ -83,7 +83,8 @@ class EntryChanges:
         self._check_source(queue)
         if found.queue is queue:
             raise Unchangeable(f"it is in queue {queue.name!r} already")
-        copied = self._copy(value, found, is_dead=queue.kind is QueueKind.DEAD_LETTERS)
+        is_delayed = queue.kind is QueueKind.DELAYED  # then it leaves the place that it takes
+        copied = self._copy(value, found, is_dead=queue.kind is QueueKind.DEAD_LETTERS, is_delayed=is_delayed)
         self._hide(queue, sequence)
         self._turns.gathered.decided.append(UnhideMoved(self._turns.event, queue.queue_id, sequence))
         self._dead_lettering.move_out(queue, sequence, value)
@@ -105,7 +106,7 @@ class EntryChanges:
         if queue.stopped:
             raise Unchangeable(f"queue {queue.name!r} is being purged")
 
-    def _copy(self, value: bytes, found: ResolvedAddress, *, is_dead: bool) -> int:
+    def _copy(self, value: bytes, found: ResolvedAddress, *, is_dead: bool, is_delayed: bool = False) -> int:
         queue = found.queue
         if found.unknown is not None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TRANSMISSION):
             raise Unchangeable(f"messages cannot be put into queue {queue.name!r} by hand")
@@ -116,6 +117,10 @@ class EntryChanges:
             raise Unchangeable(f"queue {queue.name!r} is full")
         if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):
             raise Unchangeable("the node's disk has no room", no_disk=True)
+        if not is_delayed and self._catalog.is_delayed(queue, value):
+            full = self._catalog.delayed_full(queue.host)
+            if full:
+                raise Unchangeable(full)
         identity = None if found.destination is None else self._identities.next(found.destination)
         copied = entry.pack(
             flags=item.flags & (entry.DURABLE | entry.BLOB),

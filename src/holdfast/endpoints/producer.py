@@ -28,6 +28,7 @@ from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
@@ -102,6 +103,7 @@ class ProducerParts(IncomingParts):
     resolver: Resolver
     transactions: Transactions
     catalog: Catalog
+    publishers: Publishers
 
 
 class ProducerLink(Intake):
@@ -148,6 +150,11 @@ class ProducerLink(Intake):
     def _asks_many(self) -> bool:
         """Whether each of its messages is work beyond its bytes, so that a run of them is not taken at once."""
         return isinstance(self.queue, Topic) and self.queue.asked_for_each > ASKED_IN_RUNS
+
+    @property
+    def _tells_publisher(self) -> bool:
+        """Whether a subscription of its topic wants to know who published a message."""
+        return isinstance(self.queue, Topic) and self.queue.asks_publishers
 
     def stays(self, lost: Container[Queue]) -> bool:
         return not self.queue.config.durable and self.queue not in lost
@@ -225,6 +232,7 @@ class ProducerLink(Intake):
             or self.unknown
             or self._subject
             or self._asks_many
+            or self._tells_publisher
             or parts.config.telemetry_messages
         ):
             plain = self._plain
@@ -296,14 +304,18 @@ class ProducerLink(Intake):
             entry.PRIORITY_DEFAULT if header is None else header.priority,
         )
 
-    def _read(self, payload: bytes) -> tuple[Sections, annotate.Annotations, Any]:
+    def _read(self, payload: bytes, *, later: bool = False) -> tuple[Sections, annotate.Annotations, Any]:
         """The message's sections, the annotations that are kept, and its producer's number as it was sent;
-        RemoteProtocolError where they cannot be read."""
+        RemoteProtocolError where they cannot be read. `later`: it is published by and by, to whoever listens then."""
         told_max = self.parts.limits.annotation_bytes_max
         sections = split(payload, told_max)
         notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
         if delays.may_be_asked(notes.items):
             self._check_delay(notes)
+            later = True
+        if self._tells_publisher or (later and isinstance(self.queue, Topic)):
+            told = self.parts.publishers.items(self.peer)
+            notes = notes._replace(item_count=notes.item_count + 2, items=bytes(notes.items) + told)
         if self._subject:
             notes = notes._replace(item_count=notes.item_count + 2, items=notes.items + self._subject)
         if sections.bare > HEAD_BYTES_FREE:
@@ -329,9 +341,9 @@ class ProducerLink(Intake):
         if not queue.config.durable:
             text = f"queue {queue.name!r} is in memory, where nothing is delayed"
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
-        if self.parts.catalog.delayed_full:
-            text = f"{self.parts.limits.delayed_max} messages are delayed, the most there may be"
-            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        full = self.parts.catalog.delayed_full(queue.host)
+        if full:
+            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, full)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts
@@ -371,7 +383,8 @@ class ProducerLink(Intake):
         if fits:
             sequence = self.keep(value, size)
         else:
-            sequence = self.parts.dead_lettering.dead_letter(value, f"queue {queue.name!r} is full", queue.name)
+            text = f"queue {queue.name!r} is full"
+            sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
@@ -424,7 +437,7 @@ class ProducerLink(Intake):
 
     def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
         """What a transaction keeps of the message until it is discharged; RemoteProtocolError where it is none."""
-        sections, notes, number = self._read(delivery.payload)
+        sections, notes, number = self._read(delivery.payload, later=True)
         value = self._pack(delivery, sections, notes, None, large=large)
         size = _size_of(delivery.payload, sections, notes, large=large)
         producer = self.producer

@@ -64,7 +64,7 @@ class Route(ProducerLink):
     def is_valid(self) -> bool:
         """Whether the address still leads there: the queue is the same, and its node has not left."""
         parts = self.parts
-        if parts.catalog.queues.get(self.queue.name) is not self.queue:
+        if not parts.catalog.has(self.queue):
             return False
         return self.destination is None or parts.resolver.knows(self.destination)
 
@@ -112,7 +112,7 @@ class RelayLink(Intake):
                 text = f"the message to {MANAGEMENT} is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             resolver = self.parts.resolver
-            permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address)))
+            permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address, self.peer.host)))
             stream.address = address
         except Refusal as error:
             stream.fail(error.condition, error.description)
@@ -194,7 +194,7 @@ class RelayLink(Intake):
         amqp = self.peer.amqp
         amqp.took(LOOKED_UP)
         queues = self.parts.catalog.next_queue_id
-        meant = resolver.target_of(address)
+        meant = resolver.target_of(address, self.peer.host)
         permit(resolver.authoriser, self.peer, SEND, str(meant))
         route = Route(self, resolver.resolve(meant), str(meant))
         if self.parts.catalog.next_queue_id != queues:

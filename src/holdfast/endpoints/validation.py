@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, Temporary
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
@@ -77,7 +77,7 @@ def resumable(resume: Resumption) -> None:
 
 def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalog) -> None:
     """Dynamic nodes: how many of each connection, and whose."""
-    queues = [queue for queue in catalog.queues.values() if isinstance(queue, TemporaryQueue)]
+    queues = [queue for queue in catalog.queues.values() if isinstance(queue, Temporary)]
     counts = Counter(queue.peer for queue in queues if queue.peer is not None)
     must(nodes.of_peer == dict(counts), "dynamic nodes by connection")
     for queue in queues:
@@ -88,7 +88,7 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
     """Work in the background is for queues that are there; outcomes that wait are counted by user and by link."""
     for queue in jobs.purges:
-        must(catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
+        must(catalog.has(queue), f"a purge of queue {queue.name!r}, which is gone")
     settlements = jobs.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
     by_link: Counter[Settles] = Counter()

@@ -42,7 +42,7 @@ def tables(
             for link in held:
                 must(id(link) in ids, f"{what} of {queue.name!r}: a link that its connection does not know")
                 must(link.queue is queue, f"{what} of {queue.name!r}: a link of {link.queue.name!r}")
-                must(catalog.queues.get(queue.name) is queue, f"{what}: queue {queue.name!r} is gone")
+                must(catalog.has(queue), f"{what}: queue {queue.name!r} is gone")
     for link in known:
         if isinstance(link, (Ingress, Egress)):
             must(link.link.context is link, "a link of the engine belongs to another of the core")

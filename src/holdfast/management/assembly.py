@@ -20,6 +20,7 @@ from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
@@ -38,6 +39,7 @@ from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
+from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
@@ -112,6 +114,7 @@ class Administration:
         queue_links: QueueLinks,
         triggers: Triggers,
         rates: RateControl,
+        transactions: Transactions,
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
@@ -142,9 +145,10 @@ class Administration:
             destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
             paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
-            containment=containment, origins=OriginStatus(catalog.ledger, routing), losses=losses,
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers,
-            rates=rates, started_at=clock.now, resident_bytes=resident_bytes,
+            containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
+            origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
+            started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,

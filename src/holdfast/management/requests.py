@@ -18,6 +18,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Properties
 from holdfast.amqp.wire.types import Int, Symbol
+from holdfast.broker.entries.host_names import shown
 from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
@@ -201,8 +202,9 @@ class RequestLink(Ingress, Requesting):
         if kind == MANAGEMENT:  # what is asked of the node itself has its arguments beside the body
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
         management = self.parts.management
-        cost = management.cost_of(kind, operation, name, arguments)
-        answer = management.carry_out(self.peer.amqp.authenticated_user, kind, operation, name, arguments)
+        cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
+        who = self.peer.amqp.authenticated_user
+        answer = management.carry_out(who, self.peer.host, kind, operation, name, arguments)
         queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
         asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
         if self.waiting and self.waiting[0] is delivery:
@@ -307,7 +309,7 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
 
 def _log(peer: Peer, changed: str) -> None:
     user = peer.amqp.authenticated_user
-    by = "without a login" if user is None else f"by user {user!r}"
+    by = "without a login" if user is None else f"by user {shown(peer.host, user)}"
     peer.log("INFO", f"{changed} ({by})")
 
 

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import shown
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
@@ -75,7 +76,7 @@ class Triggers:
 
     def _look(self, trigger: Trigger) -> None:
         config = trigger.config
-        queue = self._catalog.queues.get(config.queue)
+        queue = self._catalog.find(config.vhost, config.queue)
         if queue is None:
             return
         messages = queue.messages - queue.tombstones
@@ -92,11 +93,14 @@ class Triggers:
             "HOLDFAST_NODE": self._node,
             "HOLDFAST_TRIGGER": config.name,
             "HOLDFAST_QUEUE": config.queue,
+            "HOLDFAST_VHOST": config.vhost,
             "HOLDFAST_MESSAGES": str(messages),
             "HOLDFAST_OLDEST_S": f"{age_s:.3f}",
         }
         why = f"{messages} messages" if is_deep else f"a message of {age_s:.0f} s"
-        self._log.write("INFO", f"trigger {config.name!r}: {why} in queue {config.queue!r}; its command runs")
+        self._log.write(
+            "INFO", f"trigger {config.name!r}: {why} in queue {shown(config.vhost, config.queue)}; its command runs"
+        )
         self._outbox.put(
             events.RunCommand(trigger=config.name, command=config.command, environment=told, timeout_s=config.timeout_s)
         )
@@ -113,8 +117,8 @@ class Triggers:
             text = f"trigger {event.trigger!r}: {event.problem}; next try in {trigger.config.rest_s:g} s at the soonest"
             self._log.write("WARNING", text)
 
-    def status(self) -> list[dict[str, Any]]:
-        """As `status` tells them, in the order of the configuration."""
+    def status(self, host: str) -> list[dict[str, Any]]:
+        """As `status` tells those of that host's queues, in the order of the configuration."""
         return [
             {
                 "name": name,
@@ -125,4 +129,5 @@ class Triggers:
                 "last": trigger.last,
             }
             for name, trigger in self.by_name.items()
+            if trigger.config.vhost == host
         ]

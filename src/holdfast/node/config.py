@@ -29,6 +29,7 @@ from holdfast.settings import (
     RoutingConfig,
     TriggerConfig,
     UserConfig,
+    VhostConfig,
 )
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
@@ -84,7 +85,7 @@ class NodeSettings:
         if self.store_bytes_max < STORE_BYTES_MIN:
             text = f"invalid value {self.store_bytes_max} for store bytes_max; expected {STORE_BYTES_MIN} or more"
             raise ConfigError(text)
-        users = {user.name for user in self.core.users}
+        users = {user.name for user in self.core.users if not user.vhost}
         for neighbour in self.core.neighbours:
             if neighbour.remote is None and neighbour.user is not None and neighbour.user not in users:
                 raise ConfigError(
@@ -160,6 +161,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "data": TEXT,
         "listen": TEXTS,
         "roles": TEXTS,
+        "hostnames": TEXTS,
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
@@ -212,6 +214,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "durable": FLAG,
         "deliveries_max": COUNT,
         "priorities": FLAG,
+        "vhost": TEXT,
     },
     "user": {
         "name": TEXT,
@@ -220,9 +223,11 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "links_max": COUNT,
         "unsettled_bytes_max": COUNT,
         "requests_per_s": COUNT,
+        "vhost": TEXT,
     },
-    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS},
+    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
+    "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "trigger": {
         "name": TEXT,
         "queue": TEXT,
@@ -231,6 +236,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "age_s": SECONDS,
         "rest_s": SECONDS,
         "timeout_s": SECONDS,
+        "vhost": TEXT,
     },
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
@@ -300,6 +306,10 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     if "via" not in table:
         raise ConfigError(f"route {destination!r} has no via; expected the name of a [[neighbour]]")
     return destination, table["via"]
+
+
+def _vhost(table: Mapping[str, Any]) -> VhostConfig:
+    return VhostConfig(**{**table, "aliases": tuple(table.get("aliases", ()))})
 
 
 def _link(table: Mapping[str, Any]) -> LinkConfig:
@@ -383,6 +393,8 @@ def _settings(
         links=tuple(_link(table) for table in document.get("link", ())),
         triggers=tuple(_trigger(table) for table in document.get("trigger", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
+        vhosts=tuple(_vhost(table) for table in document.get("vhost", ())),
+        hostnames=tuple(node.get("hostnames", ())),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),

@@ -6,6 +6,7 @@ compared in constant time and never told.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import compress
 from json import dumps
 from types import FrameType
 from typing import Any, Protocol
@@ -19,13 +20,15 @@ from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHA
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.address import TOPIC_PREFIX
+from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
 from holdfast.peers.connections import Connections, Deliver
-from holdfast.peers.containers import answer_open
+from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import CONNECTION_BYTES, Memory
 from holdfast.peers.limits.refusals import Refusals
@@ -65,6 +68,7 @@ class Doors:
         logins: Logins,
         partials: Partials,
         neighbours: Mapping[str, Session],
+        hosts: VirtualHosts,
         *,
         log: Callable[[FrameType, Peer, str, str], None],
         deliver: Deliver,
@@ -85,6 +89,7 @@ class Doors:
         self._logins = logins
         self._partials = partials
         self._neighbours = neighbours
+        self._hosts = hosts
         self._log = log
         self._deliver = deliver
         self._store = store
@@ -185,32 +190,55 @@ class Doors:
             *told,
             *(Symbol(item) for item in features.ALL if item in both and item not in told),
         )
-        refused = answer_open(self._connections, self._neighbours, theirs, ours)
         peer = self._connections.get(number)
-        if refused is not None or peer is None or self._speaks_as(peer, theirs) is not None:
+        host = DEFAULT_HOST if peer is None else self._hosts.enter(peer.login_hosts, theirs.hostname)
+        if isinstance(host, Error):
+            if peer is not None:
+                peer.log("WARNING", f"refused: {host.description}")
+            ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
+            return host
+        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host)
+        if refused is not None or peer is None:
             return refused
-        reason = self._guard.reserved.get(peer) or self._users.too_many_connections(peer)
-        if reason is None:
+        peer.host = host
+        if self._speaks_as(peer, theirs) is not None:
             return None
-        self._users.count_refused(peer)
-        return self._refusals.error(peer, reason)
+        reason = self._guard.reserved.get(peer) or self._users.too_many_connections(peer)
+        if reason is not None:
+            self._users.count_refused(peer)
+        else:
+            reason = self._hosts.too_many_connections(host, self._connections.values())
+        return None if reason is None else self._refusals.error(peer, reason)
 
     def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        users = {user.name: user.password for user in self._config.users}
-        theirs = {item.user: item.password for item in self._config.neighbours if item.user and item.password}
-        login = Login(self._logins, host_of(event.peer), theirs | users)
+        users = {user.key: user.password for user in self._config.users}
+        theirs = {
+            hosted(DEFAULT_HOST, item.user): item.password
+            for item in self._config.neighbours
+            if item.user and item.password
+        }
+        known = theirs | users
+        login = Login(self._logins, host_of(event.peer), known)
 
         def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
             """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
-            wanted = None if user is None else users.get(user, theirs.get(user))
-            if wanted is None and not users and event.loopback:
+            peer = self._connections[event.connection]
+            hostname = peer.amqp.login_hostname
+            hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
+            if not hosts and not users and event.loopback:
+                named = self._hosts.named(hostname)
+                peer.login_hosts = (named,) if named else ()
                 return True
             if proof is None:
                 return False
-            waits_until = login.waits_until(user)
+            names = [hosted(host, user or "") for host in hosts]
+            name = names[0] if names else None
+            waits_until = login.waits_until(name)
             if waits_until is not None:
                 raise LoginWaits(waits_until)
-            return login.answered(user, wanted is not None and proof(wanted))
+            fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
+            peer.login_hosts = tuple(compress(hosts, fits))
+            return login.answered(name, any(fits))
 
         return authenticate
 
@@ -247,6 +275,8 @@ class Doors:
 
     def _speaks_as(self, peer: Peer, theirs: Open) -> str | None:
         """The neighbour as which a connection that came to us speaks; None: a client's."""
+        if peer.host != DEFAULT_HOST:
+            return None  # its users may be called as neighbours are
         name = str(theirs.container_id)
         offers = features.CUSTODY in features.offered_by(theirs)
         return name if offers and name in self._neighbours and self._is_neighbour(peer, name) else None

@@ -13,11 +13,11 @@ RECEIVE: Final = "receive"
 class Authoriser(Protocol):
     """Decides whether a client may do something."""
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         """Why not, for a person; None where it is allowed.
 
-        `who`: the user that the connection logged in as, None without a login. `action`: SEND or RECEIVE for a
-        link; of a request what it is about and the operation, "queue PURGE". `address`: the link's, or the name that
+        `who`: the user of `host` that the connection logged in as, None without a login. `action`: SEND or RECEIVE for
+        a link; of a request what it is about and the operation, "queue PURGE". `address`: the link's, or the name that
         the request gives: of a queue, of a node, for a subscription of its queue; "" where there is none.
         """
 
@@ -25,5 +25,5 @@ class Authoriser(Protocol):
 class Everyone:
     """Allows all to everyone who was let in."""
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         return None

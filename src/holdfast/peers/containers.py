@@ -17,12 +17,21 @@ SOLE: Final = Symbol("sole-connection-for-container")
 ESTABLISHMENT_FAILED: Final = Symbol("amqp:connection-establishment-failed")
 
 
-def answer_open(connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open) -> Error | None:
-    """Offers `sole-connection-for-container` to who asks for it; the error of a second connection of such a one."""
+def answer_open(
+    connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open, *, host: str
+) -> Error | None:
+    """Offers `sole-connection-for-container` to who asks for it; the error of a second connection of such a one. Of
+    containers in other virtual hosts nothing is known."""
     asks = asks_to_be_sole(theirs)
     for peer in connections.values():
         other = peer.amqp.remote_open
-        if other is None or other is theirs or other.container_id != theirs.container_id or not peer.amqp.usable:
+        if (
+            other is None
+            or other is theirs
+            or peer.host != host
+            or other.container_id != theirs.container_id
+            or not peer.amqp.usable
+        ):
             continue
         if theirs.container_id in neighbours and peer.neighbour is None:
             continue  # it merely has a neighbour's name, and must not keep that out

@@ -8,11 +8,13 @@ notice nothing: a stranger locks nobody out. All names that are no user's are on
 Source: docs/adr/0031-failed-logins.md.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
 from holdfast.amqp.login.mechanisms import LoginNotChecked
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
 from holdfast.engine.clock import Clock
 from holdfast.peers.users import Users
 from holdfast.settings import Limits
@@ -48,13 +50,13 @@ class Logins:
         self.clock = clock
         self._limits = limits
         self._users = users
-        self.tries: dict[tuple[str, str], Tries] = {}
+        self.tries: dict[tuple[str, HostedName], Tries] = {}
         self.failed = 0
         self.delayed = 0
         self.refused = 0
         """Refused unread, because too many wait."""
 
-    def look_at(self, host: str, name: str) -> float | None:
+    def look_at(self, host: str, name: HostedName) -> float | None:
         """When a login from `host` for `name` may be looked at, on the scale of the core's `now`; None: never."""
         now = self.clock.now
         tries = self.tries.get((host, name))
@@ -72,13 +74,13 @@ class Logins:
             self.delayed += 1
         return now + wait_s
 
-    def has_entered(self, host: str, name: str) -> None:
+    def has_entered(self, host: str, name: HostedName) -> None:
         """The password was right: the try counts for nothing."""
         tries = self.tries.get((host, name))
         if tries is not None:
             tries.left += 1
 
-    def has_failed(self, host: str, name: str) -> None:
+    def has_failed(self, host: str, name: HostedName) -> None:
         """The password was wrong, or there is no such user."""
         self.failed += 1
         most = float(self._limits.login_failures_max)
@@ -98,7 +100,8 @@ class Logins:
         latest = [
             {
                 "address": host,
-                "user": name or None,
+                "user": read_key(name)[1] or None,
+                **({"vhost": found} if (found := read_key(name)[0]) else {}),
                 "failed": Ulong(tries.failed),
                 "since": iso8601(tries.since_ms),
                 "last": iso8601(tries.last_ms),
@@ -112,15 +115,15 @@ class Logins:
 class Login:
     """The login of one connection."""
 
-    def __init__(self, logins: Logins, host: str, users: dict[str, str]) -> None:
-        """`users`: passwords by name."""
+    def __init__(self, logins: Logins, host: str, users: Mapping[HostedName, str]) -> None:
+        """`host`: whom it comes from. `users`: passwords by name."""
         self._logins = logins
         self._host = host
         self._users = users
         self._at: float | None = None
         self._refused = False
 
-    def waits_until(self, user: str | None) -> float | None:
+    def waits_until(self, user: HostedName | None) -> float | None:
         """When it is to be asked again, because it is not looked at yet; None where it is looked at now."""
         logins = self._logins
         if self._at is None:
@@ -129,7 +132,7 @@ class Login:
             self._at = logins.clock.now if at is None else at
         return self._at if self._at > logins.clock.now else None
 
-    def answered(self, user: str | None, entered: bool) -> bool:
+    def answered(self, user: HostedName | None, entered: bool) -> bool:
         """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""
         if self._refused:
             raise LoginNotChecked
@@ -139,5 +142,5 @@ class Login:
             self._logins.has_failed(self._host, self._name_of(user))
         return entered
 
-    def _name_of(self, user: str | None) -> str:
-        return user if user is not None and user in self._users else ""
+    def _name_of(self, user: HostedName | None) -> HostedName:
+        return user if user is not None and user in self._users else hosted(DEFAULT_HOST, "")

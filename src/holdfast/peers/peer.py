@@ -14,6 +14,7 @@ from holdfast.amqp.connection import Connection, Link
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.broker.entries.blob import Blob
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.engine.events import OutputMeasured
 from holdfast.peers.neighbours.trace_aliases import Count
 from holdfast.peers.use import Use
@@ -98,9 +99,9 @@ class Peer:
 
     __slots__ = (
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
-        "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
-        "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
-        "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
+        "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
+        "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
+        "request_bytes", "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -120,6 +121,10 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
+        self.login_hosts: tuple[str, ...] = ()
+        """The virtual hosts that its login may have; none: it came without one, and may have any."""
+        self.host = DEFAULT_HOST
+        """The virtual host that it is in, from its open on."""
         self.neighbour: Adopted | None = None
         self.use: Use | None = None
         """For whom it counts, from when that is known (users.py)."""

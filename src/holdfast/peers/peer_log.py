@@ -4,6 +4,7 @@ from collections.abc import Container
 from types import FrameType
 from typing import Final
 
+from holdfast.broker.entries.host_names import HostedName, hosted, shown
 from holdfast.engine.log import Log
 from holdfast.peers.peer import Peer, host_of
 
@@ -16,21 +17,22 @@ class PeerLog:
     user, and a stranger by its address. What is said of a neighbour, or of whom we dialled, is logged whoever else is
     there."""
 
-    def __init__(self, log: Log, users: Container[str]) -> None:
+    def __init__(self, log: Log, users: Container[HostedName]) -> None:
         """`users`: the names that are configured."""
         self._log = log
         self._users = users
 
     def write(self, caller: FrameType, peer: Peer, level: str, text: str) -> None:
         """A line about `peer`; `caller` is the frame that logged it."""
-        text = f"{peer.name}: {text}"[:PEER_CHARACTERS_MAX]
+        where = f" in virtual host {peer.host!r}" if peer.host else ""
+        text = f"{peer.name}{where}: {text}"[:PEER_CHARACTERS_MAX]
         user = peer.amqp.authenticated_user
         if peer.neighbour is not None:
             about = peer.neighbour.name
         elif peer.dialled:
             about = ""
-        elif user is not None and user in self._users:
-            about = f"user {user}"
+        elif user is not None and hosted(peer.host, user) in self._users:
+            about = f"user {shown(peer.host, user)}" if peer.host else f"user {user}"
         else:
             about = self._log.of_stranger(host_of(peer.address))
         self._log.write_for(caller, level, about, text)

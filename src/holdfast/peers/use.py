@@ -27,9 +27,9 @@ class Use:
     """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
-        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "kind",
-        "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
-        "unsettled_bytes", "unsettled_bytes_max",
+        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "host",
+        "kind", "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed",
+        "requests_per_s", "unsettled_bytes", "unsettled_bytes_max",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class Use:
         self._own = own = config or UserConfig(name=name, password="")
         self.kind = kind
         self.name = name
+        self.host = own.vhost
         self.connections_max = own.connections_max or limits.user_connections_max
         self.links_max = own.links_max or limits.user_links_max
         self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max

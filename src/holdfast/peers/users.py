@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted, shown
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
@@ -33,7 +34,7 @@ class Users:
         """Those with room again, and blocked consumers."""
         limits, waking = config.limits, self.waking
         self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
-        self.by_name = {user.name: Use("user", user.name, limits, user, now, waking) for user in config.users}
+        self.by_name = {user.key: Use("user", user.name, limits, user, now, waking) for user in config.users}
         self.neighbours = {
             neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
             for neighbour in config.neighbours
@@ -80,12 +81,16 @@ class Users:
         """For whom an open connection counts."""
         if peer.neighbour is not None:
             return self.neighbours.get(peer.neighbour.name, self.anonymous)
-        return self.by_name.get(peer.amqp.authenticated_user or "", self.anonymous)
+        name = hosted(peer.host, peer.amqp.authenticated_user or "")
+        return self.by_name.get(name, self.anonymous)
 
     def who(self, peer: Peer) -> str:
         """The user by whom it came, or the address of one without a name; for people, too."""
         use = peer.use
-        return f"user {use.name!r}" if use is not None and use.kind == "user" else f"address {host_of(peer.address)}"
+        is_user = use is not None and use.kind == "user"
+        return (
+            f"user {shown(use.host, use.name)}" if use is not None and is_user else f"address {host_of(peer.address)}"
+        )
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""
@@ -181,6 +186,8 @@ class Users:
 
     # ------------------------------------------------------------------------------------------------ reports
 
-    def status(self) -> list[dict[str, Any]]:
-        """As `status` tells it: of who is here, was refused something, or left consumers that are kept for it."""
-        return [use.status() for use in self.all() if use.is_known]
+    def status(self, host: str) -> list[dict[str, Any]]:
+        """As `status` tells it in that host: of who is here, was refused something, or left consumers that are kept for
+        it."""
+        uses = self.all() if host == DEFAULT_HOST else self.by_name.values()
+        return [use.status() for use in uses if use.is_known and use.host == host]

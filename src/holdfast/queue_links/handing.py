@@ -243,6 +243,9 @@ class Handing:
         if isinstance(found, str):
             return self._dead_letter(link, moving, value, found)
         size = entry.size_of(found)
+        full = parts.catalog.delayed_full(target.host) if parts.catalog.is_delayed(target, found) else ""
+        if full:
+            return self._dead_letter(link, moving, value, full)
         if not target.fits(size):
             link.needs = size
             self.room_for(link)  # it waits for that much
@@ -278,7 +281,7 @@ class Handing:
             link.dead_needs = len(value)
             parts.links.wait_for_room(link)
             return False
-        parts.dead_lettering.dead_letter(value, f"link {link.name!r}: {why}", link.source)
+        parts.dead_lettering.dead_letter(link.config.vhost, value, f"link {link.name!r}: {why}", link.source)
         moving.dead += 1
         return True
 

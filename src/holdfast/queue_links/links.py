@@ -5,6 +5,7 @@ configuration no longer has it. A link that is deleted goes once nothing is in i
 """
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
+from holdfast.broker.entries.host_names import HostedName, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
@@ -33,8 +35,10 @@ from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
-"""Links between queues of one node."""
+"""Links between queues of one node, in each of its virtual hosts."""
 
+
+EXPECTED_HERE: Final = "expected another queue or topic of the same host"
 
 GRAIN_MS: Final = 1_000
 """Windows that are over end in whole seconds: those of many keys in one commit."""
@@ -64,7 +68,7 @@ class QueueLinks:
         self.leftovers = Leftovers(parts.turns, store)
         self._decoded = Decoded()
         self._look_due = False
-        self.by_name: dict[str, QueueLink] = {}
+        self.by_name: dict[HostedName, QueueLink] = {}
         self.by_target: dict[Queue, dict[QueueLink, None]] = {}
         self.pending: dict[QueueLink, None] = {}
         self.windowed: dict[QueueLink, bool] = {}
@@ -76,22 +80,22 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ start
 
     def _begin(self, store: Tables) -> None:
-        stored = {
-            key[len(records.QUEUE_LINK) :].decode(): records.unpack_queue_link(data)
-            for key, data in store.table("node")
-            if key.startswith(records.QUEUE_LINK)
-        }
+        stored: dict[HostedName, QueueLinkRecord] = {}
+        for key, data in store.table("node"):
+            if key.startswith(records.QUEUE_LINK):
+                host, name = read_key(key[len(records.QUEUE_LINK) :].decode())
+                stored[hosted(host, name)] = records.unpack_queue_link(data)
         wanted = {name: _of_record(name, row) for name, row in stored.items() if row.is_created}
-        wanted |= {config.name: config for config in self._config.links}
-        configured = {config.name for config in self._config.links}
+        wanted |= {config.key: config for config in self._config.links}
+        configured = {config.key for config in self._config.links}
         kept = {
-            (row.source, f"{LINK_PREFIX}{name}")
-            for name, row in stored.items()
-            if name in wanted and (wanted[name].source, wanted[name].mode) == (row.source, "copy")
+            (hosted(config.vhost, config.source), f"{LINK_PREFIX}{config.name}")
+            for name, config in wanted.items()
+            if (row := stored.get(name)) is not None and (config.source, config.mode) == (row.source, "copy")
         }
         for queue in self._catalog.queues.values():
             for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
-                if (queue.name, cursor) not in kept:
+                if (queue.key, cursor) not in kept:
                     queue.remove_cursor(cursor)
         for name in stored.keys() - wanted.keys():
             self._forget_row(name)
@@ -106,10 +110,8 @@ class QueueLinks:
         """A link that takes from now on. ConfigError where it cannot be."""
         config.validate()
         where = f"link {config.name!r}"
-        if len(self.by_name) >= LINKS_MAX:
-            raise ConfigError(
-                f"{where} cannot be made; there are {len(self.by_name)} links, and the limit is {LINKS_MAX}"
-            )
+        if (found := len(self.of_host(config.vhost))) >= LINKS_MAX:
+            raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
         selector = self._compiled(config, where)
         steps = parsing.steps_of(config.steps, where)
         source = self._source(config, where)
@@ -122,7 +124,7 @@ class QueueLinks:
             config, link_id, cursor, selects, node=node, to=to, is_created=is_created,
             windows=Windows(steps, self._parts.memory.windows), room=self._room_for, took=self._took,
         )  # fmt: skip
-        self.by_name[config.name] = link
+        self.by_name[config.key] = link
         if link.windows.ids:
             self.windowed[link] = False
             self.leftovers.give(link_id, link.windows)
@@ -146,7 +148,7 @@ class QueueLinks:
         return entry_selector(Filters(selector=predicate), self._reader, self._decoded)
 
     def _source(self, config: LinkConfig, where: str) -> Queue:
-        source = self._local(config.source)
+        source = self._local(config.vhost, config.source)
         if source is None or source.kind is not QueueKind.ORDINARY:
             raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
         return source
@@ -155,14 +157,19 @@ class QueueLinks:
         """The node and the queue there that the link leads to; or None, "" and the queue here."""
         expected = "expected another queue or topic of this node, or QUEUE@NODE"
         try:
-            address = parse(config.target, own_name=self._config.name, own_addresses=self._config.own_addresses)
+            address = parse(
+                config.target, own_name=self._config.name, own_addresses=self._config.own_addresses, host=config.vhost
+            )
         except ConfigError as error:
             raise ConfigError(f"invalid value {config.target!r} for {where} to: {error}") from error
+        if address.node is not None and config.vhost:
+            text = f"messages of virtual host {config.vhost!r} do not leave this node"
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
         if address.node is not None:
             if (split_topic(address.queue) or ("", ""))[1]:
                 raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
             return address.node, address.queue, None
-        target = self._local(address.queue)
+        target = self._local(address.host, address.queue)
         if target is None or target is source or target.name != address.queue:
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
         if source.config.durable and not target.config.durable:
@@ -170,9 +177,9 @@ class QueueLinks:
             raise ConfigError(f"invalid value {config.target!r} for {where} to: {text}; expected a durable queue")
         return None, "", target
 
-    def _local(self, name: str) -> Queue | None:
+    def _local(self, host: str, name: str) -> Queue | None:
         try:
-            return None if name.startswith("$") else self._catalog.local(name)
+            return None if name.startswith("$") else self._catalog.local(host, name)
         except ConfigError:
             return None
 
@@ -194,11 +201,11 @@ class QueueLinks:
             config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped,
             config.steps if link.is_created else "",
         )  # fmt: skip
-        key = ("node", records.queue_link_key(link.name))
+        key = ("node", records.queue_link_key(link.config.key))
         self._batch.deletes[:] = [each for each in self._batch.deletes if each != key]
         self._batch.puts[key] = records.pack_queue_link(record)
 
-    def _forget_row(self, name: str) -> None:
+    def _forget_row(self, name: HostedName) -> None:
         key = ("node", records.queue_link_key(name))
         self._batch.puts.pop(key, None)
         self._batch.deletes.append(key)
@@ -217,7 +224,7 @@ class QueueLinks:
 
     def delete(self, link: QueueLink) -> None:
         link.ended = True
-        self._forget_row(link.name)
+        self._forget_row(link.config.key)
         if link.is_idle:
             self._end(link)
 
@@ -233,7 +240,7 @@ class QueueLinks:
         if link.config.mode == "copy":
             source.remove_cursor(cursor.name)
         self._lead(link, None)
-        del self.by_name[link.name]
+        del self.by_name[link.config.key]
         self.windowed.pop(link, None)
         self.leftovers.leave(link.link_id, link.windows)
 
@@ -246,7 +253,7 @@ class QueueLinks:
 
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
-        return [name for name, link in self.by_name.items() if link.cursor.queue is queue or link.target is queue]
+        return [link.name for link in self.by_name.values() if link.cursor.queue is queue or link.target is queue]
 
     # ------------------------------------------------------------------------------------------------ turn
 
@@ -349,9 +356,13 @@ class QueueLinks:
 
     # ------------------------------------------------------------------------------------------------ told
 
-    def status(self) -> list[dict[str, Any]]:
-        """Each link as `status` and `link list` tell it, by name."""
-        return [self.told(link) for _, link in sorted(self.by_name.items())]
+    def of_host(self, host: str) -> list[QueueLink]:
+        """Those of that virtual host, by name."""
+        return sorted((link for link in self.by_name.values() if link.config.vhost == host), key=attrgetter("name"))
+
+    def status(self, host: str) -> list[dict[str, Any]]:
+        """Each link of that host as `status` and `link list` tell it, by name."""
+        return [self.told(link) for link in self.of_host(host)]
 
     def told(self, link: QueueLink) -> dict[str, Any]:
         config = link.config
@@ -380,7 +391,14 @@ class QueueLinks:
         return "no room" if link.starved or link.needs or link.dead_needs else "running"
 
 
-def _of_record(name: str, row: QueueLinkRecord) -> LinkConfig:
+def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:
+    host, name = read_key(key)
     return LinkConfig(
-        name=name, source=row.source, target=row.target, selector=row.selector, mode=row.mode, steps=row.steps
+        vhost=host,
+        name=name,
+        source=row.source,
+        target=row.target,
+        selector=row.selector,
+        mode=row.mode,
+        steps=row.steps,
     )

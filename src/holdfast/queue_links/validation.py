@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 """
 
 from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.entries.host_names import hosted
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.endpoints.transactions.transactions import Transactions
@@ -16,15 +17,17 @@ from holdfast.steps.windows import KEYS_MAX
 
 def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
     """What a link holds of its source is in its batch, each copy has its cursor, and windows are looked after."""
-    strange_windows = [link.name for link in held.windowed if held.by_name.get(link.name) is not link]
+    strange_windows = [link.name for link in held.windowed if held.by_name.get(link.config.key) is not link]
     must(not strange_windows, "windows of links that are gone are looked after", strange_windows)
     for name, link in held.by_name.items():
         where = f"link {name!r}"
         cursor = link.cursor
-        must(link.name == name, "a link between queues stands under another name", name, link.name)
+        must(link.config.key == name, "a link between queues stands under another name", name, link.config.key)
+        here = cursor.queue.host == link.config.vhost and (link.target is None or link.target.host == cursor.queue.host)
+        must(here, f"{where} leads out of its virtual host")
         must(catalog.has_cursor(cursor), f"{where}: its source is gone")
         must(link in cursor.consumers or stopping, f"{where} is no consumer of its source")
-        is_own = cursor.name == (f"{LINK_PREFIX}{name}" if link.config.mode == "copy" else "")
+        is_own = cursor.name == (f"{LINK_PREFIX}{link.name}" if link.config.mode == "copy" else "")
         must(is_own, f"{where} reads another's cursor", cursor.name)
         must(not (link.ended and link.is_idle), f"{where} was deleted, and stays")
         must(len(link.taken) <= TAKEN_COUNT, f"{where} takes too much in a turn", len(link.taken))
@@ -42,7 +45,7 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
         strange = [
             name
             for name in queue.named
-            if name.startswith(LINK_PREFIX) and name[len(LINK_PREFIX) :] not in held.by_name
+            if name.startswith(LINK_PREFIX) and hosted(queue.host, name[len(LINK_PREFIX) :]) not in held.by_name
         ]
         must(not strange, f"queue {queue.name!r} keeps messages for links that are gone", strange)
 

@@ -96,7 +96,7 @@ class Blobs:
             changed[stream.blob] = dict(stream.blob.places)
         queues = self._catalog.queues
         for queue, sequence, number in self._work.referred:
-            if queues.get(queue.name) is queue:  # else deleted in this very turn
+            if queues.get(queue.key) is queue:  # else deleted in this very turn
                 blob = self.by_number[number]
                 changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
         if self.by_place:

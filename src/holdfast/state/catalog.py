@@ -4,14 +4,17 @@ Rules of this file: tables are read once, at start; every change goes into the t
 once. Transmission queues are named `@NODE`, which no user's queue can be.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue, rows_of
@@ -34,6 +37,7 @@ WAITING: Final = "$waiting"
 
 DELAYED: Final = "$delayed"
 """Messages that are not to be delivered yet, before they have a place in their queue."""
+DELAYED_BY_DEFAULT: Final = hosted(DEFAULT_HOST, DELAYED)
 
 OWN_QUEUES: Final = {
     DEAD_LETTERS: QueueKind.DEAD_LETTERS,
@@ -117,9 +121,13 @@ class Catalog:
         self.work = work
         self.new_uuid = new_uuid
         self.memory = memory
-        self._told = {queue.name: queue for queue in config.queues}
+        self._told = {queue.key: queue for queue in config.queues}
         """What the node's file says of queues."""
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[HostedName, Queue] = {}
+        self.hosts = {DEFAULT_HOST: None} | {item.name: item for item in config.vhosts}
+        """The virtual hosts by name; None: nothing is said of it in the node's file."""
+        self.made: Counter[str] = Counter()
+        """By virtual host: queues beside OWN_QUEUES, but for dynamic nodes'."""
         self.producers = NamedProducers(config.limits.producers_max, clock, work, memory)
         self.former: UUID | None = None
         """Who the store was when these tables were last written, where it got a new UUID since."""
@@ -150,13 +158,14 @@ class Catalog:
             if numbered_by is not None:
                 self.former = UUID(bytes=numbered_by)
         for key, data in store.table("queues"):
-            name = key.decode()
+            host, name = read_key(key.decode())
+            self.hosts.setdefault(host, None)  # nobody may enter a host that the file no longer has; what it has stays
             fields = records.unpack_map(data)
             stored = QueueConfig(
-                name=name, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
+                name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
             )
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            told = settings.get(name, stored)
+            told = settings.get(stored.key, stored)
             if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
                 told = stored  # changed by hand since, and the file says what it said then
             is_topic = bool(fields.get(TOPIC_FIELD))
@@ -218,7 +227,7 @@ class Catalog:
         self.producers.load(store.table("producers"))
         self.ledger.load(small, store.table("origins"), custody, self.former)
         for queue_config in self.config.queues:
-            if queue_config.name not in self.queues:
+            if queue_config.key not in self.queues:
                 self.create(queue_config)
 
     def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
@@ -261,8 +270,10 @@ class Catalog:
             clock=self.clock,
             work=self.work,
             memory=None if config.durable else self.memory.queues,
+            host=config.vhost,
         )
-        self.queues[config.name] = self.by_id[queue_id] = queue
+        self.queues[queue.key] = self.by_id[queue_id] = queue
+        self.made[queue.host] += queue.name not in OWN_QUEUES
         if queue.in_transit:
             self.transit[queue.destination] = queue
         self.next_queue_id = max(self.next_queue_id, queue_id + 1)
@@ -270,13 +281,13 @@ class Catalog:
 
     def _store(self, queue: Queue) -> None:
         fields = told_fields(queue.config)
-        told = self._told.get(queue.name)
+        told = self._told.get(queue.key)
         if told is not None and told != queue.config:
             fields[TOLD_FIELD] = told_fields(told)
         if queue.kind is QueueKind.TOPIC:
             fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
-        self.work.batch.puts["queues", queue.name.encode()] = record
+        self.work.batch.puts["queues", queue.key.encode()] = record
         self.work.dirty_counters[queue] = None
 
     def create(self, config: QueueConfig) -> Queue:
@@ -284,6 +295,10 @@ class Catalog:
         if self.full:
             found, most = self.queues_counted, self.config.limits.queues_max
             raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
+        host = self.hosts.get(config.vhost)
+        if host is not None and host.queues_max is not None and self.made[host.name] >= host.queues_max:
+            text = f"virtual host {host.name!r} has {self.made[host.name]} queues, the most it may have"
+            raise TooManyQueues(f"queue {config.name!r} cannot be created; {text} (queues_max)")
         return self._create(config)
 
     def change(self, queue: Queue, config: QueueConfig) -> None:
@@ -300,16 +315,27 @@ class Catalog:
         """Who takes entries, of every cursor of every queue."""
         return (consumer for queue in self.queues.values() for cursor in queue.cursors for consumer in cursor.consumers)
 
-    @property
-    def delayed_full(self) -> bool:
-        """Whether as many messages are delayed as may be."""
-        delayed = self.queues.get(DELAYED)
-        return delayed is not None and delayed.messages >= self.config.limits.delayed_max
+    def delayed_room(self, host: str) -> int:
+        """How many messages more may be delayed in that host; those that open transactions are to bring count."""
+        delayed = self.queues.get(hosted(host, DELAYED) if host else DELAYED_BY_DEFAULT)
+        held = 0 if delayed is None else delayed.messages + delayed.reserved
+        return max(0, self.config.limits.delayed_max - held)
+
+    def delayed_full(self, host: str) -> str:
+        """Why no message more may be delayed in that host, "" where one may be."""
+        most = self.config.limits.delayed_max
+        return "" if self.delayed_room(host) else f"{most} messages are delayed, the most there may be"
+
+    def is_delayed(self, queue: Queue | None, value: bytes) -> bool:
+        """Whether the message of an entry for that queue is not to be delivered yet."""
+        if queue is None or value[24:28] == b"\0\0\0\0" or not queue.may_delay:
+            return False
+        return delays.due_of(value, self.clock.steady_ms, self.clock.wall_ms) is not None
 
     @property
     def queues_counted(self) -> int:
         """Queues that count towards `queues_max`."""
-        return len(self.queues) - sum(name in self.queues for name in OWN_QUEUES)
+        return len(self.queues) - sum(hosted(host, name) in self.queues for host in self.hosts for name in OWN_QUEUES)
 
     @property
     def full(self) -> bool:
@@ -326,14 +352,14 @@ class Catalog:
         takes it out of the turn's work (broker/deletion.py)."""
         batch, queue_id = self.work.batch, queue.queue_id
         leaving_key = ("node", records.leaving_key(queue_id))
-        keys = [("queues", queue.name.encode()), ("node", records.counters_key(queue_id))]
+        keys = [("queues", queue.key.encode()), ("node", records.counters_key(queue_id))]
         keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
         cursors = ("", *queue.named, *queue.deleted_cursors)
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
         keys += [("node", records.binding_key(queue_id, name)) for name in cursors if queue.kind is QueueKind.TOPIC]
         keys += [("node", key) for cursor in queue.cursors for key in rows_of(cursor)]
         keys += [("node", key) for key in queue.deleted_rows]
-        producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
+        producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.key}
         keys += [("producers", key) for key in producers]
         destination = queue.destination or None
         kept = [item for item in batch.appends if item[0] != queue_id]
@@ -357,22 +383,23 @@ class Catalog:
         batch.retires += retires
         for producer_key in producers:
             del self.producers[producer_key]
-        del self.queues[queue.name], self.by_id[queue_id]
+        del self.queues[queue.key], self.by_id[queue_id]
+        self.made[queue.host] -= queue.name not in OWN_QUEUES
         if destination is not None:
             del self.transit[destination]
 
     def has(self, queue: EntryLog) -> bool:
         """Whether the queue is there: it was not deleted, nor made anew under its name."""
-        return self.queues.get(queue.name) is queue
+        return self.queues.get(queue.key) is queue
 
     def has_cursor(self, cursor: Cursor) -> bool:
         """Whether the cursor and its queue are there: neither was deleted."""
-        queue = self.queues.get(cursor.queue.name)
+        queue = self.queues.get(cursor.queue.key)
         return queue is not None and queue is cursor.queue and cursor in (queue.shared, queue.named.get(cursor.name))
 
     def queue_of(self, cursor: Cursor) -> Queue:
         """The cursor's queue, which is there."""
-        return self.queues[cursor.queue.name]
+        return self.queues[cursor.queue.key]
 
     def has_left(self, queue_id: int) -> None:
         """Nothing of that deleted queue is on disk any more once this turn's batch is."""
@@ -393,19 +420,28 @@ class Catalog:
         total = sum(len(each.named) for each in self.queues.values())
         return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 
-    def local(self, name: str) -> Queue | None:
-        """The queue of that name; made where the node makes what clients name. None where there is none."""
-        queue = self.queues.get(name)
+    def find(self, host: str, name: str) -> Queue | None:
+        """The queue of exactly that name in that host; None where there is none."""
+        return self.queues.get(hosted(host, name))
+
+    def of_host(self, host: str) -> Iterator[Queue]:
+        """Those of that host."""
+        return (queue for queue in self.queues.values() if queue.host == host)
+
+    def local(self, host: str, name: str) -> Queue | None:
+        """The queue of that name in that host; made where the node makes what clients name. None where there is
+        none."""
+        queue = self.find(host, name)
         if queue is None and name == DEAD_LETTERS:
-            queue = self.own(name)
+            queue = self.own(host, name)
         if queue is None and (found := split_topic(name)) is not None:
-            queue = self.queues.get(found[0])
+            queue = self.find(host, found[0])
             if queue is None and self.config.create_queues:
-                queue = self.create(QueueConfig(name=check_name(found[0])))
+                queue = self.create(QueueConfig(name=check_name(found[0]), vhost=host))
             if queue is not None and queue.kind is not QueueKind.TOPIC:  # named so before there were topics
                 queue = None
         if queue is None and self.config.create_queues:
-            queue = self.create(QueueConfig(name=check_name(name)))
+            queue = self.create(QueueConfig(name=check_name(name), vhost=host))
         return queue
 
     def topics(self) -> list[Topic]:
@@ -417,16 +453,19 @@ class Catalog:
         topic.bindings[name] = wants
         self.work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
 
-    def local_or_none(self, name: str) -> Queue | None:
+    def local_or_none(self, host: str, name: str) -> Queue | None:
         """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
+        queue = self.queues.get(hosted(host, name))
+        if queue is not None and (queue.kind is QueueKind.ORDINARY or queue.kind is QueueKind.TOPIC):
+            return queue  # whose name was checked when it was made
         try:
-            return self.local(name if name == DEAD_LETTERS else check_name(name))
+            return self.local(host, name if name == DEAD_LETTERS else check_name(name))
         except ConfigError:
             return None
 
-    def own(self, name: str) -> Queue:
-        """One of OWN_QUEUES."""
-        return self.queues.get(name) or self._create(QueueConfig(name=name))
+    def own(self, host: str, name: str) -> Queue:
+        """One of OWN_QUEUES, that host's."""
+        return self.find(host, name) or self._create(QueueConfig(name=name, vhost=host))
 
     def transmission(self, node: str, *, known: bool = True) -> Queue:
         """The one transmission queue for that node (amqp-illustrations, "Message Relay").
@@ -434,7 +473,7 @@ class Catalog:
         Nodes that are known are bounded by what knows them, and their queues are outside the bound on queues; of
         others TooManyQueues at that bound.
         """
-        queue = self.queues.get(f"@{node}")
+        queue = self.find(DEFAULT_HOST, f"@{node}")
         if queue is not None:
             return queue
         config = QueueConfig(name=f"@{node}")

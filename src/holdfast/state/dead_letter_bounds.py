@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
@@ -34,7 +35,7 @@ WARN_S: Final = 3_600.0
 
 
 class DeadLetters:
-    """Drops the oldest dead letters at each bound."""
+    """Drops the oldest dead letters at each bound, of each virtual host its own. `by_host`: of each."""
 
     def __init__(
         self,
@@ -46,6 +47,50 @@ class DeadLetters:
         log: Log,
         losses: Losses,
     ) -> None:
+        self.by_host = {
+            host: HostDeadLetters(bounds, clock, catalog, turns, work, log, losses, host) for host in catalog.hosts
+        }
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything here to be asked for its share."""
+        return any(each.pending for each in self.by_host.values())
+
+    def step(self) -> None:
+        """This turn's share of what is past a bound."""
+        for each in self.by_host.values():
+            if each.pending:
+                each.step()
+
+    def tick(self, now: float) -> None:
+        """Begins again at the oldest."""
+        for each in self.by_host.values():
+            each.tick(now)
+
+    def next_deadline(self) -> float | None:
+        return min((at for each in self.by_host.values() if (at := each.next_deadline()) is not None), default=None)
+
+    def status(self, host: str) -> dict[str, Any]:
+        """How many there are in that host, and how many went since the node's start."""
+        return self.by_host[host].status()
+
+
+class HostDeadLetters:
+    """Drops the oldest of one virtual host's."""
+
+    def __init__(
+        self,
+        bounds: DeadLettersConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        log: Log,
+        losses: Losses,
+        host: str,
+    ) -> None:
+        self._host = host
+        self._key = hosted(host, DEAD_LETTERS)
         self._bounds = bounds
         self._clock = clock
         self._catalog = catalog
@@ -66,7 +111,7 @@ class DeadLetters:
 
     @property
     def _queue(self) -> Queue | None:
-        return self._catalog.queues.get(DEAD_LETTERS)
+        return self._catalog.queues.get(self._key)
 
     def _over(self, queue: Queue) -> bool:
         bounds = self._bounds
@@ -135,7 +180,8 @@ class DeadLetters:
         self._losses.dropped(count, size)
         if self._clock.now >= self._warn_at:
             self._warn_at = self._clock.now + WARN_S
-            text = f"{DEAD_LETTERS}: at its bounds {self._unsaid} of the oldest were dropped"
+            whose = f" of virtual host {self._host!r}" if self._host else ""
+            text = f"{DEAD_LETTERS}{whose}: at its bounds {self._unsaid} of the oldest were dropped"
             advice = "consume them in time, or raise messages_max, bytes_max or keep_s of [dead_letters]"
             self._log.write("WARNING", f"{text}; {advice}")
             self._unsaid = 0
@@ -171,9 +217,14 @@ class DeadLetters:
             "bytes": Ulong(0 if queue is None else queue.bytes_held),
             "dropped": Ulong(self.dropped),
             "dropped_bytes": Ulong(self.dropped_bytes),
-            "dropped_total": Ulong(self._losses.totals.dropped),
-            "dropped_bytes_total": Ulong(self._losses.totals.dropped_bytes),
+            **self._totals(),
             "messages_max": Ulong(bounds.messages_max),
             "bytes_max": Ulong(bounds.bytes_max),
             "keep_s": bounds.keep_s,
         }
+
+    def _totals(self) -> dict[str, Any]:
+        """How many went since the store was made, of all hosts together: the default one is told."""
+        totals = self._losses.totals
+        told = {"dropped_total": Ulong(totals.dropped), "dropped_bytes_total": Ulong(totals.dropped_bytes)}
+        return {} if self._host else told

@@ -13,7 +13,8 @@ from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.origins import Origin, Waiting
+from holdfast.broker.stored.groups import Waiting
+from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.producers import Producer
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.records import LossRecord, OriginRecord, Renewal

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Selection
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
@@ -82,7 +83,8 @@ def queues(
     are emptied; `suspended`: the ids of consumers that are gone, and of which something is kept."""
     in_flight = turns.in_flight
     for name, queue in catalog.queues.items():
-        must(queue.name == name, "a queue stands under another name", name, queue.name)
+        must(queue.key == name, "a queue stands under another name", name, queue.key)
+        must(queue.key == hosted(queue.host, queue.name), f"queue {name!r} is called otherwise within its host")
         must(queue.messages >= 0 and queue.bytes_held >= 0, f"queue {name!r} counts below nothing")
         must(queue.visible <= queue.next_sequence, f"queue {name!r} shows what it has not given yet")
         known = entries.get(queue.queue_id)

@@ -76,6 +76,7 @@ class Queue:
     in_per_s: float = _declare("messages per second")
     out_per_s: float = _declare("messages per second")
     next_sequence: int = _declare("sequence")
+    vhost: str | None = _declare("name", optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class Message:
     message_id: str | None = _declare("text", optional=True)
     created: str | None = _declare("time", optional=True)
     wall: str | None = _declare("time", optional=True)
+    vhost: str | None = _declare("name", optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

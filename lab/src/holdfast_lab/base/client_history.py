@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.broker.entries.host_names import read_key
 from holdfast_lab.base.contents import Content
 from holdfast_lab.base.rights import Rights
 
@@ -113,6 +114,7 @@ class History:
         """
         if sequence:
             self.see(key, place, sequence)
+        self.stays(key, place, "was shown at")
         self.received[key] = self.received.get(key, 0) + 1
         node = place.rpartition(" at ")[2]
         by = (node, self.disks_changed[node] if disk is None else disk)
@@ -128,6 +130,14 @@ class History:
         shown_by.add(by)
         if known and not marked and key not in self.excused and key not in self.may_repeat:
             raise Violation(f"{key.decode()} was shown twice at {place}, the second time not as a redelivery")
+
+    def stays(self, key: bytes, place: str, how: str) -> None:
+        """Raises Violation where a message is out of the virtual host that it was sent in; `place`: as a node's store
+        calls the queue."""
+        sent, found = read_key(self.offered.get(key, place))[0], read_key(place)[0]
+        if sent != found:
+            host, other = (f"virtual host {name!r}" if name else "the default host" for name in (sent, found))
+            raise Violation(f"{key.decode()} was sent in {host}, and {how} {read_key(place)[1]} in {other}")
 
     def see(self, key: bytes, place: str, sequence: int) -> None:
         """It lies at that place under that sequence."""

@@ -11,6 +11,7 @@ from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
+from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.pacing_defects import PACING_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
@@ -33,6 +34,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *DRIVER_CANARIES,
         *QUEUE_LINK_CANARIES,
         *POLICY_CANARIES,
+        *HOST_CANARIES,
         *PACING_CANARIES,
     )
 }

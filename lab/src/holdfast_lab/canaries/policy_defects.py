@@ -1,8 +1,9 @@
-"""Canaries in what queues and messages ask of a node: most deliveries, delays, priorities.
+"""Canaries in what queues and messages ask of a node: most deliveries, delays, priorities, to be shown together.
 
 Rules of this file: as in `hop_defects.py`.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -50,6 +51,40 @@ def _goes_before(original: Function) -> Function:
     return _highest
 
 
+def _group_forgotten(original: Function) -> Function:
+    """Of many messages that wait to be shown together while a commit is refused, those behind the first few wait for
+    the others no longer."""
+
+    def restore(self: Any, record: Any, waiting: Any) -> None:
+        original(self, record, waiting)
+        for group in list(self.groups.by_first.values()):
+            if len(group.members) > FEW:
+                self.give_up(group)
+
+    return restore
+
+
+def _publisher_forgotten(original: Function) -> Function:
+    """A connection that has published some messages is told as another one from then on."""
+    told: Counter[int] = Counter()
+
+    def connection(self: Any, peer: Any) -> bytes:
+        told[peer.number] += 1
+        found: bytes = original(self, peer)
+        return found if told[peer.number] <= SHOWN else bytes(len(found))
+
+    return connection
+
+
+def _outlives_its_topic(original: Function) -> Function:
+    """Of a temporary topic's subscriptions those behind the first few stay as it ends."""
+
+    def subscribed_queues(self: Any) -> Any:
+        return original(self)[:FEW]
+
+    return subscribed_queues
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -74,5 +109,30 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, group: holdfast.broker.cursors.ranked.Ranked) -> holdfast.broker.cursors.ready.Level | None",
         broken=_goes_before,
         expected="was handed out while",
+    ),
+    Canary(
+        name="group-forgotten",
+        sentence="A part of a transaction is shown at another node, because the disk there was full as the rest came.",
+        target="broker.stored.origins:Origin.restore",
+        signature="(self, record: holdfast.broker.stored.records.OriginRecord, "
+        "waiting: list[tuple[int, holdfast.broker.stored.groups.Waiting | None]]) -> None",
+        broken=_group_forgotten,
+        expected="messages of one transaction",
+    ),
+    Canary(
+        name="publisher-forgotten",
+        sentence="A subscription with no-local is shown what its own connection publishes, once that is much.",
+        target="endpoints.publishers:Publishers.connection",
+        signature="(self, peer: holdfast.peers.peer.Peer) -> bytes",
+        broken=_publisher_forgotten,
+        expected="which its own connection published",
+    ),
+    Canary(
+        name="outlives-its-topic",
+        sentence="Of many subscriptions of a temporary topic some stay when it ends.",
+        target="endpoints.addresses.dynamic_nodes:TemporaryTopic.subscribed_queues",
+        signature="(self) -> list[holdfast.endpoints.addresses.dynamic_nodes.TemporaryQueue]",
+        broken=_outlives_its_topic,
+        expected="ended, and",
     ),
 )

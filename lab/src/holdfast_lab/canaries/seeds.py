@@ -11,7 +11,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "part-unheard": (70, 150),
     "hop-number-ahead": (27, 100),
     "seen-range-one-off": (21, 50),
-    "receipt-of-an-empty-queue": (19, 50),
+    "receipt-of-an-empty-queue": (23, 50),
     "starved-link-asleep": (4, 50),
     "oversized-forgotten": (77, 100),
     "full-credit-again": (7, 50),
@@ -62,6 +62,12 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
     "second-before-first": (5, 50),
+    "group-forgotten": (29, 100),
+    "publisher-forgotten": (64, 150),
+    "outlives-its-topic": (26, 100),
+    "dead-letters-of-all": (10, 50),
+    "delayed-of-all": (15, 50),
+    "any-queue": (10, 50),
     "debt-forgotten": (17, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -1,5 +1,5 @@
-"""What a message or an operator asks of the node that holds it, in a share of the seeds: an end at a wall time, another
-queue.
+"""What a message, a transaction or an operator asks of the node that holds it, in a share of the seeds: an end at a
+wall time, another queue, to be shown together.
 
 Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
 (docs/adr/0053).
@@ -15,6 +15,9 @@ from holdfast_lab.draws.drawn_clients import fails, peers
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
+
+INCOMPLETE: Final = "a group is incomplete"
+"""A moment."""
 
 
 def by_the_clock(random: Random, node: str, plan: Plan) -> Scene:
@@ -133,12 +136,65 @@ def sorted_out(random: Random, node: str, plan: Plan) -> Scene:
     )  # fmt: skip
 
 
+def together(random: Random, node: str, plan: Plan) -> Scene:
+    """Transactions for a queue of the next node, over lines that are cut again and again, with disks that are slow and
+    refuse commits while some of one have come and others not."""
+    others = [name for name in peers(plan, node) if name not in renewed_in(plan)]
+    if fails(plan, node) or not others or renewed_in(plan):
+        return Scene()
+    where = random.choice(others)
+    if any(fault.kind == "full-disk" and where in fault.places for fault in plan.faults):
+        return Scene()  # without room for all of it at once, a part is shown
+    most, until_s = random.choice((8, 30)), min(8.0, plan.safety_s)
+    count = max(2, 2 * in_time(plan, 150) // (2 + most))
+    told: dict[str, Any] = {"transactions": count, "most": most, "size": random.choice((12, 200, 3_000))}
+    told |= {"rate": round(count / plan.safety_s, 3), "between": 200, "between_rate": round(200 / plan.safety_s, 3)}
+    sends = {"kind": "together", "node": node, "address": f"together@{where}", "name": "together", **told}
+    sends |= {"credit": random.choice((5, 100))}
+    queue = QueueConfig(
+        name="together", order=random.choice(("strict", "bounded", "none")), when_full="block",
+        messages_max=random.choice((None, None, 40)),
+    )  # fmt: skip
+    faults = poor_disk(random, where, until_s)
+    for _ in range(random.choice((2, 6))):
+        at = round(random.uniform(0.2, until_s), 6)
+        faults.append(random.choice((
+            Fault(kind="cut", at=at, link=(node, where), amount=random.random()),
+            Fault(kind="partition", at=at, link=(node, where), seconds=random.choice((0.3, 3.0))),
+            Fault(kind=random.choice(("crash", "power")), at=at, node=random.choice((node, where)), seconds=0.2),
+        )))  # fmt: skip
+    for kind in (*["refusing-disk"] * 6, random.choice(("crash", "power"))):
+        at = round(random.uniform(0.1, until_s), 6)
+        faults.append(Fault(kind=kind, at=at, node=where, seconds=0.3, when=INCOMPLETE))
+    for kind in ("cut", "partition", "partition"):
+        at = round(random.uniform(0.1, until_s), 6)
+        faults.append(Fault(kind=kind, at=at, link=(node, where), seconds=1.0, amount=0.5, when=INCOMPLETE))
+    return Scene([sends], faults, [(where, queue)])
+
+
+def temporary_topics(random: Random, node: str, plan: Plan) -> Scene:
+    """Temporary topics, whose clients are cut off now and then."""
+    if fails(plan, node):
+        return Scene()
+    until_s = min(8.0, plan.safety_s)
+    told: dict[str, Any] = {"rounds": 8, "messages": random.choice((5, 30)), "subscriptions": random.choice((3, 6))}
+    told |= {"size": random.choice((12, 200, 6_000)), "credit": random.choice((2, 50))}
+    uses = {"kind": "temporary-topic", "node": node, "name": "temporary-topics", **told}
+    faults = [
+        Fault(kind="cut-clients", at=round(random.uniform(0.2, until_s), 6), node=node)
+        for _ in range(random.choice((0, 1, 3)))
+    ]
+    return Scene([uses], faults)
+
+
 POLICIES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "by the clock": (0.08, by_the_clock),
     "by hand": (0.08, by_hand),
     "poison": (0.08, poison),
     "not yet": (0.08, not_yet),
     "sorted out": (0.1, sorted_out),
+    "together": (0.15, together),
+    "temporary topics": (0.08, temporary_topics),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -16,7 +16,7 @@ from holdfast_lab.base.contents import PATTERNS, SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_wire import on_lmdb
 from holdfast_lab.plan.faults import PUT_BACK, Fault
-from holdfast_lab.plan.moments import SCENES_ALONE
+from holdfast_lab.plan.moments import OF_TRANSACTIONS
 from holdfast_lab.plan.networks import joined
 from holdfast_lab.plan.plan import Plan
 
@@ -420,7 +420,7 @@ def transactions(random: Random, node: str, plan: Plan) -> Scene:
     }  # fmt: skip
     queue = QueueConfig(name="transacted-on", order="none", messages_max=random.choice((None, 30)), when_full="block")
     faults = poor_disk(random, node, min(8.0, plan.safety_s))
-    for when in SCENES_ALONE:
+    for when in OF_TRANSACTIONS:
         for kind in ("crash", "power", "cut-clients", "refusing-disk", "cut-clients"):
             at = round(random.uniform(0.1, min(8.0, plan.safety_s)), 6)
             faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when=when))

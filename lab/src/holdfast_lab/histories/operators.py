@@ -6,6 +6,7 @@ takes away is excused. Source: docs/CUSTODY.md, "End to end" 3, "Transit" 6; doc
 
 from collections.abc import Callable
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast_lab.histories.stage import History, Stage, sites
@@ -23,7 +24,7 @@ async def _purge(stage: Stage, node: str, queue: str) -> list[bytes]:
     """Empties it, but for what is under way; the keys that may have gone."""
     before = stage.keys(node, queue)
     stage.excuse(before, "purged")
-    found = stage.core(node).catalog.queues[queue]
+    found = stage.core(node).catalog.queues[hosted(DEFAULT_HOST, queue)]
     await _operate(stage, node, queue, lambda core, told: core.jobs.purge(found, told))
     return before
 
@@ -85,7 +86,7 @@ async def departed_node(stage: Stage) -> None:
         stage.nodes["a"].post(events.ForwardingChanged(table={}))
         await stage.until("a knows of no d", lambda: not stage.core("a").forwarding.knows("d"))
     stage.excuse(gone, "its node left, and it is a dead letter")
-    queue = stage.core("a").catalog.queues["@d"]
+    queue = stage.core("a").catalog.queues[hosted(DEFAULT_HOST, "@d")]
     await _operate(stage, "a", "@d", lambda core, told: core.departures.begin(queue, told, with_tombstones=False))
     await stage.until("all are dead letters", lambda: stage.keys("a", "$dead-letters") == gone)
     stage.equal("what is queued for d", stage.keys("a", "@d"), [])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from holdfast.amqp.wire import conditions, fast
 from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import read_key
 from holdfast.broker.stored import records
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
@@ -233,7 +234,8 @@ class Ledger:
 
     def _arrived(self, disk: Disk, name: str, key: bytes, value: bytes) -> None:
         """In a queue of that node's own: at its destination, or among the dead letters."""
-        if name == DEAD_LETTERS:
+        self.history.stays(key, f"{name} at {disk.name}", "lies in")
+        if read_key(name)[1] == DEAD_LETTERS:
             self.dead[key] = disk.name
             return
         place = f"{name}@{disk.name}"

@@ -38,6 +38,11 @@ def _comes_up(core: NodeCore) -> bool:
     return any(neighbour.state in made for neighbour in core.neighbours.values())
 
 
+def _lacks_some(core: NodeCore) -> bool:
+    origins = core.destination.waiters
+    return any(not origin.is_whole(group) for origin in origins for group in origin.groups.by_first.values())
+
+
 MOMENTS: Final[dict[str, Moment]] = {
     "a commit is under way": lambda core: core.turns.in_flight is not None,
     "a commit waits behind another": lambda core: core.turns.in_flight is not None and _gathers(core),
@@ -65,10 +70,12 @@ MOMENTS: Final[dict[str, Moment]] = {
     "the node stops": lambda core: core.stopping,
     "a transaction is open": lambda core: any(item.posts or item.takes for item in core.transactions.open.values()),
     "a transaction is committed": lambda core: bool(core.transactions.deciding),
+    "a group is incomplete": _lacks_some,
 }
 """By name: whether a node is in it."""
 
-SCENES_ALONE: Final = ("a transaction is open", "a transaction is committed")
+OF_TRANSACTIONS: Final = ("a transaction is open", "a transaction is committed")
+SCENES_ALONE: Final = (*OF_TRANSACTIONS, "a group is incomplete")
 """Those that only scenes aim at, which bring about what they need."""
 
 

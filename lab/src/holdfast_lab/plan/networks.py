@@ -14,7 +14,8 @@ from holdfast.errors import ConfigError
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig
+from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, VhostConfig
+from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5
 HOLD_TIME_S: Final = 1.5
@@ -131,11 +132,17 @@ class Topology:
             queues=self.queues.get(node, ()),
             forwarding=tuple(sorted(given.items())),
             create_queues=True,
+            vhosts=tuple(VhostConfig(name=host) for host in self.hosts(node)),
+            hostnames=(HARNESS,),
             limits=replace(self.limits, message_bytes_max=self.takes[node]) if node in self.takes else self.limits,
             topology=None if self.routing is None else self.file_of(node, whole or self.map()),
             routing=self.routing or RoutingConfig(),
             pacing=self.pacing.get(node, NO_PACING),
         )
+
+    def hosts(self, node: str) -> list[str]:
+        """The virtual hosts of that node beside the default one: those of its queues."""
+        return list(dict.fromkeys(queue.vhost for queue in self.queues.get(node, ()) if queue.vhost))
 
     def map(self) -> Map:
         """The topology as its file would have it: a link's cost is by its slower direction's rate and longer delay."""

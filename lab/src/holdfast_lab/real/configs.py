@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from holdfast.settings import Limits, QueueConfig
+from holdfast_lab.base.harness import HARNESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,9 @@ class NodeFile:
         ]
         if self.role is not None:
             lines.append(f"roles = [{_quoted(self.role)}]")
+        hosts = dict.fromkeys(queue.vhost for queue in self.queues if isinstance(queue, QueueConfig) and queue.vhost)
+        if hosts:
+            lines.append(f"hostnames = [{_quoted(HARNESS)}]")
         if self.create_queues:
             lines.append("create_queues = true")
         for neighbour in self.neighbours:
@@ -59,6 +63,8 @@ class NodeFile:
             for key in ("keepalive_s", "hold_time_s", "probe_s"):
                 if (value := getattr(neighbour, key)) is not None:
                     lines.append(f"{key} = {value}")
+        for host in hosts:
+            lines += ["", "[[vhost]]", f"name = {_quoted(host)}"]
         for queue in self.queues:
             lines += ["", "[[queue]]", *_settings(QueueConfig(name=queue) if isinstance(queue, str) else queue)]
         for destination, via in self.routes:

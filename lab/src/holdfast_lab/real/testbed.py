@@ -156,14 +156,14 @@ class TestBed:
     def stream(self, name: str) -> Random:
         return self.seeds.stream(f"workload/{name}")
 
-    async def connect(self, node: str, client: str) -> Connection:
-        connection = await self._connect(node, client)
+    async def connect(self, node: str, client: str, *, vhost: str = "") -> Connection:
+        connection = await self._connect(node, client, vhost)
         self._clients.append(connection)
         return connection
 
-    async def _connect(self, node: str, client: str) -> Connection:
+    async def _connect(self, node: str, client: str, vhost: str = "") -> Connection:
         return await connect(
-            f"amqp://{self.real_nodes[node].address}",
+            f"amqp://{self.real_nodes[node].address}/{vhost}",
             container_id=client,
             retry_s=CLIENT_RETRY_S,
             rng=self.seeds.stream(f"client/{client}"),

@@ -20,6 +20,7 @@ from holdfast.amqp.wire.frames import frame
 from holdfast.amqp.wire.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.core.node import NodeCore
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.receipts import PAIRS_MAX
@@ -448,7 +449,7 @@ def sizes(core: NodeCore) -> dict[str, int]:
     """How much a node keeps of what neighbours claim, by what it is."""
     catalog, forwarding, destination = core.catalog, core.forwarding, core.destination
     origins = catalog.ledger.origins.values()
-    waiting = catalog.queues.get(WAITING)
+    waiting = catalog.find(DEFAULT_HOST, WAITING)
     return {
         "origins": len(catalog.ledger.origins),
         "ranges of an origin": max((len(origin.finished) for origin in origins), default=0),

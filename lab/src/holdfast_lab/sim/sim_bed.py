@@ -50,8 +50,17 @@ class _Authoriser:
     rights: Rights
     node: str
 
-    def authorise(self, who: str | None, action: str, address: str) -> str | None:
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         return self.rights.why_not(self.node, address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ByName(Url):
+    """Of a client that calls its node by the node's own name, as one with virtual hosts wants it."""
+
+    @property
+    def hostname(self) -> str:
+        return super(_ByName, self).hostname if self.vhost else self.host.rpartition(".")[2]
 
 
 class SimBed:
@@ -100,9 +109,9 @@ class SimBed:
                 authoriser=_Authoriser(self.history.rights, name),
             )  # fmt: skip
             for queue in topology.queues.get(name, ()):
-                self.ledger.orders[f"{queue.name}@{name}"] = queue.order
+                self.ledger.orders[f"{queue.key}@{name}"] = queue.order
                 if queue.messages_max is not None:
-                    self.ledger.bounds[f"{queue.name}@{name}"] = queue.messages_max
+                    self.ledger.bounds[f"{queue.key}@{name}"] = queue.messages_max
         for link in topology.links:
             self.network.join(link.one, link.other, link.there, link.back)
 
@@ -148,9 +157,10 @@ class SimBed:
     def stream(self, name: str) -> Random:
         return self.world.seeds.stream(f"workload/{name}")
 
-    async def connect(self, node: str, client: str) -> Connection:
+    async def connect(self, node: str, client: str, *, vhost: str = "") -> Connection:
+        place = _ByName if self.topology.hosts(node) else Url
         connection = await connect(
-            Url(host=f"{client}.{node}", port=5672, user=None, password=None, tls=False),
+            place(host=f"{client}.{node}", port=5672, user=None, password=None, tls=False, vhost=vhost or None),
             container_id=client,
             retry_s=CLIENT_RETRY_S,
             rng=self.world.seeds.stream(f"client/{client}"),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast_lab.workloads.addressed import Addressed
+from holdfast_lab.workloads.apart import Apart
 from holdfast_lab.workloads.browse import Browse
 from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
@@ -34,6 +35,8 @@ from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
+from holdfast_lab.workloads.temporary_topics import TemporaryTopics
+from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
 
@@ -64,6 +67,9 @@ KINDS: Final[dict[str, type[Any]]] = {
         Poisoned,
         Delayed,
         Stepped,
+        Together,
+        TemporaryTopics,
+        Apart,
         Hostile,
     )
 }
@@ -89,6 +95,7 @@ def make_workload(told: dict[str, Any], where: str) -> Workload:
 __all__ = [
     "KINDS",
     "Addressed",
+    "Apart",
     "Browse",
     "ByHand",
     "Consume",
@@ -111,6 +118,8 @@ __all__ = [
     "SpooledProducer",
     "Stepped",
     "Subscription",
+    "TemporaryTopics",
+    "Together",
     "Topic",
     "Transact",
     "Workload",

@@ -18,6 +18,7 @@ from holdfast.amqp.session.session import Session
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.client.network.wire import Wire
+from holdfast_lab.base.harness import HARNESS
 from holdfast_lab.workloads.bed import Bed
 
 IDLE_TIME_OUT_S: Final = 10.0
@@ -41,7 +42,7 @@ class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        settings = Settings(container_id=name, hostname="harness", idle_time_out_s=IDLE_TIME_OUT_S)
+        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)
@@ -55,7 +56,8 @@ class Bare:
     def handle(self, wire: Wire, events: list[ConnEvent]) -> None:
         for event in events:
             if isinstance(event, Opened):
-                self.session = self.engine.begin()
+                if self.engine.usable:  # else its program has closed it meanwhile
+                    self.session = self.engine.begin()
             elif isinstance(event, Delivery):
                 event.link.context(event)
             elif isinstance(event, Outcomes):

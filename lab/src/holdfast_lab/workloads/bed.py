@@ -31,8 +31,9 @@ class Bed(Protocol):
     def stream(self, name: str) -> Random:
         """A random stream of the run's seed for one use."""
 
-    async def connect(self, node: str, client: str) -> Connection:
-        """The client library's connection to that node, named `client`, that comes back after every break."""
+    async def connect(self, node: str, client: str, *, vhost: str = "") -> Connection:
+        """The client library's connection to that node, named `client`, that comes back after every break. `vhost`: the
+        virtual host there; "" for the default one."""
 
     async def dial(
         self, node: str, client: str, protocol: Callable[[], asyncio.Protocol], *, honest: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from holdfast.broker.entries.address import parse
+from holdfast.broker.entries.host_names import hosted
 from holdfast.client import (
     Connection,
     ConnectionEnded,
@@ -70,10 +71,15 @@ def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
     return key
 
 
-def full_address(address: str, node: str) -> str:
-    """`queue@node` for what `address` means at `node`."""
+def full_address(address: str, node: str, vhost: str = "") -> str:
+    """`queue@node` for what `address` means at `node` in that virtual host, as the node's store calls the queue."""
     found = parse(address, own_name=node)
-    return f"{found.queue}@{found.node or node}"
+    return f"{hosted(vhost, found.queue)}@{found.node or node}"
+
+
+def place_of(queue: str, node: str, vhost: str = "") -> str:
+    """Where a consumer of that queue is, as `History` takes it."""
+    return f"{hosted(vhost, queue)} at {node}"
 
 
 async def attached(attach: Callable[[], Awaitable[Link]]) -> Link:

@@ -13,7 +13,7 @@ from holdfast.client import Delivery, Receiver
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked, place_of
 
 STAYS_S: Final = 5.0
 """How long a consumer that leaves waits for a message before it does."""
@@ -31,6 +31,7 @@ class Consume:
     detaches and comes again; 0: it stays. `selectors`, of contents.SELECTORS: the consumers have them in turn; empty:
     that one has none. `sorts`: the queue hands out the highest
     priority first, so that nothing is known of the place of what was given back.
+    `vhost`: the virtual host of the queue.
     """
 
     kind: ClassVar[str] = "consume"
@@ -49,6 +50,7 @@ class Consume:
     stays: int = 0
     selectors: tuple[str, ...] = ()
     sorts: bool = False
+    vhost: str = ""
     name: str = "consumer"
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
@@ -68,9 +70,9 @@ class Consume:
             bed.spawn(self._consume(bed, name, selector or None), name, background=True)
 
     async def _consume(self, bed: Bed, name: str, selector: str | None) -> None:
-        connection = await bed.connect(self.node, name)
+        connection = await bed.connect(self.node, name, vhost=self.vhost)
         random = bed.stream(name)
-        place = f"{self.queue} at {self.node}"
+        place = place_of(self.queue, self.node, self.vhost)
         while True:
             receiver: Receiver = await attached(
                 lambda: connection.receiver(

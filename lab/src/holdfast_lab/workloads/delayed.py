@@ -14,7 +14,7 @@ from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME
 from holdfast.amqp.wire.types import Timestamp, Ulong
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked, place_of
 from holdfast_lab.workloads.expiring import CLOCKS_APART, ROUNDING_S
 from holdfast_lab.workloads.publish import ProducerLog, Publish
 
@@ -55,7 +55,7 @@ class Delayed(Publish):
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
         random = bed.stream(f"{name}/delays")
-        log = ProducerLog(bed.history, name, full_address(self.address, self.node), self.size, named=self.named)
+        log = super().new_log(bed, name)
         log.annotations = lambda number: self._annotations(bed, log.key(number), random)
         return log
 
@@ -84,8 +84,8 @@ class Delayed(Publish):
                 del self._waits[key]
 
     async def _consume(self, bed: Bed, name: str) -> None:
-        connection = await bed.connect(self.at, name)
-        place = f"{self.queue} at {self.at}"
+        connection = await bed.connect(self.at, name, vhost=self.vhost)
+        place = place_of(self.queue, self.at, self.vhost)
         while True:
             receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
             try:

@@ -117,7 +117,7 @@ class Publish:
     """Producers that each send `messages` to `address` from `node`, at `rate` a second (0: as fast as taken).
 
     What is refused goes again under its number; `in_doubt` bounds what is under way. Those that are not `named` resume
-    their links.
+    their links. `vhost`: the virtual host in which they are.
     """
 
     kind: ClassVar[str] = "publish"
@@ -130,6 +130,7 @@ class Publish:
     rate: float = 0.0
     in_doubt: int = 200
     named: bool = True
+    vhost: str = ""
     name: str = "producer"
     logs: list[ProducerLog] = field(default_factory=list, init=False)
 
@@ -144,7 +145,7 @@ class Publish:
         self.logs.append(log)
         random = bed.stream(name)
         producer = name if self.named else None
-        connection = await bed.connect(self.node, name)
+        connection = await bed.connect(self.node, name, vhost=self.vhost)
         while True:
             sender = await attached(
                 lambda: connection.sender(self.address, producer=producer, in_doubt_max=self.in_doubt, name=name)
@@ -160,7 +161,8 @@ class Publish:
         await closed(connection)
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
-        return ProducerLog(bed.history, name, full_address(self.address, self.node), self.size, named=self.named)
+        address = full_address(self.address, self.node, self.vhost)
+        return ProducerLog(bed.history, name, address, self.size, named=self.named)
 
     def check(self, bed: Bed) -> None:
         return

@@ -40,7 +40,17 @@ def _anyone(mechanism: str, user: str | None, proof: Proof | None) -> bool:
 class ServerSasl:
     """The side that asks. `done` after the outcome is written; `failed` if it was no success."""
 
-    __slots__ = ("_authenticate", "_exchange", "_mechanisms", "condition", "done", "failed", "reason", "user")
+    __slots__ = (
+        "_authenticate",
+        "_exchange",
+        "_mechanisms",
+        "condition",
+        "done",
+        "failed",
+        "hostname",
+        "reason",
+        "user",
+    )
 
     def __init__(self, mechanisms: tuple[str, ...], authenticate: Authenticate | None) -> None:
         if authenticate is None:
@@ -52,6 +62,8 @@ class ServerSasl:
         self.done = False
         self.failed = False
         self.user: str | None = None
+        self.hostname: str | None = None
+        """For which host the client logs in, as it says."""
         self.condition = conditions.UNAUTHORIZED_ACCESS
         self.reason = "the login failed"
 
@@ -67,6 +79,7 @@ class ServerSasl:
             if value.mechanism not in self._mechanisms:
                 return self._outcome(False)
             exchange = MECHANISMS[value.mechanism].server(self._authenticate)
+            self.hostname = value.hostname
             response = value.initial_response
         elif isinstance(value, SaslResponse) and exchange is not None:
             response = value.response

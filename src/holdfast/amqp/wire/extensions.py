@@ -39,6 +39,9 @@ TOPIC_BINDING_CODE: Final = 0x0000468C00000001
 DIRECT_BINDING: Final = Symbol("apache.org:legacy-amqp-direct-binding:string")
 DIRECT_BINDING_CODE: Final = 0x0000468C00000000
 """A filter: a subject."""
+NO_LOCAL: Final = Symbol("apache.org:no-local-filter:list")
+NO_LOCAL_CODE: Final = 0x0000468C00000003
+"""A filter, whatever its value: nothing that the reader's own connection publishes."""
 SUBJECT: Final = Symbol("x-opt-holdfast-subject")
 """The subject that a target's address gave to a message without one; stands beside the bare message."""
 
@@ -52,6 +55,9 @@ PATH: Final = Symbol("x-opt-holdfast-path")
 LATE: Final = Symbol("x-opt-holdfast-late")
 LINKS: Final = Symbol("x-opt-holdfast-links")
 """Which links between queues a message has passed: their ids, of 8 bytes each. Nodes carry it to each other."""
+
+PUBLISHER: Final = Symbol("x-opt-holdfast-publisher")
+"""Of a message of a topic: digests of the connection and of the container that published it."""
 
 DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")

@@ -76,6 +76,9 @@ class SubjectSelector(EntrySelector, Protocol):
 
     pattern: Pattern | None
 
+    not_from: bytes
+    """Whose messages it is not given: a half of what `annotate.publisher_of` tells; b"" for nobody's."""
+
     def subject(self, value: bytes) -> str:
         """The subject of an entry; the same whoever is asked."""
 

@@ -9,6 +9,7 @@ from collections.abc import Container
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 
@@ -20,17 +21,18 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Address(NamedTuple):
-    """`queue` at `node`; `node` is None for here."""
+    """`queue` at `node`; `node` is None for here. `host`: the virtual host in which it was written."""
 
     queue: str
     node: str | None
+    host: str = DEFAULT_HOST
 
     def __str__(self) -> str:
         return self.queue if self.node is None else f"{self.queue}@{self.node}"
 
 
-def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Address:
-    """The address that `text` writes, as seen at the node `own_name`; ConfigError where a part is no name.
+def parse(text: str, *, own_name: str, own_addresses: Container[str] = (), host: str = DEFAULT_HOST) -> Address:
+    """The address that `text` writes in that host, as seen at the node `own_name`; ConfigError where a part is no name.
 
     `own_addresses`: what else names this node, HOST or HOST:PORT of where it listens ("Message Relay").
     """
@@ -41,8 +43,8 @@ def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Ad
         raise ConfigError(f"invalid address {text[:60]!r}; expected QUEUE@NODE, with a queue before the '@'")
     check_name(queue)
     if node in ("", "localhost", own_name) or node in own_addresses:
-        return Address(queue, None)
-    return Address(queue, check_name(node))
+        return Address(queue, None, host)
+    return Address(queue, check_name(node), host)
 
 
 def split_topic(name: str) -> tuple[str, str] | None:

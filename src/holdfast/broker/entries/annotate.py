@@ -1,9 +1,9 @@
 """From the wire into an entry and back: header and annotations rewritten, the bare message untouched (§3.2).
 
 Rules of this file: pure; annotations `x-opt-holdfast-…` are stripped from whoever is no neighbour, and never
-stored in an entry, but for the subject that an address gave and the links that a message passed; consumers are told
-`x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers already know, and a redelivery is
-always marked as one.
+stored in an entry, but for the subject that an address gave, who published a message to a topic, and the links that
+it passed; consumers are told `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers already
+know, and a redelivery is always marked as one.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from holdfast.amqp.message.message import Sections
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, OWN_PREFIX, PATH, SUBJECT
+from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, OWN_PREFIX, PATH, PUBLISHER, SUBJECT
 from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
@@ -38,6 +38,8 @@ _MAP32: Final = 0xD1
 _OUR_NAMES: Final = (OWN_PREFIX.encode(), *(name.encode() for name in TOLD_ANEW))
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
 _LINKS_NAME: Final = LINKS.encode()
+_PUBLISHER: Final = encode(PUBLISHER) + b"\xa0\x10"
+PUBLISHER_BYTES: Final = 16
 
 DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 """The header that `for_neighbour` writes for a durable message of the usual priority, without time to live."""
@@ -64,6 +66,19 @@ def links_passed(value: bytes) -> bytes:
         return b""
     found = decoded(count, items).get(LINKS)
     return found if _are_links(found) and isinstance(found, bytes) else b""
+
+
+def publisher_items(publisher: bytes) -> bytes:
+    """The annotation of a message with that publisher, encoded."""
+    assert len(publisher) == PUBLISHER_BYTES
+    return _PUBLISHER + publisher
+
+
+def publisher_of(value: bytes) -> bytes:
+    """Who published the message of an entry, as `publisher_items` was told; b"" where nobody asked as it came."""
+    count, items = entry.annotations_of(value)
+    found = decoded(count, items).get(PUBLISHER) if _PUBLISHER in items else None
+    return found if isinstance(found, bytes) else b""
 
 
 class Annotations(NamedTuple):

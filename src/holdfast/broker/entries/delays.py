@@ -66,6 +66,12 @@ def due_in(count: int, items: bytes, steady_ms: int, wall_ms: int) -> Due | None
     return Due(min(steady_ms + int(delay), MS_MAX - 1), False) if is_whole_within(delay, 1, MS_MAX) else None
 
 
+def told_ms(value: bytes) -> int | None:
+    """The wall time at which a message that is held is due, as far as it is known; None where it says none."""
+    at = annotate.decoded(*entry.annotations_of(value)).get(DELIVERY_TIME)
+    return int(at) if is_whole_within(at, 1, MS_MAX) else None
+
+
 def held(value: bytes, due: Due, queue: str, steady_ms: int, wall_ms: int) -> bytes:
     """The entry as it waits for a queue of that name, under no number of custody."""
     item = entry.unpack(value)

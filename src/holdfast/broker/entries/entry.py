@@ -12,7 +12,8 @@ that holds the blob's id and length, u64 each. It is the node's own and never se
 
 `annotations` holds the count of map items (u16) and the items encoded. `expires_ms` counts on the node's own steady
 clock, 0 is never; `enqueued_ms` is wall time. With EXPIRES_AT a wall time at which the message expires too, u64, stands
-before that count, and `expires_ms` is FAR where there is no time to live.
+before that count, and `expires_ms` is FAR where there is no time to live. With GROUP the place of the message in its
+group, u32, and how many that has, u32, stand before the count, behind that time.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ TOMBSTONE: Final = 4
 LATE: Final = 8
 BLOB: Final = 16
 EXPIRES_AT: Final = 32
+GROUP: Final = 64
 
 FAR: Final = 2**64 - 1
 """`expires_ms` of an entry that expires at a wall time alone: eight bytes say whether an entry may expire at all."""
@@ -53,6 +55,9 @@ NUMBER_AT: Final = FIXED_BYTES + 16
 TRACE_AT: Final = NUMBER_AT + 8
 PRIORITY_DEFAULT: Final = 4
 _AT_BYTES: Final = 8
+_GROUP: Final = Struct(">II")
+GROUP_MAX: Final = 2**31
+"""Members of a group: numbers are told in full between nodes, places and counts are kept in 32 bits."""
 
 fixed_of: Final = itemgetter(slice(FIXED_BYTES))
 """The part of a value that has a fixed length."""
@@ -63,6 +68,13 @@ class Identity(NamedTuple):
 
     origin: UUID
     number: int
+
+
+class Group(NamedTuple):
+    """The place of a message in custody, from 0, among `members` with consecutive numbers that are shown together."""
+
+    place: int
+    members: int
 
 
 class BlobPlace(NamedTuple):
@@ -108,6 +120,7 @@ class Entry(NamedTuple):
     bare: memoryview
     expires_at_ms: int = 0
     """On the wall; 0 is never."""
+    group: Group | None = None
 
     @property
     def size(self) -> int:
@@ -165,8 +178,10 @@ def pack(
     trace: bytes = b"",
     to: str = "",
     expires_at_ms: int = 0,
+    group: Group | None = None,
 ) -> bytes:
-    """An entry's value. `trace` at most TRACE_MAX long; `identity` sets CUSTODY, `expires_at_ms` EXPIRES_AT."""
+    """An entry's value. `trace` at most TRACE_MAX long; `identity` sets CUSTODY, `expires_at_ms` EXPIRES_AT, `group`
+    GROUP, where there is an identity."""
     hops = len(trace) // 16
     assert hops <= TRACE_MAX and len(trace) % 16 == 0
     to_bytes = to.encode()
@@ -174,8 +189,13 @@ def pack(
     if identity is not None:
         flags |= CUSTODY
         parts = [pack_identity(identity), trace]
-    if annotation_count or expires_at_ms:
+    if identity is None:
+        group = None
+    if annotation_count or expires_at_ms or group is not None:
         annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
+    if group is not None:
+        flags |= GROUP
+        annotations = _GROUP.pack(*group) + annotations
     if expires_at_ms:
         flags |= EXPIRES_AT
         expires_ms = expires_ms or FAR
@@ -247,6 +267,11 @@ def unpack(value: bytes) -> Entry:
         expires_at_ms = int.from_bytes(view[at : at + _AT_BYTES], "big")
         expires_ms = 0 if expires_ms == FAR else expires_ms
         at += _AT_BYTES
+    group = None
+    if flags & GROUP:
+        flags &= ~GROUP
+        group = Group._make(_GROUP.unpack_from(value, at))
+        at += _GROUP.size
     if annotated:
         count = int.from_bytes(view[at : at + 2], "big")
         at += 2
@@ -263,6 +288,7 @@ def unpack(value: bytes) -> Entry:
         view[at:end],
         view[end:],
         expires_at_ms,
+        group,
     )
 
 
@@ -281,6 +307,7 @@ def repack(item: Entry) -> bytes:
         trace=item.trace,
         to=item.to,
         expires_at_ms=item.expires_at_ms,
+        group=item.group,
     )
 
 
@@ -293,11 +320,10 @@ def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     size = len(value) - FIXED_BYTES
     flags = value[1]
-    if flags & (CUSTODY | BLOB | EXPIRES_AT):
+    if flags & (CUSTODY | BLOB | EXPIRES_AT):  # GROUP is with CUSTODY alone
         if flags & CUSTODY:
             size -= _IDENTITY.size + 16 * value[3]
-        if flags & EXPIRES_AT:
-            size -= _AT_BYTES
+        size -= _beside(flags)
         if flags & BLOB:
             size += blob_of(value).length - REFERENCE_BYTES
     if value[24:30] != b"\0\0\0\0\0\0":
@@ -320,6 +346,11 @@ def note_bytes(value: bytes) -> int:
     return int.from_bytes(value[24:28], "big")
 
 
+def _beside(flags: int) -> int:
+    """How many bytes stand before the count of the annotations."""
+    return (_AT_BYTES if flags & EXPIRES_AT else 0) + (_GROUP.size if flags & GROUP else 0)
+
+
 def _annotations_at(value: bytes) -> int:
     at = FIXED_BYTES + (value[28] << 8) + value[29]
     return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
@@ -332,8 +363,7 @@ def annotations_of(value: bytes) -> tuple[int, bytes]:
         return 0, b""
     at = _annotations_at(value)
     end = at + size
-    if value[1] & EXPIRES_AT:
-        at += _AT_BYTES
+    at += _beside(value[1])
     return int.from_bytes(value[at : at + 2], "big"), value[at + 2 : end]
 
 
@@ -342,10 +372,24 @@ def with_annotations(value: bytes, count: int, annotations: bytes) -> bytes:
     at = _annotations_at(value)
     view = memoryview(value)
     rest = view[at + note_bytes(value) :]
-    kept = _AT_BYTES if value[1] & EXPIRES_AT else 0
+    kept = _beside(value[1])
     at += kept
     size = (kept + len(annotations) + 2).to_bytes(4, "big")
     return b"".join((view[:24], size, view[28:at], count.to_bytes(2, "big"), annotations, rest))
+
+
+def group_of(value: bytes) -> Group | None:
+    """The group of an entry, None where it has none."""
+    if not value[1] & GROUP:
+        return None
+    at = _annotations_at(value) + (_AT_BYTES if value[1] & EXPIRES_AT else 0)
+    return Group._make(_GROUP.unpack_from(value, at))
+
+
+def shown(value: bytes, *, late: bool) -> bytes:
+    """The entry of a message that waited with its group, as its queue gets it."""
+    item = unpack(value)
+    return repack(item._replace(group=None, flags=item.flags | LATE if late else item.flags))
 
 
 def identity_of(value: bytes) -> Identity:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from holdfast.accounts import Account
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import ReadAhead
 from holdfast.broker.entries.wheel import PRUNE_COUNT, due_s
@@ -39,6 +40,7 @@ class EntryLog:
 
     queue_id: int
     name: str
+    """Within its virtual host."""
     kind: QueueKind
     uuid: UUID
     config: Settings
@@ -51,6 +53,9 @@ class EntryLog:
     work: Work[Any]
     """Of queues, which alone are entry logs."""
     memory: Account | None = None
+    host: str = DEFAULT_HOST
+    key: HostedName = field(init=False)
+    """Its name among those of all hosts."""
     counted_bytes: int = 0
     next_sequence: int = 1
     visible: int = 1
@@ -80,6 +85,7 @@ class EntryLog:
     """Entries that expired and leave with a batch that is not on disk yet."""
 
     def __post_init__(self) -> None:
+        self.key = hosted(self.host, self.name)
         self.in_transit = self.kind is QueueKind.TRANSMISSION
         self.destination = self.name[1:] if self.in_transit else ""
 

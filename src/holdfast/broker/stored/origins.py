@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.broker.stored.gaps import GapClocks
+from holdfast.broker.stored.groups import Group, Groups, Waiting
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.records import OriginRecord
 
@@ -30,16 +31,6 @@ class Verdict(Enum):
     LATE = "late"
     WAIT = "wait"
     FULL = "full"
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A message that waits for an earlier one: where it lies, for whom, and by which rule."""
-
-    held_at: int
-    queue: str
-    order: str
-    order_wait_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +58,8 @@ class Origin:
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
     """No waiting number may go on past a gap that was waited for for less than that."""
+    groups: Groups = field(init=False, default_factory=Groups)
+    """Of what waits, those that are shown together."""
     waited_before_s: float = field(init=False, default=0.0)
     """Of a row from before each gap had a clock: what the clocks of its gaps begin at."""
 
@@ -76,12 +69,14 @@ class Origin:
     def _derive(self) -> None:
         self.known = self.finished.copy()
         self.shortest_wait_s = NEVER_S
-        for number in sorted(self.waiting):
+        numbers = sorted(self.waiting)
+        for number in numbers:
             self.known.add(number)
             self._expect(self.waiting[number])
+        self.groups = Groups([(number, self.waiting[number]) for number in numbers])
 
     def _expect(self, waiting: Waiting) -> None:
-        if waiting.order == "bounded":
+        if waiting.order == "bounded" and waiting.group is None:
             self.shortest_wait_s = min(self.shortest_wait_s, waiting.order_wait_s)
 
     @classmethod
@@ -114,14 +109,29 @@ class Origin:
         """The lowest number that was neither finished nor waits here."""
         return self.known.end_of_run(self.mark + 1) + 1
 
-    def decide(self, number: int, order: str, *, order_wait_s: float = 0.0, ranges_max: int) -> Verdict:
-        """What becomes of the copy `number` bound for a queue of that `order`. Changes nothing."""
+    def is_new(self, number: int) -> bool:
+        """Whether no copy of `number` came, and its waiting is not over."""
+        return number > self.mark and number not in self.known
+
+    def decide(
+        self,
+        number: int,
+        order: str,
+        *,
+        order_wait_s: float = 0.0,
+        ranges_max: int,
+        group: tuple[int, int] | None = None,
+    ) -> Verdict:
+        """What becomes of the copy `number` bound for a queue of that `order`. `group`: the first and the last number
+        of those that it is to be shown with. Changes nothing."""
         if number in self.waiting:
             return Verdict.DUPLICATE
         if number in self.ended:
             return Verdict.LATE
         if number <= self.mark or number in self.finished:
             return Verdict.DUPLICATE
+        if group is not None:
+            return Verdict.WAIT if self._may_join(number, group, ranges_max) else Verdict.FULL
         late = number < self.passed and order != "strict"  # a strict one waits, whoever else went on
         if not self.missing_below(number):
             return Verdict.LATE if late else Verdict.DELIVER
@@ -134,6 +144,12 @@ class Origin:
         if order == "bounded" and not self.waiting and self.waited_s(number) >= order_wait_s:
             return Verdict.DELIVER  # what it would wait for was waited for
         return Verdict.DELIVER if order == "none" else Verdict.WAIT
+
+    def _may_join(self, number: int, group: tuple[int, int], ranges_max: int) -> bool:
+        """Whether a message of a group may wait for the others. The next that is missing may: others wait for it."""
+        if number == self.next_missing and (number < self.known.last or group[0] in self.groups.by_first):
+            return True
+        return len(self.waiting) < ranges_max * 16 and self._fits(number, ranges_max)
 
     def _fits(self, number: int, ranges_max: int) -> bool:
         """Whether `number`, which is ahead of a missing one, adds no range past the bound."""
@@ -168,10 +184,14 @@ class Origin:
         self.waiting[number] = waiting
         self.known.add(number)
         self._expect(waiting)
+        group = self.groups.add(number, waiting)
+        if group is not None and self.is_whole(group):
+            self.groups.due = True
 
     def leave(self, number: int) -> Waiting:
         """`number` waits no longer; `finish` follows."""
         waiting = self.waiting.pop(number)
+        self.groups.remove(number, waiting)
         if not self.waiting:
             self.shortest_wait_s = NEVER_S
         return waiting
@@ -180,6 +200,24 @@ class Origin:
         """The waiting number for which nothing below is missing, None where there is none."""
         number = self.finished.end_of_run(self.mark + 1) + 1
         return number if number in self.waiting else None
+
+    def is_whole(self, group: Group) -> bool:
+        """Whether nothing of the group is missing: each of it waits here, or is finished."""
+        return not self.known.gaps(max(group.first, self.mark + 1), group.last, 1) if group.last > self.mark else True
+
+    def may_show(self, group: Group) -> bool:
+        """Whether all of the group that waits may go now, together."""
+        first = min(group.members)
+        if not self.is_whole(group) or len(self.finished) + len(group.members) > FINISHED_MAX:
+            return False
+        if not self.missing_below(first):
+            return True
+        return not group.strict and self.waited_s(first) >= group.order_wait_s
+
+    def give_up(self, group: Group) -> None:
+        """Each message of the group goes by itself from now on."""
+        for waiting in self.groups.give_up(group, self.waiting):
+            self._expect(waiting)
 
     def waited_enough(self, number: int) -> bool:
         """Whether the waiting `number` may go on past the gaps below it."""
@@ -194,7 +232,12 @@ class Origin:
     @property
     def may_release(self) -> bool:
         """Whether any waiting number may go now. Not exact: True too often at the worst."""
-        return bool(self.waiting) and (self.in_order() is not None or self.clocks.longest_s >= self.shortest_wait_s)
+        if not self.waiting:
+            return False
+        groups = self.groups
+        if groups.due or groups.apart or self.in_order() is not None:
+            return True
+        return self.clocks.longest_s >= self.shortest_wait_s
 
     def went_on(self, number: int) -> None:
         """`number` was delivered while an earlier one is missing: what comes below it is late."""
@@ -228,6 +271,7 @@ class Origin:
             self.known.add(low, high)
         self._bound_ended()
         self._raise_mark()
+        self.groups.due = bool(self.groups.by_first)
         return missing
 
     def _bound_ended(self) -> None:
@@ -235,12 +279,18 @@ class Origin:
             self.ended = RangeSet(list(self.ended)[-ENDED_MAX:])
 
     def skip(self) -> list[tuple[int, int]]:
-        """Closes every gap below the last number known; returns the ranges that count as lost."""
-        return self.end(self.mark + 1, self.known.last)
+        """Closes every gap below the last number known of; returns the ranges that count as lost."""
+        return self.end(self.mark + 1, self._last)
 
     def gaps(self, count_max: int | None = None) -> list[tuple[int, int]]:
-        """Numbers missing between the mark and the last one known; at most the first `count_max` ranges of them."""
-        return self.known.gaps(self.mark + 1, self.known.last, count_max) if self.known.last > self.mark else []
+        """Numbers missing between the mark and the last one known of; at most the first `count_max` ranges of them."""
+        last = self._last
+        return self.known.gaps(self.mark + 1, last, count_max) if last > self.mark else []
+
+    @property
+    def _last(self) -> int:
+        """The highest number known of: that came, or is to be shown with one that waits."""
+        return max(self.known.last, self.groups.last) if self.groups.by_first else self.known.last
 
     def _raise_mark(self) -> None:
         mark = self.finished.end_of_run(self.mark + 1)

@@ -204,20 +204,35 @@ def unpack_queue_link(data: bytes) -> QueueLinkRecord:
 
 
 class BindingRecord(NamedTuple):
-    """A pattern of subjects and a selector, "" for none, and whether several links share the subscription."""
+    """A pattern of subjects and a selector, "" for none, and whether several links share the subscription. `not_from`:
+    the digest of the container whose messages it is not given, b"" for none."""
 
     pattern: str
     selector: str
     is_shared: bool
+    not_from: bytes = b""
+
+    def is_like(self, other: "BindingRecord | None") -> bool:
+        """Whether it is the same subscription, whichever container reads it."""
+        if other is None or bool(self.not_from) != bool(other.not_from):
+            return False
+        return self == other._replace(not_from=self.not_from)
 
 
 def pack_binding(record: BindingRecord) -> bytes:
-    return pack_map(record._asdict())
+    fields = record._asdict()
+    if not record.not_from:  # as versions without it wrote it
+        del fields["not_from"]
+    return pack_map(fields)
 
 
 def unpack_binding(data: bytes) -> BindingRecord:
     fields = unpack_map(data)
-    return BindingRecord(str(fields["pattern"]), str(fields["selector"]), bool(fields["is_shared"]))
+    not_from = fields.get("not_from", b"")
+    return BindingRecord(
+        str(fields["pattern"]), str(fields["selector"]), bool(fields["is_shared"]),
+        not_from if isinstance(not_from, bytes) else b"",
+    )  # fmt: skip
 
 
 TIMED: Final = b"t"

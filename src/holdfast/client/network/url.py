@@ -1,4 +1,4 @@
-"""`amqp://user:password@host:port` and `amqps://…`, percent-encoded (docs/client.md).
+"""`amqp://user:password@host:port/VHOST` and `amqps://…`, percent-encoded (docs/client.md).
 
 Rules of this file: pure; a password is in no repr, no text and no error.
 """
@@ -10,13 +10,17 @@ from urllib.parse import quote, unquote, urlsplit
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
 
+VHOST_PREFIX: Final = "vhost:"
+"""Before a virtual host's name in the hostname of a connection, lest it is taken for a machine's."""
+
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
-_FORM: Final = "expected amqp://[user:password@]host[:port] or amqps://…"
+_FORM: Final = "expected amqp://[user:password@]host[:port][/VHOST] or amqps://…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """Where a node listens, and the user that logs in. `str` and `repr` leave the password out.
+    """Where a node listens, the user that logs in, and the virtual host there, None for that user's. `str` and `repr`
+    leave the password out.
 
     Raises ConfigError for a host that cannot be one.
     """
@@ -26,12 +30,15 @@ class Url:
     tls: bool = False
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    vhost: str | None = None
 
     def __post_init__(self) -> None:
         problem = host_problem(self.host)
         if problem is not None:
             text = f"invalid host {self.host[:80]!r} in a URL, with {problem}; expected a name or an address"
             raise ConfigError(text)
+        if self.vhost is not None and not (self.vhost and self.vhost.isprintable()):
+            raise ConfigError(f"invalid virtual host {self.vhost[:80]!r}; expected printable characters, not empty")
 
     def __str__(self) -> str:
         return self._text(self.host, "")
@@ -46,7 +53,13 @@ class Url:
 
     def _text(self, host: str, login: str) -> str:
         shown = f"[{host}]" if ":" in host else host
-        return f"{'amqps' if self.tls else 'amqp'}://{login}{shown}:{self.port}"
+        path = "" if self.vhost is None else f"/{quote(self.vhost, safe='')}"
+        return f"{'amqps' if self.tls else 'amqp'}://{login}{shown}:{self.port}{path}"
+
+    @property
+    def hostname(self) -> str:
+        """What a connection says that it is for (AMQP 1.0 §2.7.1)."""
+        return self.host if self.vhost is None else f"{VHOST_PREFIX}{self.vhost}"
 
     def with_password(self, password: str) -> "Url":
         """The same URL with another password."""
@@ -54,7 +67,8 @@ class Url:
 
 
 def parse_url(text: str) -> Url:
-    """Reads `amqp://[user:password@]host[:port]`, or `amqps://…`; user and password are percent-encoded.
+    """Reads `amqp://[user:password@]host[:port][/VHOST]`, or `amqps://…`; user, password and virtual host are
+    percent-encoded.
 
     Raises ConfigError, which never shows user or password.
     """
@@ -72,8 +86,9 @@ def parse_url(text: str) -> Url:
     if port == 0 or parts.netloc.endswith(":"):
         problem = "without a port after the colon" if port is None else "with port 0"
         raise ConfigError(f"invalid URL {shown!r}, {problem}; expected 1 to 65535")
-    if parts.path not in ("", "/") or parts.query or parts.fragment:
-        text = f"invalid URL {shown!r}, with more after the port; {_FORM}"
+    vhost = unquote(parts.path[1:])
+    if "/" in parts.path[1:] or parts.query or parts.fragment or not vhost.isprintable():
+        text = f"invalid URL {shown!r}, with more after the port than a virtual host; {_FORM}"
         raise ConfigError(f"{text}; give the queue as an argument of its own")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
@@ -87,4 +102,5 @@ def parse_url(text: str) -> Url:
         tls=parts.scheme == "amqps",
         user=user,
         password=password,
+        vhost=vhost or None,
     )

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -123,6 +124,10 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 def place_of(args: argparse.Namespace) -> Url:
     """Where to connect, with the password from the file or, on a terminal, from the prompt."""
     place = parse_url(args.url)
+    if args.vhost is not None:
+        if place.vhost not in (None, args.vhost):
+            raise ConfigError(f"--vhost {args.vhost} and {place} name two virtual hosts; give one")
+        place = replace(place, vhost=args.vhost)
     if args.password_file is not None:
         if place.user is None:
             raise ConfigError("--password-file needs a user in --url; give amqp://user@host")

@@ -6,19 +6,23 @@ wait lies in `$waiting` until its turn; what its own queue refuses goes to the d
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.origins import Origin, Verdict, Waiting
+from holdfast.broker.stored.groups import Group, Waiting
+from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.records import origin_key, pack_origin
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.arrival.full_queues import WAITERS_MAX, FullQueues
+from holdfast.custody.arrival.group_bounds import NO_ROOM, GroupBounds
 from holdfast.custody.arrival.path_check import PathCheck
+from holdfast.custody.arrival.places import Needed, Places
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.transfers import carried
 from holdfast.custody.transfers.carried import Arrival
@@ -44,7 +48,10 @@ LOAD_BYTES: Final = 8 * 1024 * 1024
 
 RELEASE_COUNT: Final = 500
 RELEASE_BYTES: Final = 4 * 1024 * 1024
-"""What one turn moves from `$waiting` to the queues at most, and one message more (ADR 0013)."""
+"""What one turn moves from `$waiting` to the queues at most, and one message or group more (ADR 0013)."""
+
+ENTRY_BYTES: Final = 256
+"""What an entry in custody has beside its message, about."""
 
 LOOKS_MAX: Final = 5_000
 """Waiting numbers that one turn looks at."""
@@ -93,9 +100,11 @@ class Destination:
         self.releasing: dict[Origin, list[int]] = {}
         """Origins of which something may go now: `step` moves it, some each turn. With them numbers that may go past a
         gap, those to be looked at first at the end; empty: still to be gathered."""
-        self.blocked: dict[Origin, _Blocked | None] = {}
+        self.blocked: dict[Origin, Needed | None] = {}
         """Origins whose next message finds its queue full, and what that needs; None: to be looked at anew."""
+        self.groups = GroupBounds(config.limits, log)
         self.full = FullQueues(clock, catalog, links)
+        self.places = Places(catalog, room, self.full)
         self.ticking: list[Origin] = []
         """Origins whose time waited is still to be counted in this round."""
         self.ticked_s = 0.0
@@ -113,7 +122,7 @@ class Destination:
             self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
-        held = self.catalog.queues.get(WAITING)
+        held = self.catalog.find(DEFAULT_HOST, WAITING)
         if held is None or not held.messages:
             return
         first = 0
@@ -122,7 +131,12 @@ class Destination:
                 item = entry.unpack(value)
                 if item.identity is not None:
                     origin = self._ledger.origin_at(item.identity.origin, sequence)
-                    self._wait(origin, item.identity.number, sequence, item.to, origin.waited_before_s)
+                    group = self.groups.range_of(item.identity, item.group)
+                    waited_s = max(0, self._clock.wall_ms - item.enqueued_ms) / 1000
+                    waiting = Waiting(
+                        sequence, item.to, "", 0.0, group, self._clock.now - waited_s, item.size, len(value)
+                    )
+                    self._wait(origin, item.identity.number, waiting, origin.waited_before_s)
             first = found[-1][0] + 1
         for origin in self.waiters:
             self.release(origin)
@@ -142,11 +156,12 @@ class Destination:
             self.closing_former = None
             self._ledger.forget_waited()
 
-    def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
-        queue = self.catalog.queues.get(name)
-        order = queue.config.order if queue is not None else "bounded"
-        order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
-        origin.wait(number, Waiting(held_at, name, order, order_wait_s), waited_s)
+    def _wait(self, origin: Origin, number: int, waiting: Waiting, waited_s: float) -> None:
+        """By the rule that its queue has now."""
+        queue = self.catalog.find(DEFAULT_HOST, waiting.queue)
+        waiting.order = queue.config.order if queue is not None else "bounded"
+        waiting.order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
+        origin.wait(number, waiting, waited_s)
         if origin in self.releasing:
             self.releasing[origin] = []  # it may be among those that go past a gap
         self._begin_ticks(origin)
@@ -180,12 +195,21 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        queue = self.catalog.local_or_none(arrival.to)
+        queue = self.catalog.local_or_none(DEFAULT_HOST, arrival.to)
         fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
         keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
         wait_s = queue.config.order_wait_s if queue is not None else 0.0
-        verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=self._config.limits.ranges_max)
+        group = None
+        if arrival.group is not None:
+            size = len(arrival.bare) + len(arrival.notes.items) + ENTRY_BYTES
+            group = self.groups.admit(origin, number, arrival.group, size) if keeps else None
+            if group is None:
+                arrival.group = None
+                origin.groups.due = bool(origin.groups.by_first)  # the others may need this one alone
+        verdict = origin.decide(
+            number, order, order_wait_s=wait_s, ranges_max=self._config.limits.ranges_max, group=group
+        )
         if verdict is Verdict.DUPLICATE:
             origin.duplicates += 1
             self._duplicates.suppressed += 1
@@ -193,11 +217,13 @@ class Destination:
         if verdict is Verdict.FULL:
             return False
         size, waits = arrival.size, verdict is Verdict.WAIT
-        if not waits and queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
+        begins = not waits or (group is not None and group[0] not in origin.groups.by_first)
+        if begins and queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             self.full.no_room(queue.name, size, via)  # before it is copied: it is asked about in each turn
             return None
-        value = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
-        if self.catalog.delayed_full and delays.due_of(value, self._clock.steady_ms, self._clock.wall_ms) is not None:
+        overtaken = group is not None and order == "bounded" and number < origin.passed
+        value = self._pack(arrival, message_format, late=verdict is Verdict.LATE or overtaken)
+        if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(DEFAULT_HOST):
             return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
@@ -206,9 +232,11 @@ class Destination:
             self._turns.gathered.keep_origin(origin)
             self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
-            held = self.catalog.own(WAITING)
+            held = self.catalog.own(DEFAULT_HOST, WAITING)
             ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
-            self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
+            held_at = held.append(value, size)
+            waiting = Waiting(held_at, arrival.to, "", 0.0, group, self._clock.now, size, len(value))
+            self._wait(origin, number, waiting, -ahead_s)
             self._changed(origin)
             self.release(origin)
             return True
@@ -253,13 +281,15 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self._dead_lettering.dead_letter(value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no message: {fault}", to)
         elif queue is None:
-            self._dead_lettering.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self._dead_lettering.dead_letter(
+                DEFAULT_HOST, value, f"queue {to!r} is in memory and takes nothing from other nodes", to
+            )
         elif not queue.fits(size) and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
-            self._dead_lettering.dead_letter(value, f"queue {to!r} is full", to)
+            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"queue {to!r} is full", to)
         else:
             full = self.full.by_name.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
@@ -297,6 +327,7 @@ class Destination:
 
     def _restored(self, origin: Origin) -> None:
         self.blocked.pop(origin, None)  # what was found of it may never have been
+        self.places.keep_none()
         self.releasing.pop(origin, None)
         if origin.waiting:
             self._begin_ticks(origin)
@@ -318,10 +349,12 @@ class Destination:
 
     def step(self) -> None:
         """This turn's share of all that may go."""
+        self.places.keep_none()
         for origin in list(islice(self.blocked, ORIGINS_A_TURN)):
             needed = self.blocked.pop(origin)
-            if needed is not None and not self._has_place(needed):
+            if needed is not None and not self.places.has_place(needed):
                 self.blocked[origin] = needed  # behind the others
+                self.places.keep_room(needed)
             else:
                 self.release(origin)
         share = _Share(RELEASE_COUNT - len(self._turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
@@ -335,18 +368,33 @@ class Destination:
     def _release_some(self, origin: Origin, past_gap: list[int], share: "_Share") -> bool:
         """Whether there may be more."""
         while not share.is_used:
+            if origin.groups.due or origin.groups.apart:
+                if not self._release_groups(origin, share):
+                    return False
+                continue
             share.looks -= 1
             number = origin.in_order()
+            in_order = None if number is None else origin.waiting[number].group
+            if in_order is not None:
+                group = origin.groups.by_first[in_order[0]]
+                if origin.may_show(group):
+                    if not self._show(origin, group, share):
+                        return False
+                    continue
+                number = None
             if number is None:
                 if not past_gap:
                     if origin.clocks.longest_s < origin.shortest_wait_s:
                         return False
-                    past_gap += sorted([key for key, item in origin.waiting.items() if item.order == "bounded"])[::-1]
+                    past_gap += sorted(
+                        [key for key, item in origin.waiting.items() if item.order == "bounded" and item.group is None]
+                    )[::-1]
                     share.looks -= len(past_gap) // 10
                 number = past_gap.pop() if past_gap else None
                 if number is None or origin.waited_s(number) < origin.shortest_wait_s:
                     return False  # later ones waited no longer
-                if number not in origin.waiting or not origin.waited_enough(number):
+                item = origin.waiting.get(number)
+                if item is None or item.group is not None or not origin.waited_enough(number):
                     if not past_gap:
                         return False
                     continue
@@ -358,26 +406,95 @@ class Destination:
         """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
         yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
         waiting = origin.waiting[number]
-        held = self.catalog.own(WAITING)
+        held = self.catalog.own(DEFAULT_HOST, WAITING)
         value = held.value(waiting.held_at)
         if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
             self.blocked[origin] = None
             return False
         share.bytes -= len(value)
-        queue = self.catalog.local_or_none(waiting.queue)
-        needed = _Blocked(waiting.queue, entry.size_of(value), len(value))
-        if not self._has_place(needed):
+        queue = self.catalog.local_or_none(DEFAULT_HOST, waiting.queue)
+        size = entry.size_of(value)
+        needed = Needed(((waiting.queue, 1, size),), len(value), self.catalog.is_delayed(queue, value))
+        if not self.places.has_place(needed):
             self.blocked[origin] = needed
             return False
+        gone_on = waiting.order == "bounded" and origin.missing_below(number)
         self._turns.gathered.keep_origin(origin)
-        self._turns.gathered.waiting_changes(origin, number)
-        gone_on = origin.missing_below(number)
-        origin.leave(number)
-        self._dead_lettering.move_out(held, waiting.held_at, value)
-        self._deliver(origin, number, queue, value, needed.size, waiting.queue)
+        self._move_out(origin, number, value)
+        if value[1] & entry.GROUP:  # it was given up
+            value = entry.shown(value, late=waiting.order == "bounded" and number < origin.passed)
+        self._deliver(origin, number, queue, value, size, waiting.queue)
         if gone_on:
             origin.went_on(number)
         share.count -= 1
+        return True
+
+    def _move_out(self, origin: Origin, number: int, value: bytes) -> None:
+        """It waits no longer; the origin is kept already."""
+        self._turns.gathered.waiting_changes(origin, number)
+        waiting = origin.leave(number)
+        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), waiting.held_at, value)
+
+    def _release_groups(self, origin: Origin, share: "_Share") -> bool:
+        """What waited for a group that is given up, and the groups that may go now; False where it is blocked."""
+        groups = origin.groups
+        for number in list(groups.apart):
+            if share.is_used:
+                return True
+            share.looks -= 1
+            if not self._move(origin, number, share):
+                return False
+        groups.due = False
+        share.looks -= 1 + len(groups.by_first) // 10
+        for group in list(groups.by_first.values()):
+            if share.is_used:
+                groups.due = True
+                return True
+            if origin.may_show(group) and not self._show(origin, group, share):
+                groups.due = True
+                return False
+        return True
+
+    def _show(self, origin: Origin, group: Group, share: "_Share") -> bool:
+        """Moves all of a group at once, or gives it up; False where it is blocked, as `_move` says."""
+        held = self.catalog.own(DEFAULT_HOST, WAITING)
+        numbers = sorted(group.members)
+        places: dict[str, tuple[int, int]] = {}
+        for number in numbers:
+            item = origin.waiting[number]
+            count, size = places.get(item.queue, (0, 0))
+            places[item.queue] = count + 1, size + item.size
+        values = [held.value(origin.waiting[number].held_at) for number in numbers]
+        share.bytes -= group.stored_bytes
+        found = [value for value in values if value is not None]
+        if len(found) < len(values):  # taken in this very turn
+            self.blocked[origin] = None
+            return False
+        queues = [self.catalog.find(DEFAULT_HOST, origin.waiting[number].queue) for number in numbers]
+        delayed = sum(map(self.catalog.is_delayed, queues, found))
+        needed = Needed(tuple((name, *place) for name, place in places.items()), group.stored_bytes, delayed)
+        never = self.places.never_fits(needed)
+        if never is not None:
+            self.groups.give_up(origin, group, NO_ROOM, never)
+            return True
+        if not self.places.has_place(needed):
+            self.blocked[origin] = needed
+            self.places.keep_room(needed)
+            return False
+        self._turns.gathered.keep_origin(origin)
+        past_gap = origin.missing_below(numbers[0])
+        share.count -= len(numbers)
+        for number, value in zip(numbers, found, strict=True):
+            item = origin.waiting[number]
+            bounded = item.order == "bounded"
+            late = bounded and number < origin.passed
+            origin.late += late
+            self._move_out(origin, number, value)
+            shown = entry.shown(value, late=late)
+            queue = self.catalog.local_or_none(DEFAULT_HOST, item.queue)
+            self._deliver(origin, number, queue, shown, item.size, item.queue)
+            if past_gap and bounded:
+                origin.went_on(number)
         return True
 
     def expire(self, sequence: int, value: bytes) -> bool:
@@ -391,23 +508,16 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(WAITING), sequence, value)
+        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)
         return True
 
-    def _has_place(self, needed: "_Blocked") -> bool:
-        queue = self.catalog.queues.get(needed.queue)
-        if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
-            self.full.no_room(needed.queue, needed.size, None)
-            return False
-        return self._room.has(needed.stored_bytes, forwarding=True)
-
     def blocked_by(self, name: str) -> int:
         """Origins of which something waits in `$waiting` for room in that queue, at most WAITERS_MAX."""
         blocked = islice(self.blocked.values(), WAITERS_MAX)
-        return sum(needed is not None and needed.queue == name for needed in blocked)
+        return sum(needed is not None and name in [place[0] for place in needed.places] for needed in blocked)
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -446,6 +556,8 @@ class Destination:
             ranges += len(origin.finished) + len(origin.ended) + len(origin.clocks)
             origin.clocks.pass_time(self.ticked_s)
             self._changed(origin)
+            self.groups.end_overdue(origin, now)
+            origin.groups.due = bool(origin.groups.by_first)
             self.release(origin)
         if not self.ticking and not self.waiters:
             self.next_tick = None
@@ -472,14 +584,6 @@ class Destination:
         at = self._clock.now if self.ticking else self.next_tick
         moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
         return min(moments, default=None)
-
-
-class _Blocked(NamedTuple):
-    """What a message that waits needs to go: its queue, its size there, and its bytes on disk."""
-
-    queue: str
-    size: int
-    stored_bytes: int
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.engine.clock import Clock
 from holdfast.peers.link_tables import LinkTables
 from holdfast.state.catalog import Catalog
@@ -51,7 +52,7 @@ class FullQueues:
 
     def is_full(self, name: str) -> bool:
         """Whether the queue had no room for something from another node, and still has none for it."""
-        full, queue = self.by_name.get(name), self._catalog.queues.get(name)
+        full, queue = self.by_name.get(name), self._catalog.find(DEFAULT_HOST, name)
         return full is not None and queue is not None and not queue.fits(full.size)
 
     def forget_some(self) -> None:

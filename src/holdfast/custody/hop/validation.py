@@ -36,7 +36,7 @@ def _sender(
     stopping: bool,
 ) -> None:
     must(sender in sender.queue.shared.consumers or stopping, f"{where} is no consumer of its queue")
-    must(catalog.queues.get(sender.queue.name) is sender.queue, f"{where}: its queue is gone")
+    must(catalog.has(sender.queue), f"{where}: its queue is gone")
     must((sender.link is None) == (sender.peer is None), f"{where} has a link without a connection")
     if sender.peer is not None:
         alive(connections, sender.peer, f"{where}: its")

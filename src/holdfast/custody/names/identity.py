@@ -325,7 +325,7 @@ class Identities:
         item = entry.unpack(value)
         if item.identity is None or item.identity.origin != renewal.store or item.identity.number < renewal.since:
             return None
-        return entry.repack(item._replace(identity=self._next(destination), trace=b""))
+        return entry.repack(item._replace(identity=self._next(destination), trace=b"", group=None))
 
     def check_or_renew(self, destination: str, number: int) -> bool:
         """Whether `number` of ours, which another node shows us, can be. If not, this store was restored: `renew`.

@@ -18,6 +18,7 @@ from holdfast.custody.transfers.carried_form import (
     ALIASES,
     EXPIRES_AT,
     FORM_BYTES_MAX,
+    GROUP,
     LENGTH,
     LENGTH_NAME,
     NUMBER_AT,
@@ -32,6 +33,7 @@ from holdfast.custody.transfers.carried_form import (
     form_of,
     tail_of,
     with_expiry,
+    with_group,
     written,
 )  # fmt: skip
 from holdfast.errors import RemoteProtocolError
@@ -43,6 +45,7 @@ from holdfast.schema import is_whole_within
 def write(
     identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
     short: bool = False, aliases: bytes = b"", length: int = 0, expires_at_ms: int = 0,
+    group: entry.Group | None = None,
 ) -> bytes:  # fmt: skip
     """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
     bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
@@ -51,6 +54,8 @@ def write(
     before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
     if expires_at_ms:
         before, tail = with_expiry(before, tail, expires_at_ms)
+    if group is not None:
+        before, tail = with_group(before, tail, int.from_bytes(identity[16:], "big") - group.place, group.members)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
@@ -87,6 +92,7 @@ def parts_of(
         aliases=aliases,
         length=length,
         expires_at_ms=whole.expires_at_ms,
+        group=whole.group,
     )
     return whole.message_format, (head, beside, *notes, whole.bare)
 
@@ -95,14 +101,14 @@ class Arrival:
     """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
-        "bare", "durable", "expires_at_ms", "fault", "identity", "large", "notes", "number", "priority", "receipt",
-        "stored", "to", "tombstone", "trace", "ttl_ms",
+        "bare", "durable", "expires_at_ms", "fault", "group", "identity", "large", "notes", "number", "priority",
+        "receipt", "stored", "to", "tombstone", "trace", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
         self, number: int, identity: entry.Identity, to: str, trace: bytes, receipt: int, tombstone: bool,
         durable: bool, priority: int, ttl_ms: int | None, notes: annotate.Annotations, bare: memoryview,
-        stored: tuple[bytes, bytes] | None = None, expires_at_ms: int = 0,
+        stored: tuple[bytes, bytes] | None = None, expires_at_ms: int = 0, group: entry.Group | None = None,
     ) -> None:  # fmt: skip
         self.number = number
         self.identity = identity
@@ -118,6 +124,7 @@ class Arrival:
         self.stored = stored
         """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
         self.expires_at_ms = expires_at_ms
+        self.group = group
         self.large = False
         """`bare` is a reference to a blob."""
         self.fault: str | None = None
@@ -161,6 +168,7 @@ def entry_of(
         trace=trace,
         to=arrival.to,
         expires_at_ms=0 if ended else arrival.expires_at_ms,
+        group=None if ended else arrival.group,
     )
 
 
@@ -252,4 +260,17 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
         else annotate.NO_ANNOTATIONS,
         memoryview(payload)[sections.bare :],
         expires_at_ms=int(expires_at_ms),
+        group=_group(told.get(GROUP), int(sequence)),
     )
+
+
+def _group(told: Any, number: int) -> entry.Group | None:
+    """The group of the message with that number, as it was told; None where it is in none."""
+    if told is None:
+        return None
+    if isinstance(told, list) and len(told) == 2 and is_whole_within(told[0], 1, number + 1):
+        first, count = told
+        if is_whole_within(count, 1, entry.GROUP_MAX) and number - first < count and first + count <= NUMBER_MAX:
+            return entry.Group(int(number - first), int(count)) if count > 1 else None
+    text = "invalid group of a transfer in custody; expected the first number and how many there are"
+    raise RemoteProtocolError(conditions.INVALID_FIELD, text)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.names import NAME_BYTES_MAX
 
@@ -26,6 +26,10 @@ LENGTH: Final = Symbol("x-opt-holdfast-length")
 EXPIRES_AT: Final = Symbol("x-opt-holdfast-expires-at")
 """The message's own absolute-expiry-time, so that no node on the way has to look into it."""
 
+GROUP: Final = Symbol("x-opt-holdfast-group")
+"""The first number of those that are shown together, and how many they are. A node that does not know it leaves it out,
+and shows each by itself."""
+
 NUMBER_MAX: Final = 2**63 - 1
 
 _SECTION: Final = b"\x00\x53\x71\xd1"
@@ -40,6 +44,7 @@ _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
 LENGTH_NAME: Final = encode(LENGTH)
 _LENGTH_KEY: Final = LENGTH_NAME + b"\x80"
 _EXPIRES_AT_KEY: Final = encode(EXPIRES_AT) + b"\x80"
+_GROUP_KEY: Final = encode(GROUP)
 NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
 SEQUENCE_AT: Final = NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
 
@@ -93,7 +98,15 @@ def written(
 
 def with_expiry(before: bytes, tail: bytes, expires_at_ms: int) -> tuple[bytes, bytes]:
     """What `written` says before and behind, with one more item: each message has its own time, so no form has it."""
-    added = _EXPIRES_AT_KEY + expires_at_ms.to_bytes(8, "big")
+    return _with(before, tail, _EXPIRES_AT_KEY + expires_at_ms.to_bytes(8, "big"))
+
+
+def with_group(before: bytes, tail: bytes, first: int, count: int) -> tuple[bytes, bytes]:
+    """As `with_expiry`, with a group."""
+    return _with(before, tail, _GROUP_KEY + encode([Ulong(first), Ulong(count)]))
+
+
+def _with(before: bytes, tail: bytes, added: bytes) -> tuple[bytes, bytes]:
     at = len(_SECTION)
     size = int.from_bytes(before[at : at + 4], "big") + len(added)
     count = int.from_bytes(before[at + 4 : at + 8], "big") + 2

@@ -1,5 +1,5 @@
-"""Dynamic nodes: queues in memory that a link's attach asks for and that end with it (AMQP 1.0 §3.5.3, §3.5.10 to
-§3.5.13; CLIENTS 32).
+"""Dynamic nodes: queues in memory, and topics, that a link's attach asks for and that end with it (AMQP 1.0 §3.5.3,
+§3.5.10 to §3.5.13; CLIENTS 32).
 
 Rules of this file: a name is drawn, never chosen by a client, and begins as no name of a client's can. Nothing of
 these queues is stored. Their number is bounded for each connection, their bytes for the node; at the bound a
@@ -9,7 +9,7 @@ message is refused, because credit that is withheld on one waits for the readers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.amqp.wire import conditions
@@ -30,6 +30,9 @@ NAME_BITS: Final = 128
 
 ORPHANS_MAX: Final = 1_000
 """Nodes that their policy keeps though the link that made them is gone; at the bound the oldest of them goes."""
+
+TEMPORARY_TOPIC: Final = Symbol("temporary-topic")
+"""Capability of a dynamic terminus that is to be a topic (AMQP JMS mapping)."""
 
 LIFETIME_POLICY: Final = Symbol("lifetime-policy")
 ON_CLOSE: Final = Ulong(0x2B)
@@ -67,15 +70,51 @@ class TemporaryQueue(Queue):
     def retire_all(self, sequences: list[int], size: int) -> None:
         Queue.retire_all(self, sequences, size)
         self.dynamic_nodes.due[self] = None
+        if isinstance(self.topic, TemporaryTopic):  # what waits for it may have been the last
+            self.dynamic_nodes.due[self.topic] = None
 
     def links(self, tables: LinkTables) -> list[Detachable]:
         """All that have it as their source or target."""
         consumers: list[Any] = [consumer for cursor in self.cursors for consumer in cursor.consumers]
         return [*consumers, *tables.readers_of(self), *tables.producers_of(self)]
 
-    def properties(self) -> dict[Any, Any]:
-        """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
-        return {LIFETIME_POLICY: Described(self.policy, [])}
+    @property
+    def held(self) -> int:
+        """Messages that wait in it."""
+        return self.messages
+
+
+@dataclass(slots=True, eq=False)
+class TemporaryTopic(Topic):
+    """A dynamic node's topic; its subscriptions have queues of their own, and end with it. `creator` as above."""
+
+    policy: Ulong = ON_CLOSE
+    peer: Peer | None = None
+    creator: object = None
+
+    def subscribed_queues(self) -> list[TemporaryQueue]:
+        return [queue for queue in self.listeners if isinstance(queue, TemporaryQueue)]
+
+    def links(self, tables: LinkTables) -> list[Detachable]:
+        """All that have it as their source or target."""
+        of_subscriptions = [link for queue in self.subscribed_queues() for link in queue.links(tables)]
+        return [*of_subscriptions, *tables.producers_of(self)]
+
+    @property
+    def held(self) -> int:
+        """Messages that wait for its subscriptions."""
+        return self.messages + sum(queue.messages for queue in self.subscribed_queues())
+
+
+Temporary = TemporaryQueue | TemporaryTopic
+
+
+def properties_of(node: Temporary) -> dict[Any, Any]:
+    """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
+    return {LIFETIME_POLICY: Described(node.policy, [])}
+
+
+Made = TypeVar("Made", TemporaryQueue, TemporaryTopic)
 
 
 class DynamicNodes:
@@ -102,9 +141,9 @@ class DynamicNodes:
         self._rng = rng
         self._new_uuid = new_uuid
         self._forget_queue = forget_queue
-        self.due: dict[TemporaryQueue, None] = {}
+        self.due: dict[Temporary, None] = {}
         self.of_peer: dict[Peer, int] = {}
-        self._orphans: dict[TemporaryQueue, None] = {}
+        self._orphans: dict[Temporary, None] = {}
 
     @property
     def bytes_left(self) -> int:
@@ -116,40 +155,54 @@ class DynamicNodes:
 
         It ends with the turn unless its `creator` is set.
         """
-        memory, catalog = self._memory, self._catalog
-        if self.of_peer.get(peer, 0) >= self._limits.dynamic_nodes_max or catalog.full:
+        if not self._has_place(peer):
             return None
+        return self._begin(peer, TemporaryQueue(**self._fields(peer, wanted), dynamic_nodes=self))
+
+    def create_topic(self, peer: Peer, wanted: dict[Any, Any] | None) -> TemporaryTopic | None:
+        """As `create`, a topic."""
+        return self._begin(peer, TemporaryTopic(**self._fields(peer, wanted))) if self._has_place(peer) else None
+
+    def _has_place(self, peer: Peer) -> bool:
+        return self.of_peer.get(peer, 0) < self._limits.dynamic_nodes_max and not self._catalog.full
+
+    def _fields(self, peer: Peer, wanted: dict[Any, Any] | None) -> dict[str, Any]:
+        memory, catalog = self._memory, self._catalog
         name = f"{PREFIX}{self._rng.getrandbits(NAME_BITS):032x}"
-        queue = TemporaryQueue(
-            queue_id=catalog.next_queue_id,
-            name=name,
-            kind=QueueKind.DYNAMIC,
-            uuid=self._new_uuid(),
-            config=QueueConfig(name=name, durable=False, when_full="refuse"),
-            reader=catalog.store,
-            cached=memory.cached,
-            read_ahead=memory.read_ahead,
-            ranges=memory.ranges,
-            withheld=memory.withheld,
-            memory=memory.dynamic,
-            clock=catalog.clock,
-            work=catalog.work,
-            dynamic_nodes=self,
-            policy=_policy(wanted),
-            peer=peer,
-        )
-        catalog.next_queue_id += 1
-        catalog.queues[name] = queue
+        return {
+            "queue_id": catalog.next_queue_id,
+            "name": name,
+            "kind": QueueKind.DYNAMIC,
+            "uuid": self._new_uuid(),
+            "config": QueueConfig(name=name, durable=False, when_full="refuse", vhost=peer.host),
+            "reader": catalog.store,
+            "cached": memory.cached,
+            "read_ahead": memory.read_ahead,
+            "ranges": memory.ranges,
+            "withheld": memory.withheld,
+            "memory": memory.dynamic,
+            "clock": catalog.clock,
+            "work": catalog.work,
+            "policy": _policy(wanted),
+            "host": peer.host,
+            "peer": peer,
+        }
+
+    def _begin(self, peer: Peer, node: Made) -> Made:
+        self._catalog.next_queue_id += 1
+        self._catalog.queues[node.key] = node
         self.of_peer[peer] = self.of_peer.get(peer, 0) + 1
-        self.due[queue] = None
-        return queue
+        self.due[node] = None
+        return node
 
     def left(self, link: object, queue: Queue) -> None:
-        """The link is gone from the queue, which may be a dynamic node's."""
-        if isinstance(queue, TemporaryQueue):
-            if queue.creator is link:
-                queue.creator = None
-            self.due[queue] = None
+        """The link is gone from the queue, which may be a dynamic node's, or a subscription's of one."""
+        topic = queue.topic if isinstance(queue, TemporaryQueue) else None
+        for node in (queue, topic):
+            if isinstance(node, Temporary):
+                if node.creator is link:
+                    node.creator = None
+                self.due[node] = None
 
     def sweep(self) -> None:
         """Ends the nodes whose time has come; a link that is still there is told."""
@@ -164,8 +217,8 @@ class DynamicNodes:
             while len(self._orphans) > ORPHANS_MAX:
                 self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
 
-    def _sweep_one(self, queue: TemporaryQueue) -> None:
-        if self._catalog.queues.get(queue.name) is not queue:
+    def _sweep_one(self, queue: Temporary) -> None:
+        if not self._catalog.has(queue):
             return
         if queue.creator is None and queue.peer is not None:
             self._uncount(queue)
@@ -173,30 +226,35 @@ class DynamicNodes:
         if self._over(queue):
             self._end(queue, "its lifetime policy says so")
 
-    def _over(self, queue: TemporaryQueue) -> bool:
+    def _over(self, queue: Temporary) -> bool:
         if queue.policy == ON_CLOSE:
             return queue.creator is None
         if queue.policy == ON_NO_MESSAGES:
-            return queue.creator is None and not queue.messages
+            return queue.creator is None and not queue.held
         if queue.links(self._links):
             return False
-        return queue.policy == ON_NO_LINKS or not queue.messages
+        return queue.policy == ON_NO_LINKS or not queue.held
 
-    def _end(self, queue: TemporaryQueue, reason: str) -> None:
+    def _end(self, queue: Temporary, reason: str) -> None:
         for link in queue.links(self._links):
             link.detach_with(f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
         self._jobs.forget(queue)
         self._forget_queue(queue)
-        if queue.topic is not None:
+        if isinstance(queue, TemporaryTopic):
+            for subscribed in queue.subscribed_queues():
+                self._end(subscribed, "its topic was deleted")
+        elif queue.topic is not None:
             queue.topic.unlisten(queue)
+            if isinstance(queue.topic, TemporaryTopic):
+                self.due[queue.topic] = None
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
-        del self._catalog.queues[queue.name]
+        del self._catalog.queues[queue.key]
         deletion.part(queue)
 
-    def _uncount(self, queue: TemporaryQueue) -> None:
+    def _uncount(self, queue: Temporary) -> None:
         peer, queue.peer = queue.peer, None
         assert peer is not None
         self.of_peer[peer] -= 1

@@ -34,6 +34,6 @@ def plain_address(address: Any) -> Any:
 
 def permit(authoriser: Authoriser, peer: Peer, action: str, address: str) -> None:
     """Refusal where who is behind the connection may not do that there; as `Authoriser.authorise` names both."""
-    why = authoriser.authorise(peer.amqp.authenticated_user, action, address)
+    why = authoriser.authorise(peer.amqp.authenticated_user, action, address, host=peer.host)
     if why is not None:
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, why)

@@ -13,7 +13,7 @@ from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes
+from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, TEMPORARY_TOPIC, DynamicNodes, properties_of
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -58,10 +58,10 @@ class Resolver:
         self.authoriser = authoriser
         self.knows = forwarding.knows
 
-    def address_of(self, text: str) -> Address:
-        """The address that a plain text writes, as seen from here."""
+    def address_of(self, text: str, host: str) -> Address:
+        """The address that a plain text writes in that virtual host, as seen from here."""
         if text == DEAD_LETTERS or text.startswith(PREFIX):
-            return Address(text, None)
+            return Address(text, None, host)
         if text == WAITING:
             text = "the queue belongs to the node, which moves a message from it once those before it have come"
             raise Refusal(conditions.INVALID_FIELD, f"{WAITING}: {text}; `holdfast status` says what is missing")
@@ -71,17 +71,17 @@ class Resolver:
         if text.startswith("$"):
             raise Refusal(conditions.NOT_FOUND, f"no address {text[:60]!r} at {self._config.name!r}")
         try:
-            return parse(text, own_name=self._config.name, own_addresses=self._config.own_addresses)
+            return parse(text, own_name=self._config.name, own_addresses=self._config.own_addresses, host=host)
         except ConfigError as error:
             raise Refusal(conditions.INVALID_FIELD, str(error)) from error
 
-    def target_of(self, text: str) -> Address:
+    def target_of(self, text: str, host: str) -> Address:
         """As `address_of`, where a client's messages go: a Refusal for the dead letters, of whichever node. What the
         node itself puts there, and what a neighbour has in custody, do not come this way."""
         if DEAD_LETTERS in (text, text.rpartition("@")[0]):
             text = f"clients cannot send to {DEAD_LETTERS}; only the node does, and clients receive from it"
             raise Refusal(conditions.NOT_ALLOWED, text)
-        return self.address_of(text)
+        return self.address_of(text, host)
 
     def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
         """Refusal where the peer may not do that at the address of an attach; a dynamic one is asked about as "". One
@@ -90,7 +90,7 @@ class Resolver:
             permit(self.authoriser, peer, action, "")
         elif isinstance(address, str):
             try:
-                meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
+                meant = self._meant(peer, terminus, address)
             except Refusal:
                 return
             permit(self.authoriser, peer, action, str(meant))
@@ -98,15 +98,18 @@ class Resolver:
     def resolve(self, address: Address) -> ResolvedAddress:
         """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
         if address.node is None:
-            queue = self._local(address.queue)
+            queue = self._local(address.host, address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
             return ResolvedAddress(queue, None, "", subject=subject)
+        if address.host:
+            text = f"{address}: messages of virtual host {address.host!r} do not leave this node; send to a queue of it"
+            raise Refusal(conditions.NOT_ALLOWED, text)
         topic = split_topic(address.queue)
         if topic is not None and topic[1]:
             text = f"{address}: a topic of another node takes no subject from an address; give the messages one"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
-            return ResolvedAddress(self._catalog.own(DEAD_LETTERS), None, address.queue, address.node)
+            return ResolvedAddress(self._catalog.own(address.host, DEAD_LETTERS), None, address.queue, address.node)
         return ResolvedAddress(self.transmission(address.node), address.node, address.queue)
 
     def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, ResolvedAddress]:
@@ -115,22 +118,26 @@ class Resolver:
         if not terminus.dynamic:
             if not isinstance(address, str):
                 raise Refusal(conditions.NOT_IMPLEMENTED, "the terminus has no address; give it one")
-            meant = self.target_of(address) if isinstance(terminus, Target) else self.address_of(address)
-            return terminus, self.resolve(meant)
-        queue = self._dynamic_nodes.create(peer, terminus.dynamic_node_properties)
+            return terminus, self.resolve(self._meant(peer, terminus, address))
+        nodes, wanted = self._dynamic_nodes, terminus.dynamic_node_properties
+        is_topic = TEMPORARY_TOPIC in (terminus.capabilities or ())
+        queue = nodes.create_topic(peer, wanted) if is_topic else nodes.create(peer, wanted)
         if queue is None:
             text = f"the connection has too many dynamic nodes; the limit is {self._config.limits.dynamic_nodes_max}"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
-        made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
+        made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=properties_of(queue))
         return made, ResolvedAddress(queue, None, "")
 
-    def _local(self, name: str) -> Queue:
-        """The queue of that name here, made where the node makes what clients name."""
+    def _meant(self, peer: Peer, terminus: Source | Target, address: str) -> Address:
+        return (self.target_of if isinstance(terminus, Target) else self.address_of)(address, peer.host)
+
+    def _local(self, host: str, name: str) -> Queue:
+        """The queue of that name in that host, made where the node makes what clients name."""
         if name.startswith(PREFIX):
-            queue = self._catalog.queues.get(name)
+            queue = self._catalog.find(host, name)
         else:
             try:
-                queue = self._catalog.local(name)
+                queue = self._catalog.local(host, name)
             except TooManyQueues as error:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
             except ConfigError as error:

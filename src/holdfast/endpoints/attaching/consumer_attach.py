@@ -13,9 +13,10 @@ from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.entries.address import split_topic
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
-from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import TEMPORARY_TOPIC, TemporaryQueue, TemporaryTopic
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.attaching.filters import (
@@ -78,7 +79,11 @@ class ConsumerAttach:
         if isinstance(address, str) and not source.dynamic and address.startswith("@"):
             text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_ALLOWED, text)
-        if isinstance(address, str) and not source.dynamic and self._resolver.address_of(address).node is not None:
+        if (
+            isinstance(address, str)
+            and not source.dynamic
+            and self._resolver.address_of(address, peer.host).node is not None
+        ):
             text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
             raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
@@ -90,6 +95,11 @@ class ConsumerAttach:
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
             check_taking(source)
+        if filters.no_local and not self._is_topic(peer, source, address):
+            if not copies:  # before anything is made
+                text = "filter no-local is for topics; the messages of a queue go to one consumer each"
+                raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            filters.leave_out_no_local()
         source, found = self._resolver.terminus(peer, source, address)
         queue = found.queue
         if subscribes and not source.durable:  # a dynamic node has no subscriptions
@@ -101,10 +111,15 @@ class ConsumerAttach:
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
+            if subscribes and isinstance(queue, TemporaryTopic):
+                text = f"{queue.name} is a temporary topic, which has no durable subscriptions; attach without durable"
+                raise Refusal(conditions.NOT_ALLOWED, text)
             queue, cursor = self._topics.subscription(
                 peer, link, source, queue, found.subject, filters, durable=subscribes
             )
             self._consume(peer, link, queue, cursor, source, echoed, None, presettled=presettled)
+            if source.dynamic and isinstance(found.queue, TemporaryTopic):
+                found.queue.creator = link.context
             return
         if copies:
             if filters.lease is not None:
@@ -161,6 +176,15 @@ class ConsumerAttach:
         ):
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
+
+    def _is_topic(self, peer: Peer, source: Source, address: Any) -> bool:
+        """Whether the link would subscribe to a topic."""
+        if source.dynamic or not isinstance(address, str):
+            return bool(source.dynamic) and TEMPORARY_TOPIC in (source.capabilities or ())
+        if isinstance(self._catalog.find(peer.host, address), TemporaryTopic):
+            return True
+        topic = split_topic(self._resolver.address_of(address, peer.host).queue)
+        return topic is not None and isinstance(self._catalog.find(peer.host, topic[0]), (Topic, type(None)))
 
     def _compile(self, peer: Peer, text: object) -> Predicate:
         def charge(units: int) -> None:

@@ -13,6 +13,8 @@ from holdfast.amqp.wire.extensions import (
     DIRECT_BINDING,
     DIRECT_BINDING_CODE,
     END_SEQUENCE,
+    NO_LOCAL,
+    NO_LOCAL_CODE,
     SELECTOR,
     SELECTOR_CODE,
     START_SEQUENCE,
@@ -23,9 +25,10 @@ from holdfast.amqp.wire.extensions import (
 )
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import annotate, entry
 from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.publishers import HALF
 from holdfast.engine.port import EntryReader
 from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
@@ -36,7 +39,8 @@ from holdfast.selectors.sections import Sections
 SELECTORS: Final = (str(SELECTOR), str(SELECTOR_CODE))
 PATTERNS: Final = (str(TOPIC_BINDING), str(TOPIC_BINDING_CODE))
 SUBJECTS: Final = (str(DIRECT_BINDING), str(DIRECT_BINDING_CODE))
-"""Descriptors of a selector, of a pattern of subjects, and of one subject."""
+NO_LOCALS: Final = (str(NO_LOCAL), str(NO_LOCAL_CODE))
+"""Descriptors of a selector, of a pattern of subjects, of one subject, and of what a reader published itself."""
 
 SUBJECT_FIELD: Final = 3
 """Of the properties (§3.2.4)."""
@@ -80,14 +84,20 @@ class Compiler:
 @dataclass(slots=True)
 class Filters:
     """What a source asks for: a range of sequences `[start, end)`, the `lease` under which it is read (name, queue's
-    UUID, epoch), a selector, and a pattern of subjects. `applied`: those filters, as they came, to be echoed."""
+    UUID, epoch), a selector, a pattern of subjects, and nothing of its own. `applied`: those filters, as they came, to
+    be echoed."""
 
     start: int | None = None
     end: int | None = None
     lease: list[Any] | None = None
     selector: Predicate | None = None
     pattern: Pattern | None = None
+    no_local: bool = False
     applied: dict[Any, Any] = field(default_factory=dict)
+
+    def leave_out_no_local(self) -> None:
+        """It is not applied, so it is not echoed."""
+        self.applied = {key: value for key, value in self.applied.items() if str(value.descriptor) not in NO_LOCALS}
 
 
 def filters_of(source: Source, compile_: Compile) -> Filters:
@@ -120,6 +130,8 @@ def filters_of(source: Source, compile_: Compile) -> Filters:
                 text = f"filter {str(key)!r} is a second one for subjects; remove one"
                 raise Refusal(conditions.INVALID_FIELD, text)
             found.pattern = pattern_of(value.value, is_exact=name in SUBJECTS)
+        elif name in NO_LOCALS:
+            found.no_local = True
         else:
             continue
         found.applied[key] = value
@@ -135,7 +147,7 @@ def check_taking(source: Source) -> None:
         if not isinstance(value, Described):
             raise Refusal(conditions.INVALID_FIELD, f"invalid filter {str(key)!r}; expected a described value")
         name = str(value.descriptor)
-        if name in SELECTORS or name in PATTERNS or name in SUBJECTS:
+        if name in SELECTORS or name in PATTERNS or name in SUBJECTS or name in NO_LOCALS:
             continue
         if name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
             text = f"filter {name} is not supported on a link that takes messages; add {START_SEQUENCE}, or copy"
@@ -147,13 +159,14 @@ def check_taking(source: Source) -> None:
 class Decoded:
     """The entry that a selector was asked about last: many are asked about the same one, which is decoded once."""
 
-    __slots__ = ("sections", "subject", "value")
+    __slots__ = ("publisher", "sections", "subject", "value")
 
     def __init__(self) -> None:
         self.value = b""
         self.sections = Sections(b"")
         self.subject: str | None = None
-        """Once somebody has asked for it."""
+        self.publisher: tuple[bytes, bytes] | None = None
+        """Once somebody has asked for them."""
 
 
 def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
@@ -171,14 +184,22 @@ def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
 
 class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
-    first piece is looked at: what does not begin there is UNKNOWN."""
+    first piece is looked at: what does not begin there is UNKNOWN. `not_from`: whose messages are not given."""
 
-    __slots__ = ("_decoded", "_predicate", "_store", "pattern", "text", "weight")
+    __slots__ = ("_decoded", "_predicate", "_store", "not_from", "pattern", "text", "weight")
 
     def __init__(
-        self, predicate: Predicate | None, pattern: Pattern | None, store: EntryReader, decoded: Decoded
+        self,
+        predicate: Predicate | None,
+        pattern: Pattern | None,
+        store: EntryReader,
+        decoded: Decoded,
+        not_from: bytes = b"",
     ) -> None:
         self.text = f"{pattern.text if pattern else ''}\0{predicate.text if predicate else ''}"
+        if not_from:
+            self.text += f"\0{not_from.hex()}"
+        self.not_from = not_from
         self.weight = 1 if predicate is None else predicate.weight
         self.pattern = pattern
         self._predicate = predicate
@@ -191,6 +212,8 @@ class EntrySelector:
         return self.matches_beside(value)
 
     def matches_beside(self, value: bytes) -> bool:
+        if self.not_from and self.not_from in self._publisher(value):
+            return False
         return self._predicate is None or self._predicate.matches(self._decode(value).sections)
 
     def subject(self, value: bytes) -> str:
@@ -204,12 +227,20 @@ class EntrySelector:
             subject = decoded.subject = told if isinstance(told, str) else ""
         return subject
 
+    def _publisher(self, value: bytes) -> tuple[bytes, bytes]:
+        """The connection and the container that published a message."""
+        decoded = self._decode(value)
+        if decoded.publisher is None:
+            told = annotate.publisher_of(value)
+            decoded.publisher = told[:HALF], told[HALF:]
+        return decoded.publisher
+
     def _decode(self, value: bytes) -> Decoded:
         decoded = self._decoded
         if decoded.value is not value:
             decoded.sections = self._sections(value)
             decoded.value = value
-            decoded.subject = None
+            decoded.subject = decoded.publisher = None
         return decoded
 
     def _sections(self, value: bytes) -> Sections:
@@ -223,9 +254,11 @@ class EntrySelector:
         return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
-def entry_selector(filters: Filters, store: EntryReader, decoded: Decoded) -> EntrySelector | None:
+def entry_selector(
+    filters: Filters, store: EntryReader, decoded: Decoded, not_from: bytes = b""
+) -> EntrySelector | None:
     """What the filters select; None where that is everything."""
     pattern = None if filters.pattern is None or filters.pattern.is_all else filters.pattern
-    if filters.selector is None and pattern is None:
+    if filters.selector is None and pattern is None and not not_from:
         return None
-    return EntrySelector(filters.selector, pattern, store, decoded)
+    return EntrySelector(filters.selector, pattern, store, decoded, not_from)

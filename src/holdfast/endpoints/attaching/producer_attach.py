@@ -13,7 +13,7 @@ from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER, PRODUC
 from holdfast.amqp.wire.performatives import Coordinator, Target
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.stored.producers import NAME_BYTES_MAX, Producer
-from holdfast.endpoints.addresses.dynamic_nodes import TemporaryQueue
+from holdfast.endpoints.addresses.dynamic_nodes import Temporary
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import ResolvedAddress, Resolver
 from holdfast.endpoints.attaching.unroutable import UnroutableLink
@@ -87,7 +87,7 @@ class ProducerAttach:
         queue, destination, to, unknown, subject = found
         name = properties.get(PRODUCER)
         if name is None:
-            kept = not (isinstance(queue, TemporaryQueue) or subject) and unknown is None
+            kept = not (isinstance(queue, Temporary) or subject) and unknown is None
             if kept and self._resume.producer(peer, link, queue, target=target, destination=destination, to=to):
                 return
             if unknown is None:
@@ -97,7 +97,7 @@ class ProducerAttach:
             else:
                 producer_link = UnroutableLink(self._parts, peer, link, found)
             link.context = producer_link
-            if isinstance(queue, TemporaryQueue) and target.dynamic:
+            if isinstance(queue, Temporary) and target.dynamic:
                 queue.creator = producer_link
             link.accept(target=replace(target, timeout=0))  # nothing is kept of it
             producer_link.refill()
@@ -105,7 +105,7 @@ class ProducerAttach:
         if target.dynamic:
             raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER} needs a target with an address")
         far = destination or unknown
-        address = queue.name if far is None else f"{to}@{far}"
+        address = queue.key if far is None else f"{to}@{far}"
         if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
             text = f"invalid value for {PRODUCER}; expected a string of 1 to {NAME_BYTES_MAX} bytes"
             raise Refusal(conditions.INVALID_FIELD, text)

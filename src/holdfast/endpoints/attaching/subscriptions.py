@@ -63,7 +63,7 @@ class LinkSubscriptions:
         own = f"{'' if opened is None else opened.container_id}|{plain}"  # as topic_attach.py calls it
         found = [
             cursor
-            for queue in self._catalog.queues.values()
+            for queue in self._catalog.of_host(peer.host)
             for known in (dict.fromkeys((own, plain, name)) if queue.kind is QueueKind.TOPIC else (name,))
             if (cursor := queue.named.get(known)) is not None and cursor.mode == "copy"
         ]
@@ -80,7 +80,7 @@ class LinkSubscriptions:
 
     def _end(self, cursor: Cursor) -> None:
         """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
-        queue = self._catalog.queues.get(cursor.queue.name)
+        queue = self._catalog.queues.get(cursor.queue.key)
         if queue is not None and queue.named.get(cursor.name) is cursor:
             self._resume.release(queue, cursor)
             queue.remove_cursor(cursor.name)

@@ -20,6 +20,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import LIFETIME_POLICY, ON_NO_LI
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.attaching.filters import Decoded, EntrySelector, Filters, entry_selector, pattern_of
 from holdfast.endpoints.consumer import ConsumerLink
+from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import StorageError
 from holdfast.names import NAME_BYTES_MAX, check_name
@@ -39,13 +40,20 @@ class TopicAttach:
     """Makes and finds the subscriptions that links ask for."""
 
     def __init__(
-        self, limits: Limits, catalog: Catalog, dynamic_nodes: DynamicNodes, resume: Resumption, decoded: Decoded
+        self,
+        limits: Limits,
+        catalog: Catalog,
+        dynamic_nodes: DynamicNodes,
+        resume: Resumption,
+        decoded: Decoded,
+        publishers: Publishers,
     ) -> None:
         self._limits = limits
         self._catalog = catalog
         self._dynamic_nodes = dynamic_nodes
         self._resume = resume
         self._decoded = decoded
+        self._publishers = publishers
         self._shared: dict[tuple[Topic, str], TemporaryQueue] = {}
         """Of subscriptions that are shared and not durable, by name; those that ended are found out when asked for."""
         for topic in catalog.topics():
@@ -60,7 +68,7 @@ class TopicAttach:
             except (SelectorError, ValueError) as error:
                 raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
             filters = Filters(selector=predicate, pattern=pattern)
-            topic.select(topic.named[name], entry_selector(filters, topic.reader, self._decoded))
+            topic.select(topic.named[name], entry_selector(filters, topic.reader, self._decoded, wants.not_from))
         topic.look_again_at_stored()
 
     def subscription(
@@ -72,8 +80,14 @@ class TopicAttach:
                 text = f"{topic.name}/{subject[:60]}: the address has a pattern, and so have the filters; remove one"
                 raise Refusal(conditions.INVALID_FIELD, text)
             filters.pattern = pattern_of(subject)
-        selector = entry_selector(filters, topic.reader, self._decoded)
         is_shared = SHARED in (source.capabilities or ())
+        not_from = b""
+        if filters.no_local and is_shared:
+            text = "filter no-local is not for shared subscriptions, which are read by several connections; remove one"
+            raise Refusal(conditions.NOT_IMPLEMENTED, text)
+        if filters.no_local:
+            not_from = self._publishers.container(peer) if durable else self._publishers.connection(peer)
+        selector = entry_selector(filters, topic.reader, self._decoded, not_from)
         if not durable:
             queue = self._in_memory(peer, link, source, topic, selector, is_shared=is_shared)
             return queue, queue.shared
@@ -82,12 +96,15 @@ class TopicAttach:
             "" if filters.pattern is None else filters.pattern.text,
             "" if filters.selector is None else filters.selector.text,
             is_shared,
+            not_from,
         )
         found = topic.named.get(name)
         if found is not None and found.mode != "copy":
             text = f"subscription {name!r} on {topic.name!r} is read by sequence, not by links"
             raise Refusal(conditions.NOT_ALLOWED, text)
-        if found is not None and topic.bindings.get(name) != wants:  # another subscription under its name, as in JMS
+        if found is not None and not wants.is_like(
+            topic.bindings.get(name)
+        ):  # another subscription under its name, as in JMS
             if is_shared and found.consumers:
                 text = f"subscription {name!r} on {topic.name!r} has readers, with another selector or pattern"
                 raise Refusal(conditions.RESOURCE_LOCKED, text)
@@ -100,6 +117,7 @@ class TopicAttach:
             if full is not None:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
             found = topic.add_cursor(name, "copy", topic.next_sequence)
+        if topic.bindings.get(name) != wants:  # new, or another container's from now on
             self._catalog.bind(topic, name, wants)
         if not is_shared:
             _steal(found, name)

@@ -403,5 +403,7 @@ def _key(peer: Peer, link: Receiver | Sender) -> bytes:
     opened: Any = peer.amqp.remote_open
     user = peer.amqp.authenticated_user or ""
     direction = "in" if link.role else "out"
+    if peer.host:  # told from the default host's, whatever its users and containers are called
+        direction = f"{direction}@{peer.host}"
     key = f"{direction}\0{user}\0{opened.container_id}\0{link.name}".encode()
     return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()

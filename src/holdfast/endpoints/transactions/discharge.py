@@ -22,6 +22,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.transactions.together import Together, is_appended
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Post, Take, Transaction
 from holdfast.engine.effects import Effect
@@ -30,7 +31,7 @@ from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings import NodeConfig
 from holdfast.state import tied
-from holdfast.state.catalog import Catalog
+from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns, runs
 
@@ -140,16 +141,24 @@ class Commits:
     def _no_room(self, transaction: Transaction) -> Error | Wait | None:
         parts = self._parts
         needed = 0
+        delayed: Counter[str] = Counter()
         in_memory: Counter[Queue] = Counter()
         for post in transaction.posts:
             message = post.message
             if message.queue.config.durable:
                 needed += len(message.value) + ENTRY_OVERHEAD
+                delayed[message.queue.host] += parts.catalog.is_delayed(message.queue, message.value)
             else:
                 in_memory[message.queue] += message.size
         for taken in transaction.takes.values():
             if _is_copied(taken):
                 needed += taken.size + taken.extra_bytes + DEATH_BYTES_MAX
+        for host, count in delayed.items():  # what it has reserved is its own; a clock may have been set back since
+            own = transaction.shares.get(parts.catalog.own(host, DELAYED)) if count else None
+            if count > parts.catalog.delayed_room(host) + (0 if own is None else own.reserved):
+                most = parts.config.limits.delayed_max
+                text = f"{count} more messages would be delayed; delayed_max is {most}"
+                return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         for queue, size in in_memory.items():
             if queue.memory is not None and not queue.memory.fits(size):
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, f"queue {queue.name!r} has no memory left")
@@ -166,9 +175,13 @@ class Commits:
     def _store(self, transaction: Transaction) -> None:
         """All that goes to the disk, in the gathered turn."""
         parts = self._parts
+        together = Together(transaction.posts, parts.config.limits.group_messages_max)
+        for why in together.apart:
+            self._transactions.groups_apart += 1
+            transaction.peer.log("WARNING", f"messages of its transaction are not shown together: {why}")
         for post in transaction.posts:
             if post.message.queue.config.durable:
-                self._append(post)
+                self._append(post, together)
         accepted: dict[Cursor, list[int]] = {}
         for (cursor, sequence), taken in transaction.takes.items():
             outcome = taken.outcome
@@ -176,7 +189,7 @@ class Commits:
             if isinstance(outcome, Rejected) and queue.kind is not QueueKind.DEAD_LETTERS:
                 value = queue.value(sequence)
                 if value is not None:
-                    parts.dead_lettering.dead_letter(value, _reason(outcome), queue.name)
+                    parts.dead_lettering.dead_letter(queue.host, value, _reason(outcome), queue.name)
             elif isinstance(outcome, Modified) and outcome.message_annotations and queue.config.durable:
                 self._annotate(taken, queue)
             if isinstance(outcome, (Accepted, Rejected)) and queue.config.durable:
@@ -184,19 +197,20 @@ class Commits:
         for cursor, sequences in accepted.items():
             self._retire(transaction, cursor, sequences)
 
-    def _append(self, post: Post) -> None:
+    def _append(self, post: Post, together: Together | None = None) -> None:
         parts, message = self._parts, post.message
         producer = message.producer
+        if not is_appended(post):  # it came by another way meanwhile, which told who listens
+            post.told = True
+            return
         if producer is not None:
-            if message.number in producer.stored:  # by another way meanwhile, which told who listens
-                post.told = True
-                return
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(message.number)
         value = message.value
         if message.destination is not None:
             identity = parts.identities.next(message.destination)
-            value = entry.repack(entry.unpack(value)._replace(identity=identity))
+            group = None if together is None else together.next(message.destination)
+            value = entry.repack(entry.unpack(value)._replace(identity=identity, group=group))
         if message.unknown is not None:
             sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
         elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
@@ -250,7 +264,7 @@ class Commits:
                 continue
             if not queue.config.durable:
                 self._append(post)
-            elif isinstance(queue, Topic):
+            if isinstance(queue, Topic):
                 queue.tell(post.message.value, post.message.size)
             post.told = True
         takes = transaction.takes

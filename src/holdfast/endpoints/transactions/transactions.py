@@ -49,7 +49,7 @@ from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.peer import Peer
 from holdfast.settings import Limits
 from holdfast.state.blobs import Blobs
-from holdfast.state.catalog import Catalog
+from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.turns import Undone
 
 OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
@@ -77,7 +77,9 @@ class TransactionParts:
 
 
 class Transactions:
-    """All that are open, by id, the one declared first in front; `deciding` are those of which a turn decides."""
+    """All that are open, by id, the one declared first in front; `deciding` are those of which a turn decides.
+    `groups_apart`: how often the messages of one for another node were too many to be shown together there, since the
+    node's start."""
 
     def __init__(self, parts: TransactionParts) -> None:
         self._parts = parts
@@ -89,6 +91,7 @@ class Transactions:
         """How many each connection has."""
         self.refusal = ""
         """Why the disk refused the turn that is being undone; empty where a failure was contained."""
+        self.groups_apart = 0
         self._nonce = b""
         self._declared = 0
         account = parts.memory.transactions
@@ -185,6 +188,10 @@ class Transactions:
                     f"; transactions and links have reserved {queue.reserved} messages, {queue.reserved_bytes} bytes"
                 )
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        catalog = self._parts.catalog
+        is_delayed = catalog.is_delayed(queue, message.value)
+        if is_delayed and (full := catalog.delayed_full(queue.host)):
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
         self._count(transaction, len(message.value), held)
         blob = None
         if large is not None:
@@ -196,6 +203,11 @@ class Transactions:
         share.brought += 1
         share.brought_bytes += message.size
         reserve(queue, share)
+        if is_delayed:
+            delayed = catalog.own(queue.host, DELAYED)
+            place = transaction.share(delayed)
+            place.brought += 1
+            reserve(delayed, place)
 
     def _count(self, transaction: Transaction, size: int, held: int) -> None:
         """Counts one operation more, of a message of `size` bytes that is kept; Refusal past a bound."""

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.broker.queue import Queue
 from holdfast.schema import is_whole_within
+from holdfast.state.catalog import Catalog
 
 
 class Answer(NamedTuple):
@@ -53,8 +54,8 @@ class Refused(Exception):
         self.answer = Answer(status, description, {})
 
 
-Operation = Callable[[str, dict[str, Any]], Answer | Later]
-"""(name, arguments) -> its answer; Refused where it is refused."""
+Operation = Callable[[str, str, dict[str, Any]], Answer | Later]
+"""(host, name, arguments) -> its answer; Refused where it is refused. What it is about is in that virtual host."""
 
 Table = dict[tuple[str, str], Operation]
 """By what it is about ("holdfast:queue") and its name ("READ")."""
@@ -93,9 +94,9 @@ def number_of(arguments: dict[str, Any], key: str, default: int | None = None) -
     return int(value)
 
 
-def queue_of(queues: dict[str, Queue], name: str) -> Queue:
-    """The queue of that name, which is to be there."""
-    queue = queues.get(name)
+def queue_of(catalog: Catalog, host: str, name: str) -> Queue:
+    """The queue of that name in that host, which is to be there."""
+    queue = catalog.find(host, name)
     if queue is None:
         raise Refused(404, f"no queue {name!r}")
     return queue

@@ -49,10 +49,10 @@ class ConnectionOperations:
             EntityType(ATTACHMENT, ATTACHMENT_ATTRIBUTES, self._attachments, self._attachment),
         )
 
-    def close(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def close(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Ends one as the specification has it; its peer may come back. 409 where that is under way already."""
         found = self._connections.get(int(name)) if name.isascii() and name.isdecimal() and len(name) < 20 else None
-        if found is None:
+        if found is None or found.host != host:
             raise Refused(404, f"no connection {name!r}")
         if not found.amqp.usable:
             raise Refused(409, f"connection {name!r} is being opened or closed")
@@ -65,9 +65,9 @@ class ConnectionOperations:
 
     # ------------------------------------------------------------------------------------------------ rows
 
-    def _keys(self, after: str) -> list[int]:
+    def _keys(self, host: str, after: str) -> list[int]:
         (first,) = _numbers(after, 1)
-        return sorted(number for number in self._connections if number > first)
+        return sorted(number for number, peer in self._connections.items() if number > first and peer.host == host)
 
     def _connection(self, number: int) -> dict[str, Any]:
         peer = self._connections[number]
@@ -87,9 +87,9 @@ class ConnectionOperations:
             "paused": sorted(peer.pauses),
         }
 
-    def _attachments(self, after: str) -> list[Attachment]:
+    def _attachments(self, host: str, after: str) -> list[Attachment]:
         first = _numbers(after, 3)
-        found = (each for peer in self._connections.values() for each in _links(peer))
+        found = (each for peer in self._connections.values() if peer.host == host for each in _links(peer))
         return sorted((each for each in found if each.place > first), key=attrgetter("place"))
 
     def _attachment(self, found: Attachment) -> dict[str, Any]:

@@ -65,12 +65,12 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
-    """`keys`: (after) -> the keys of all entities in order, cheap, from the first behind that identity on; Refused if
-    that is none. `row`: the attributes of one."""
+    """`keys`: (host, after) -> the keys of all entities in that virtual host in order, cheap, from the first behind
+    that identity on; Refused if that is none. `row`: the attributes of one."""
 
     name: str
     attributes: tuple[str, ...]
-    keys: Callable[[str], list[Any]]
+    keys: Callable[[str, str], list[Any]]
     row: Callable[[Any], dict[str, Any]]
 
 
@@ -87,11 +87,11 @@ class EntityOperations:
             (MANAGEMENT, "GET-TYPES"): self.get_types,
             (MANAGEMENT, "GET-ATTRIBUTES"): self.get_attributes,
             (MANAGEMENT, "GET-OPERATIONS"): self.get_operations,
-            (MANAGEMENT, "GET-MGMT-NODES"): lambda name, arguments: Answer(200, "OK", []),
+            (MANAGEMENT, "GET-MGMT-NODES"): lambda host, name, arguments: Answer(200, "OK", []),
         }
         self._table = table
 
-    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Rows of one type or of all, each with the attributes that are asked for, null where it does not have one."""
         wanted = arguments.get("attributeNames", [])
         if (
@@ -108,18 +108,18 @@ class EntityOperations:
         names = list(dict.fromkeys(map(str, wanted)))
         if not names:
             names = list(dict.fromkeys([*ATTRIBUTES, *(key for each in types for key in each.attributes)]))
-        asked = [(each, key) for each in types for key in each.keys(after)][offset : offset + count]
+        asked = [(each, key) for each in types for key in each.keys(host, after)][offset : offset + count]
         rows = [{"type": each.name, **each.row(key)} for each, key in asked]
         found = [[row.get(key) for key in names] for row in rows]
         return Answer(200, "OK", {"attributeNames": names, "results": found}, rows=len(found))
 
-    def get_types(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def get_types(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         return Answer(200, "OK", {each.name: [] for each in self._types(arguments)})
 
-    def get_attributes(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def get_attributes(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         return Answer(200, "OK", {each.name: [*ATTRIBUTES, *each.attributes] for each in self._types(arguments)})
 
-    def get_operations(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def get_operations(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """By type: each operation, and what its request has in its body."""
         wanted = arguments.get("entityType") or ""
         found: dict[str, dict[str, list[str]]] = {each.name: {} for each in self.types.values()}

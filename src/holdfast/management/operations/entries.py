@@ -85,9 +85,9 @@ class EntryOperations:
 
     # ------------------------------------------------------------------------------------------------ told
 
-    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Messages in order of their sequences, from the first behind `after` on."""
-        queue = queue_of(self._catalog.queues, name)
+        queue = queue_of(self._catalog, host, name)
         count = min(ROWS_MAX, max(1, number_of(arguments, "count", ROWS_MAX)))
         first = number_of(arguments, "after", 0) + 1
         leaving = queue.leaving()
@@ -130,9 +130,9 @@ class EntryOperations:
             "from": _short(notes.get(DEAD_FROM)),
         }
 
-    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """One message as a consumer would get it, without its delivery."""
-        queue, sequence, value = self._found(name, arguments)
+        queue, sequence, value = self._found(host, name, arguments)
         row = self._row(queue, sequence, value)
         failures = _failures(queue, sequence)
         *head, bare = annotate.for_consumer(value, sequence, failures or None, self._clock.steady_ms)
@@ -148,31 +148,31 @@ class EntryOperations:
 
     # ------------------------------------------------------------------------------------------------ changed
 
-    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queue, sequence, value = self._unheld(name, arguments)
+    def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, sequence, value = self._unheld(host, name, arguments)
         _changed(lambda: self._changes.delete(queue, sequence, value))
         return Answer(200, "OK", {"deleted": Ulong(sequence)}, stored=True)
 
-    def move(self, name: str, arguments: dict[str, Any]) -> Later:
-        queue, sequence, value = self._unheld(name, arguments)
+    def move(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
+        queue, sequence, value = self._unheld(host, name, arguments)
         return self._move(queue, sequence, value, text_of(arguments, "to"))
 
-    def requeue(self, name: str, arguments: dict[str, Any]) -> Later:
+    def requeue(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
         """A dead letter goes back to the queue that it came from."""
-        queue, sequence, value = self._unheld(name, arguments)
+        queue, sequence, value = self._unheld(host, name, arguments)
         place = annotate.notes_of(entry.unpack(value)).get(DEAD_FROM)
         if queue.kind is not QueueKind.DEAD_LETTERS or not isinstance(place, str):
             raise Refused(409, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE")
         return self._move(queue, sequence, value, place)
 
-    def copy(self, name: str, arguments: dict[str, Any]) -> Later:
-        _, _, value = self._unheld(name, arguments)
-        found = self._resolved(text_of(arguments, "to"))
+    def copy(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
+        _, _, value = self._unheld(host, name, arguments)
+        found = self._resolved(host, text_of(arguments, "to"))
         copied = _changed(lambda: self._changes.copy(value, found))
         return self._later(Answer(200, "OK", {"to": text_of(arguments, "to"), "sequence": Ulong(copied)}))
 
     def _move(self, queue: Queue, sequence: int, value: bytes, to: str) -> Later:
-        found = self._resolved(to)
+        found = self._resolved(queue.host, to)
         moved = _changed(lambda: self._changes.move(queue, sequence, value, found))
         return self._later(Answer(200, "OK", {"to": to, "sequence": Ulong(moved)}))
 
@@ -181,15 +181,15 @@ class EntryOperations:
         self._turns.gathered.decided.append(AnswerMoved(self._turns.event, later, done))
         return later
 
-    def _resolved(self, address: str) -> ResolvedAddress:
+    def _resolved(self, host: str, address: str) -> ResolvedAddress:
         try:
-            return self._resolver.resolve(self._resolver.target_of(address))
+            return self._resolver.resolve(self._resolver.target_of(address, host))
         except Refusal as error:
             raise Refused(404 if error.condition == conditions.NOT_FOUND else 409, error.description) from error
 
-    def _found(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
+    def _found(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
         """The entry of that sequence; 412 where the queue is not the one that was looked at."""
-        queue = queue_of(self._catalog.queues, name)
+        queue = queue_of(self._catalog, host, name)
         asked = text_of(arguments, "queue_uuid")
         if asked != str(queue.uuid):
             raise Refused(412, f"queue {name!r} was made anew; it is {queue.uuid}")
@@ -199,9 +199,9 @@ class EntryOperations:
             raise Refused(404, f"no message {sequence} in queue {name!r}")
         return queue, sequence, value
 
-    def _unheld(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
+    def _unheld(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
         """As `_found`; 409 where a consumer holds it, or had it since it was looked at."""
-        queue, sequence, value = self._found(name, arguments)
+        queue, sequence, value = self._found(host, name, arguments)
         if any(sequence in cursor.acquired for cursor in queue.cursors):
             raise Refused(409, f"a consumer holds message {sequence} of queue {name!r}")
         asked, count = number_of(arguments, "delivery_count"), _failures(queue, sequence)

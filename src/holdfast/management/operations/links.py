@@ -1,11 +1,12 @@
 """The operations of `$management` about links between queues (docs/management.md).
 
-Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
-on disk. A link that the configuration has is deleted there.
+Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
+once it is on disk. A link that the configuration has is deleted there.
 """
 
 from typing import Any, Final
 
+from holdfast.broker.entries.host_names import hosted
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import LINK, Answer, Refused, Table, text_of
 from holdfast.management.operations.entities import EntityType
@@ -39,16 +40,16 @@ class LinkOperations:
         """What QUERY of the management node tells of them."""
         return (EntityType(LINK, LINK_ATTRIBUTES, self._keys, self._row),)
 
-    def _keys(self, after: str) -> list[str]:
-        return sorted(name for name in self._links.by_name if name > after)
+    def _keys(self, host: str, after: str) -> list[QueueLink]:
+        return [link for link in self._links.of_host(host) if link.name > after]
 
-    def _row(self, name: str) -> dict[str, Any]:
-        return {"identity": name, **self._links.told(self._links.by_name[name])}
+    def _row(self, link: QueueLink) -> dict[str, Any]:
+        return {"identity": link.name, **self._links.told(link)}
 
-    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
-        return Answer(200, "OK", {"links": self._links.status(), "more": False})
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        return Answer(200, "OK", {"links": self._links.status(host), "more": False})
 
-    def create(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         for key in arguments:
             if key not in _KEYS:
                 raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
@@ -63,8 +64,9 @@ class LinkOperations:
             selector=text_of(arguments, "selector", ""),
             mode=text_of(arguments, "mode", "move"),
             steps=steps,
+            vhost=host,
         )
-        found = self._links.by_name.get(name)
+        found = self._links.by_name.get(config.key)
         if found is not None and (found.ended or found.config != config):
             text = "is being deleted; ask again" if found.ended else "is there with other settings; delete it first"
             raise Refused(409, f"link {name!r} {text}")
@@ -76,26 +78,26 @@ class LinkOperations:
             raise Refused(400, str(error)) from error
         return Answer(201, "Created", {**self._links.told(link), "created": True}, stored=True)
 
-    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
-        link = self._link(name)
+    def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        link = self._link(host, name)
         if not link.is_created:
             raise Refused(409, f"link {name!r} is in the configuration; remove it there, or stop it")
         self._links.delete(link)
         return Answer(200, "OK", {}, stored=True)
 
-    def start(self, name: str, arguments: dict[str, Any]) -> Answer:
-        return self._stop(name, is_stopped=False)
+    def start(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        return self._stop(host, name, is_stopped=False)
 
-    def stop(self, name: str, arguments: dict[str, Any]) -> Answer:
-        return self._stop(name, is_stopped=True)
+    def stop(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        return self._stop(host, name, is_stopped=True)
 
-    def _stop(self, name: str, *, is_stopped: bool) -> Answer:
-        link = self._link(name)
+    def _stop(self, host: str, name: str, *, is_stopped: bool) -> Answer:
+        link = self._link(host, name)
         self._links.stop(link, is_stopped=is_stopped)
         return Answer(200, "OK", self._links.told(link), stored=True)
 
-    def _link(self, name: str) -> QueueLink:
-        link = self._links.by_name.get(name)
+    def _link(self, host: str, name: str) -> QueueLink:
+        link = self._links.by_name.get(hosted(host, name))
         if link is None or link.ended:
             raise Refused(404, f"no link {name!r}")
         return link

@@ -1,11 +1,12 @@
 """The operations of `$management` about the node: what it tells of itself, where a message is, a node that left
 (docs/management.md).
 
-Rules of this file: one method an operation, (name, arguments) -> Answer. A node that is not known is 404.
+Rules of this file: one method an operation, (host, name, arguments) -> Answer. A node that is not known is 404.
 """
 
 from typing import Any, Final
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.status.status import NodeStatus
@@ -19,6 +20,7 @@ from holdfast.management.where.questions import (
     answer_of,
     ids_of,
 )
+from holdfast.management.where.search import Step
 from holdfast.peering.routes import Routes
 from holdfast.schema import is_number
 
@@ -38,15 +40,15 @@ class NodeOperations:
 
     def types(self) -> tuple[EntityType, ...]:
         """What QUERY of all entities tells of the node: a row, by its name."""
-        return (EntityType(NODE, NODE_ATTRIBUTES, lambda after: [""] if not after else [], self._row),)
+        return (EntityType(NODE, NODE_ATTRIBUTES, lambda host, after: [host] if not after else [], self._row),)
 
     def _row(self, key: str) -> dict[str, Any]:
-        return self._report.summary()
+        return self._report.summary(key)
 
-    def status(self, name: str, arguments: dict[str, Any]) -> Answer:
-        return Answer(200, "OK", self._report.status())
+    def status(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        return Answer(200, "OK", self._report.status(host))
 
-    def where(self, name: str, arguments: dict[str, Any]) -> Later:
+    def where(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
         """Where a message is, here or along its path (docs/where.md)."""
         ids = ids_of(arguments.get("message_id"))
         if ids is None:
@@ -56,13 +58,19 @@ class NodeOperations:
         if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
             raise Refused(400, f"invalid value {limit_s!r} for limit_s; expected {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
         later = Later()
-        if not self._questions.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
+
+        def told(steps: list[Step]) -> None:
+            later.answer(Answer(200, "OK", answer_of(ids, steps)))
+
+        if not self._questions.ask(host, ids, limit_s, told):
             raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")
         return later
 
-    def forget(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def forget(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Takes a node that left for good out of the routing, here and at all nodes that can be reached."""
         routing = self._routing
+        if host != DEFAULT_HOST:
+            raise Refused(403, "nodes are the default host's")
         if routing is None:
             raise Refused(409, "this node has no topology: it knows its neighbours alone")
         if name not in routing.states.known:

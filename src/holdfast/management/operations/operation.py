@@ -51,9 +51,9 @@ class Management:
             group.register(self.operations)
 
     def carry_out(
-        self, who: str | None, kind: str, operation: str, name: str, arguments: dict[str, Any]
+        self, who: str | None, host: str, kind: str, operation: str, name: str, arguments: dict[str, Any]
     ) -> Answer | Later:
-        """What comes of a request of that user, None without a login; a refusal is an answer."""
+        """What comes of a request of that user, None without a login, in that virtual host; a refusal is an answer."""
         try:
             function = self.operations.get((kind, operation))
             if function is None:
@@ -64,19 +64,21 @@ class Management:
             entity = kind
             if kind == MANAGEMENT:
                 entity, address = str(arguments.get("entityType") or ":management"), ""
-            forbidden = self._authoriser.authorise(who, f"{entity.partition(':')[2]} {operation}", address)
+            forbidden = self._authoriser.authorise(who, f"{entity.partition(':')[2]} {operation}", address, host=host)
             if forbidden is not None:
                 raise Refused(403, forbidden)
             to = arguments.get("to")
-            if kind == ENTRY and isinstance(to, str) and (why := self._authoriser.authorise(who, SEND, to)) is not None:
-                raise Refused(403, why)
+            if kind == ENTRY and isinstance(to, str):
+                why = self._authoriser.authorise(who, SEND, to, host=host)
+                if why is not None:
+                    raise Refused(403, why)
             if operation in CREATES and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
-            return function(name, arguments)
+            return function(host, name, arguments)
         except Refused as refused:
             return refused.answer
 
-    def cost_of(self, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
+    def cost_of(self, host: str, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
         """What a request costs at most, in queues told."""
         catalog = self._catalog
         if kind == ENTRY:
@@ -87,13 +89,13 @@ class Management:
             links = self._links() if kind == MANAGEMENT else 0
             return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins) + links) // 10
         if operation == "SKIP":
-            held = catalog.queues.get(WAITING)
+            held = catalog.find(host, WAITING)
             return 1 + len(catalog.ledger.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
         if operation == "DELETE":
             return 1 + len(catalog.producers) // 100
         if operation not in ("READ", "OPEN"):
             return 1
-        queue = catalog.queues.get(name if kind == QUEUE else str(arguments.get("queue")))
+        queue = catalog.find(host, name if kind == QUEUE else str(arguments.get("queue")))
         cursor = None if queue is None else queue.shared
         waiting = 0 if cursor is None else len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
         counted = len(catalog.queues) // 100 if operation == "OPEN" else 0  # all their subscriptions

@@ -1,7 +1,7 @@
 """The operations of `$management` about queues (docs/management.md).
 
-Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
-on disk. A name that is not known is 404.
+Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
+once it is on disk. A name that is not known is 404.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin
@@ -127,27 +128,32 @@ class QueueOperations:
 
     def types(self) -> tuple[EntityType, ...]:
         """What QUERY of all entities tells of queues; their names are their identities."""
-        queues = self._catalog.queues
+        catalog = self._catalog
 
-        def row(name: str) -> dict[str, Any]:
-            return self._status.of(queues[name]) | {"identity": name}
+        def keys(host: str, after: str) -> list[HostedName]:
+            names = sorted(queue.name for queue in catalog.of_host(host) if queue.name > after)
+            return [hosted(host, name) for name in names]
 
-        return (EntityType(QUEUE, QUEUE_ATTRIBUTES, lambda after: sorted(key for key in queues if key > after), row),)
+        def row(key: HostedName) -> dict[str, Any]:
+            queue = catalog.queues[key]
+            return self._status.of(queue) | {"identity": queue.name}
 
-    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queues, more = self._status.page(text_of(arguments, "after", ""))
+        return (EntityType(QUEUE, QUEUE_ATTRIBUTES, keys, row),)
+
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queues, more = self._status.page(host, text_of(arguments, "after", ""))
         return Answer(200, "OK", {"queues": queues, "more": more})
 
-    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queue = queue_of(self._catalog.queues, name)
+    def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queue = queue_of(self._catalog, host, name)
         return Answer(200, "OK", {**self._status.of(queue), "head": Ulong(queue.head())})
 
-    def create(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_settings(arguments, tuple(_QUEUE_KEYS))
         try:
-            config = QueueConfig(name=check_name(name), **arguments)
+            config = QueueConfig(name=check_name(name), vhost=host, **arguments)
             config.validate()
-            queue = self._catalog.queues.get(name)
+            queue = self._catalog.find(host, name)
             if queue is None:
                 queue = self._catalog.create(config)
                 return Answer(201, "Created", {**self._status.of(queue), "created": True}, stored=True)
@@ -163,14 +169,14 @@ class QueueOperations:
             raise Refused(409, f"queue {name!r} is there with other settings: {'; '.join(differ)}")
         return Answer(200, "OK", {**self._status.of(queue), "created": False}, stored=True)
 
-    def update(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def update(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Changes bounds, and what happens at them, from now on. A queue that holds more than its new bound keeps all
         of it, and takes nothing until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
-        queue = queue_of(self._catalog.queues, name)
+        queue = queue_of(self._catalog, host, name)
         if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
             raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
-        config = QueueConfig(name=name, **told_fields(queue.config) | arguments)
+        config = QueueConfig(name=name, vhost=host, **told_fields(queue.config) | arguments)
         try:
             config.validate()
         except ConfigError as error:
@@ -182,8 +188,8 @@ class QueueOperations:
                 link.refill()
         return Answer(200, "OK", {**self._status.of(queue), "changed": changed}, stored=True)
 
-    def delete(self, name: str, arguments: dict[str, Any]) -> Answer | Later:
-        queue = queue_of(self._catalog.queues, name)
+    def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer | Later:
+        queue = queue_of(self._catalog, host, name)
         if queue.in_transit:
             return self._delete_for_departed(queue, arguments)
         if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
@@ -234,11 +240,11 @@ class QueueOperations:
         self._departures.begin(queue, ended, with_tombstones=with_tombstones)
         return later
 
-    def purge(self, name: str, arguments: dict[str, Any]) -> Later:
+    def purge(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
         if name == WAITING:
             text = "`holdfast queue skip QUEUE` gives up the numbers that its messages wait for"
             raise Refused(409, f"queue {name!r} belongs to the node: {text}")
-        queue = queue_of(self._catalog.queues, name)
+        queue = queue_of(self._catalog, host, name)
         if queue.named:
             raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
         self._check_asked(name)
@@ -251,12 +257,14 @@ class QueueOperations:
         self._jobs.purge(queue, ended)
         return later
 
-    def skip(self, name: str, arguments: dict[str, Any]) -> Answer | Later:
+    def skip(self, host: str, name: str, arguments: dict[str, Any]) -> Answer | Later:
         """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
+        if host != DEFAULT_HOST:
+            raise Refused(409, f"queue {name!r}: nothing comes from other nodes to virtual host {host!r}")
         wanted = None if arguments.get("origin") is None else str(arguments["origin"])
         lost = []
         origins = [origin for origin in self._ledger.all_origins() if not name or _waits_for(origin, name)]
-        if name and not origins and name not in self._catalog.queues:  # one that is not there may be waited for
+        if name and not origins and self._catalog.find(host, name) is None:  # one that is not there may be waited for
             raise Refused(404, f"no queue {name!r}")
         for origin in origins:
             if wanted is not None and str(origin.origin) != wanted:

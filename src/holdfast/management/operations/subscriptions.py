@@ -1,9 +1,10 @@
 """The operations of `$management` about subscriptions (docs/management.md).
 
-Rules of this file: one method an operation, (name, arguments) -> Answer; what changes something is answered once it is
-on disk. Who holds a subscription's lease is told from its former holders by the lease epoch.
+Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
+once it is on disk. Who holds a subscription's lease is told from its former holders by the lease epoch.
 """
 
+from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
@@ -42,6 +43,11 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
     }
 
 
+def _identity(key: tuple[Queue, str]) -> str:
+    queue, name = key
+    return f"{queue.name}/{name}"
+
+
 class SubscriptionOperations:
     """Subscriptions opened, read by ranges and moved on, and deleted."""
 
@@ -63,29 +69,29 @@ class SubscriptionOperations:
         """What QUERY of all entities tells of them; an identity is QUEUE/NAME."""
         return (EntityType(SUBSCRIPTION, SUBSCRIPTION_ATTRIBUTES, self._keys, self._row),)
 
-    def _keys(self, after: str) -> list[tuple[str, str]]:
-        named = [queue for queue in self._catalog.queues.values() if queue.named]
-        found = [(queue.name, name) for queue in named for name in queue.named if not name.startswith(LINK_PREFIX)]
-        return sorted((key for key in found if "/".join(key) > after), key="/".join)
+    def _keys(self, host: str, after: str) -> list[tuple[Queue, str]]:
+        named = [queue for queue in self._catalog.of_host(host) if queue.named]
+        found = [(queue, name) for queue in named for name in queue.named if not name.startswith(LINK_PREFIX)]
+        return sorted((key for key in found if _identity(key) > after), key=_identity)
 
-    def _row(self, key: tuple[str, str]) -> dict[str, Any]:
-        queue = self._catalog.queues[key[0]]
-        return _subscription_map(queue, queue.named[key[1]]) | {"identity": "/".join(key)}
+    def _row(self, key: tuple[Queue, str]) -> dict[str, Any]:
+        queue, name = key
+        return _subscription_map(queue, queue.named[name]) | {"identity": _identity(key)}
 
-    def _subscription(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
-        queue = queue_of(self._catalog.queues, text_of(arguments, "queue"))
+    def _subscription(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        queue = queue_of(self._catalog, host, text_of(arguments, "queue"))
         cursor = None if name.startswith(LINK_PREFIX) else queue.named.get(name)
         if cursor is None:
             raise Refused(404, f"no subscription {name!r} on queue {queue.name!r}")
         return queue, cursor
 
-    def open(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def open(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue_name = text_of(arguments, "queue")
         if queue_name.startswith(("@", "$")) and queue_name != DEAD_LETTERS:
             raise Refused(409, f"queue {queue_name!r} belongs to the node")
         try:
             check_name(name)
-            queue = self._catalog.local(queue_name)
+            queue = self._catalog.local(host, queue_name)
         except ConfigError as error:
             raise Refused(400, str(error)) from error
         if queue is None:
@@ -124,22 +130,22 @@ class SubscriptionOperations:
         queue.dirty(cursor)
         return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
 
-    def read(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queue, cursor = self._subscription(name, arguments)
+    def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._subscription(host, name, arguments)
         return Answer(200, "OK", _subscription_map(queue, cursor))
 
-    def _held(self, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+    def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
         """The subscription, if the caller still holds its lease and speaks of this very queue."""
-        queue, cursor = self._subscription(name, arguments)
+        queue, cursor = self._subscription(host, name, arguments)
         if text_of(arguments, "queue_uuid") != str(queue.uuid):
             raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
         if number_of(arguments, "lease_epoch") != cursor.lease_epoch:
             raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
         return queue, cursor
 
-    def peek(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def peek(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """The end of a range within both limits; moves nothing."""
-        queue, _ = self._held(name, arguments)
+        queue, _ = self._held(host, name, arguments)
         start = number_of(arguments, "start")
         messages_max = number_of(arguments, "messages_max", 2**62)
         bytes_max = number_of(arguments, "bytes_max", 2**62)
@@ -151,8 +157,8 @@ class SubscriptionOperations:
                 end = min(end, start + max(1, bytes_max // average))
         return Answer(200, "OK", {"end": Ulong(max(start, end))})
 
-    def advance(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queue, cursor = self._held(name, arguments)
+    def advance(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._held(host, name, arguments)
         sequence = number_of(arguments, "sequence")
         if sequence > queue.visible:
             raise Refused(400, f"invalid value {sequence} for sequence; expected at most {queue.visible}")
@@ -162,30 +168,26 @@ class SubscriptionOperations:
         cursor.advance(sequence)
         return Answer(200, "OK", {"advanced": Ulong(cursor.floor)}, stored=True)
 
-    def delete(self, name: str, arguments: dict[str, Any]) -> Answer:
-        queue, cursor = self._subscription(name, arguments)
+    def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        queue, cursor = self._subscription(host, name, arguments)
         if cursor.consumers:
             raise Refused(409, f"subscription {name!r} has a link")
         self._resume.release(queue, cursor)
         queue.remove_cursor(name)
         return Answer(200, "OK", {}, stored=True)
 
-    def query(self, name: str, arguments: dict[str, Any]) -> Answer:
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Those of one queue; or of all, by the queues' names from the first behind `after` on, a bounded number."""
-        queues = self._catalog.queues
         wanted = arguments.get("queue")
-        if wanted is not None:
-            queue_of(self._catalog.queues, text_of(arguments, "queue"))
         after = text_of(arguments, "after", "")
-        names = (
-            sorted(key for key, queue in queues.items() if queue.named and key > after) if wanted is None else [wanted]
-        )
+        if wanted is not None:
+            queues = [queue_of(self._catalog, host, text_of(arguments, "queue"))]
+        else:
+            named = (queue for queue in self._catalog.of_host(host) if queue.named and queue.name > after)
+            queues = sorted(named, key=attrgetter("name"))
         found: list[dict[str, Any]] = []
         more = False
-        for key in names:
-            queue = queues.get(str(key))
-            if queue is None:
-                continue
+        for queue in queues:
             if more := len(found) >= SUBSCRIPTIONS_A_PAGE:
                 break
             cursors = [cursor for key, cursor in sorted(queue.named.items()) if not key.startswith(LINK_PREFIX)]

@@ -7,6 +7,7 @@ share.
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from holdfast.broker.entries.host_names import HostedName
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.hop.next_hop import NextHop
@@ -38,7 +39,7 @@ class Meter:
         self._outbox = outbox
         self._catalog = catalog
         self._each_interval: list[Callable[[], None]] = []
-        self.totals: dict[str, tuple[int, int, int, float]] = {}
+        self.totals: dict[HostedName, tuple[int, int, int, float]] = {}
         """By queue, as last told: in, out, messages, and when."""
         self.pending: list[Queue] = []
         """Still to be looked at in this interval, the next one last."""
@@ -87,10 +88,10 @@ class Meter:
 
     def _tell(self, queue: Queue) -> bool:
         interval_s = self._config.telemetry_interval_s
-        if self._catalog.queues.get(queue.name) is not queue:  # deleted since the interval began
+        if not self._catalog.has(queue):  # deleted since the interval began
             return False
-        before_in, before_out, messages, at = self.totals.get(queue.name, (0, 0, 0, self._clock.now - interval_s))
-        self.totals[queue.name] = (queue.in_total, queue.out_total, queue.messages, self._clock.now)
+        before_in, before_out, messages, at = self.totals.get(queue.key, (0, 0, 0, self._clock.now - interval_s))
+        self.totals[queue.key] = (queue.in_total, queue.out_total, queue.messages, self._clock.now)
         if (queue.in_total, queue.out_total, queue.messages) == (before_in, before_out, messages) and not messages:
             return False
         passed_s = max(interval_s, self._clock.now - at)
@@ -99,6 +100,7 @@ class Meter:
             "queue",
             {
                 "name": queue.name,
+                "vhost": queue.host or None,
                 "messages": queue.messages - queue.tombstones,
                 "bytes": queue.bytes_held,
                 "oldest_s": None if oldest is None else max(0, self._clock.wall_ms - oldest) / 1000,

@@ -8,6 +8,8 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.custody.arrival.group_bounds import REASONS, GroupBounds
+from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.peering.routes import Routes
 from holdfast.state.ledger import Ledger
 
@@ -16,16 +18,29 @@ ORIGINS_LISTED: Final = 100
 
 
 class OriginStatus:
-    """Rows of origins; `routing` None: the node has no topology."""
+    """Rows of origins; `routing` None: the node has no topology. `transactions`: those of clients here, whose messages
+    other nodes show together."""
 
-    def __init__(self, ledger: Ledger, routing: Routes | None) -> None:
+    def __init__(self, ledger: Ledger, routing: Routes | None, bounds: GroupBounds, transactions: Transactions) -> None:
         self._ledger = ledger
         self._routing = routing
+        self._bounds = bounds
+        self._transactions = transactions
 
     def fields(self) -> dict[str, Any]:
-        """The rows, and how many there are beside them."""
+        """The rows, and how many there are beside them; what is said of groups."""
         rows = self._rows()
-        return {"origins": rows, "origins_more": Ulong(len(self._ledger.origins) - len(rows))}
+        return {
+            "origins": rows,
+            "origins_more": Ulong(len(self._ledger.origins) - len(rows)),
+            "groups": self._groups(),
+        }
+
+    def _groups(self) -> dict[str, Ulong]:
+        counts = {reason: self._bounds.apart[reason] for reason in REASONS}
+        counts["waiting"] = sum(len(origin.groups.by_first) for origin in self._ledger.all_origins())
+        counts["sent_apart"] = self._transactions.groups_apart
+        return {name: Ulong(count) for name, count in counts.items()}
 
     def _rows(self) -> list[dict[str, Any]]:
         """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""

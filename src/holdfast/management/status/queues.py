@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; names of fields are a contract (docs/m
 """
 
 from heapq import nsmallest
+from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
@@ -31,16 +32,16 @@ class QueueStatus:
         self._catalog = catalog
         self._clock = clock
 
-    def fields(self) -> dict[str, Any]:
-        """The first page, and whether there are more."""
-        queues, more = self.page("")
+    def fields(self, host: str) -> dict[str, Any]:
+        """The first page of that host's, and whether there are more."""
+        queues, more = self.page(host, "")
         return {"queues": queues, "queues_more": more}
 
-    def page(self, after: str) -> tuple[list[dict[str, Any]], bool]:
-        """Queues by name, from the first behind `after` on; and whether there are more."""
-        queues = self._catalog.queues
-        names = nsmallest(QUEUES_A_PAGE + 1, (name for name in queues if name > after))
-        return [self.of(queues[name]) for name in names[:QUEUES_A_PAGE]], len(names) > QUEUES_A_PAGE
+    def page(self, host: str, after: str) -> tuple[list[dict[str, Any]], bool]:
+        """That host's queues by name, from the first behind `after` on; and whether there are more."""
+        mine = (queue for queue in self._catalog.of_host(host) if queue.name > after)
+        found = nsmallest(QUEUES_A_PAGE + 1, mine, key=attrgetter("name"))
+        return [self.of(queue) for queue in found[:QUEUES_A_PAGE]], len(found) > QUEUES_A_PAGE
 
     def of(self, queue: Queue) -> dict[str, Any]:
         """One queue as `status` and `queue list` tell it."""

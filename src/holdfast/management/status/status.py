@@ -1,7 +1,7 @@
 """What a node tells of itself: `status`, put together from what each of its parts tells (docs/management.md).
 
-Rules of this file: reads, never changes; names of fields are a contract (docs/management.md): fields may be added,
-those that are there stay.
+Rules of this file: reads, never changes; a virtual host beside the default one is told of what is its own alone. Names
+of fields are a contract (docs/management.md): fields may be added, those that are there stay.
 """
 
 from collections.abc import Callable, Mapping, Sized
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.custody.arrival.path_check import PathCheck
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
@@ -20,6 +21,7 @@ from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
+from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.sessions import SessionStatus
@@ -31,6 +33,7 @@ from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.logins import Logins
+from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings import NodeConfig
@@ -54,7 +57,8 @@ class NodeStatus:
         users: Users,
         logins: Logins,
         turn_times: TurnTimes,
-        connections: Sized,
+        connections: Mapping[int, Peer],
+        hosts: HostStatus,
         queues: QueueStatus,
         sessions: SessionStatus,
         destinations: DestinationStatus,
@@ -80,7 +84,11 @@ class NodeStatus:
         """`streams`: large messages that are on their way in. `started_at`: on the clock's scale. `resident_bytes`: the
         process's memory, as the driver measured it last."""
         self._parts: list[Callable[[], Mapping[str, Any]]] = []
-        tells, tell = self._tells, self._tell
+        self._of_host: list[Callable[[str], Mapping[str, Any]]] = []
+        """What each virtual host is told of itself; its other parts are the default host's to know."""
+        self._config = config
+        self._hosts = hosts
+        tells, tell, tells_host = self._tells, self._tell, self._tells_host
         tells("node", lambda: config.name)
         tells("store", lambda: str(identities.store_uuid))
         tells("former_store", lambda: None if identities.former is None else str(identities.former.uuid))
@@ -89,13 +97,15 @@ class NodeStatus:
         tells("room_bytes", lambda: room.bytes)
         self._brief = list(self._parts)
         tells("memory", memory.status)
-        tells("users", users.status)
+        tells_host("users", users.status)
         tells("logins", logins.status)
         tells("turns", lambda: turn_times.status(clock.now))
         tells("connections", lambda: len(connections))
-        tell(queues.fields)
-        tells("links", queue_links.status)
-        tells("triggers", triggers.status)
+        self._of_host.append(lambda host: {"connections": sum(peer.host == host for peer in connections.values())})
+        tell(lambda: queues.fields(DEFAULT_HOST))
+        self._of_host.append(queues.fields)
+        tells_host("links", queue_links.status)
+        tells_host("triggers", triggers.status)
         tells("sessions", sessions.status)
         tells("routes", destinations.status)
         if routing is not None:
@@ -113,7 +123,9 @@ class NodeStatus:
             "large_messages",
             lambda: _counts(under_way=len(streams), max=streams_max, refused=incidents.large_refused_total),
         )
-        tells("dead_letters", dead_letters.status)
+        tells_host("dead_letters", dead_letters.status)
+        if config.vhosts:
+            tells("vhosts", hosts.status)
         tells("failures", lambda: _counts(peers_ended=containment.peers_ended, parts=containment.parts_failed))
         tell(origins.fields)
         tell(losses.fields)
@@ -126,16 +138,28 @@ class NodeStatus:
     def _tell(self, fields: Callable[[], Mapping[str, Any]]) -> None:
         self._parts.append(fields)
 
-    def summary(self) -> dict[str, Any]:
+    def _tells_host(self, name: str, value: Callable[[str], Any]) -> None:
+        """To each host of itself, to the default one in this place."""
+        self._tells(name, lambda: value(DEFAULT_HOST))
+        self._of_host.append(lambda host: {name: value(host)})
+
+    def summary(self, host: str) -> dict[str, Any]:
         """The node as one entity among others."""
+        if host != DEFAULT_HOST:
+            return {"node": self._config.name, "vhost": host, "name": self._config.name, "identity": host}
         told: dict[str, Any] = {}
         for fields in self._brief:
             told |= fields()
         return told | {"name": told["node"], "identity": told["store"]}
 
-    def status(self) -> dict[str, Any]:
-        """What `status --json` tells, but for the queues behind the first page."""
+    def status(self, host: str) -> dict[str, Any]:
+        """What `status --json` tells in that virtual host, but for the queues behind the first page."""
         told: dict[str, Any] = {}
+        if host != DEFAULT_HOST:
+            told |= {"node": self._config.name, "vhost": host}
+            for of_host in self._of_host:
+                told |= of_host(host)
+            return told
         for fields in self._parts:
             told |= fields()
         return told

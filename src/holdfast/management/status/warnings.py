@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sized
 from itertools import islice
 from typing import Final
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
 from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.departed import Departures
@@ -216,7 +217,7 @@ class Warnings:
                 continue
             neighbours, messages = destination.full.waiting_for_room(name)
             origins = destination.blocked_by(name)
-            queue = self._catalog.queues[name]
+            queue = self._catalog.queues[hosted(DEFAULT_HOST, name)]
             waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
             if waits:

@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
@@ -121,19 +122,20 @@ class WhereQuestions:
 
     # ------------------------------------------------------------------------------------------------ asking
 
-    def ask(self, ids: tuple[MessageId, ...], limit_s: float, told: Callable[[list[Step]], None]) -> bool:
-        """A client's question; `told` is called once, in a later turn. False: too many are under way."""
+    def ask(self, host: str, ids: tuple[MessageId, ...], limit_s: float, told: Callable[[list[Step]], None]) -> bool:
+        """A client's question, after messages in its virtual host; `told` is called once, in a later turn. False: too
+        many are under way."""
         if sum(ask.by is None for ask in (*self.looking, *self.waiting.values())) >= CLIENT_ASKS_MAX:
             return False
-        self._begin(ids, None, (), limit_s, told, None)
+        self._begin(host, ids, None, (), limit_s, told, None)
         return True
 
     def _begin(
-        self, ids: tuple[MessageId, ...], hint: Hint | None, asked: tuple[str, ...], limit_s: float,
+        self, host: str, ids: tuple[MessageId, ...], hint: Hint | None, asked: tuple[str, ...], limit_s: float,
         told: Callable[[list[Step]], None], by: str | None,
     ) -> None:  # fmt: skip
         wanted = tuple(encoding for message_id in ids for encoding in encodings(message_id))
-        look = self.here.look(wanted, hint)
+        look = self.here.look(host, wanted, hint)
         running = look.run(self._limits.where_entries_max)
         self.looking[Ask(look, running, ids, asked, self._clock.now + limit_s, told, by)] = None
 
@@ -188,7 +190,7 @@ class WhereQuestions:
         if step is None:
             step = {"state": "not here"}
         if not look.complete and look.step is None:
-            messages = sum(queue.messages for queue in here.catalog.queues.values())
+            messages = sum(queue.messages for queue in here.catalog.of_host(look.host))
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
         ask.steps = [{"node": name, "store": str(self._identities.store_uuid), **step}]
@@ -264,7 +266,7 @@ class WhereQuestions:
             return
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
-        self._begin(wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
+        self._begin(DEFAULT_HOST, wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
 
     def _count_question(self, name: str) -> bool:
         """Counts a question of that neighbour; whether it is within its rate."""

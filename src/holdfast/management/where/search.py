@@ -8,7 +8,8 @@ as `passed` remembers.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, delays, entry
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
@@ -21,7 +22,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
 from holdfast.peering.sessions import Neighbour
-from holdfast.state.catalog import DEAD_LETTERS, WAITING, Catalog, Tables
+from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, Tables
 from holdfast.units import iso8601
 
 ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
@@ -73,9 +74,9 @@ class Whereabouts:
         self._neighbours = neighbours
         self.hops = hops
 
-    def look(self, wanted: tuple[bytes, ...], hint: Hint | None) -> "Look":
-        """A search for a message with one of those message-ids, encoded."""
-        return Look(self, wanted, hint)
+    def look(self, host: str, wanted: tuple[bytes, ...], hint: Hint | None) -> "Look":
+        """A search for a message with one of those message-ids, encoded, in that virtual host."""
+        return Look(self, host, wanted, hint)
 
     def head_of(self, value: bytes) -> bytes:
         """The beginning of the bare message that an entry has, or refers to."""
@@ -108,6 +109,8 @@ class Whereabouts:
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
         if queue.expired(value):
             return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
+        if queue.kind is QueueKind.DELAYED:
+            return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
             return step | {"state": "held back", "waits_for": self._gap(item, sequence)}
         if onward:
@@ -126,6 +129,13 @@ class Whereabouts:
             "reason": ENDED,
             "waits_for": "its end, which is told in its place",
         }
+
+    def _time(self, name: str, value: bytes) -> str:
+        """What keeps a delayed message from that queue."""
+        due_ms = delays.told_ms(value)
+        if due_ms is not None and due_ms <= self.catalog.clock.wall_ms:
+            return _room(name)
+        return "its time" if due_ms is None else f"its time, {iso8601(due_ms)}"
 
     def _gap(self, item: entry.Entry, sequence: int) -> str:
         """Which earlier numbers keep it waiting."""
@@ -222,8 +232,9 @@ def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
 class Look:
     """One search of this node. `run` to its end, or as far as time allows; `step` is what was found."""
 
-    def __init__(self, here: "Whereabouts", wanted: tuple[bytes, ...], hint: Hint | None) -> None:
+    def __init__(self, here: "Whereabouts", host: str, wanted: tuple[bytes, ...], hint: Hint | None) -> None:
         self.here = here
+        self.host = host
         self.wanted = wanted
         self.hint = hint
         self.looked_at = 0
@@ -259,26 +270,26 @@ class Look:
         self.step = self._stone
 
     def _names(self) -> list[str]:
-        """Queues in the order in which they are looked at: what is on its way first."""
-        queues, hint = self.here.catalog.queues, self.hint
+        """Queues of the host in the order in which they are looked at: what is on its way first."""
+        queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
         if hint is not None and hint.destination != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
-        first = [hint.to] if hint is not None else sorted(name for name, queue in queues.items() if queue.in_transit)
-        names = [*first, WAITING, DEAD_LETTERS]
+        first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.in_transit)
+        names = [*first, WAITING, DELAYED, DEAD_LETTERS]
         if hint is None:
-            clients = [queue for queue in queues.values() if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]
+            clients = [queue for queue in queues if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]
             names += [queue.name for queue in clients if queue.messages]
         return names
 
     def _in_queue(self, name: str, newest: bool) -> Iterator[None]:
-        queue = self.here.catalog.queues.get(name)
+        queue = self.here.catalog.find(self.host, name)
         if queue is None:
             return
         first = max(0, queue.next_sequence - NEWEST)
         end = queue.next_sequence
         if not newest:
             first, end = 0, first
-        while first < end and self.here.catalog.queues.get(name) is queue:
+        while first < end and self.here.catalog.has(queue):
             found = queue.read(first, count_max=SHARE_COUNT, bytes_max=SHARE_BYTES)
             for sequence, value in found:
                 if sequence >= end:
@@ -312,6 +323,8 @@ class Look:
 
     def _in_passed(self) -> Iterator[None]:
         """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
+        if self.host != DEFAULT_HOST:  # nothing of another leaves the node
+            return
         passed = self.here.forwarding.passed
         for at, (value, destination, neighbour, wall_ms) in enumerate(list(reversed(passed))):
             if at % SHARE_COUNT == SHARE_COUNT - 1:

@@ -103,6 +103,8 @@ class Memory:
         """What open transactions of clients hold (endpoints/transactions/)."""
         self.windows = Account("windows", most // 4, total)
         """Rows of the windows of links between queues (queue_links/)."""
+        self.delays = Account("delays", most, total)
+        """When each delayed message is due (custody/delays.py); `delayed_max` bounds how many there are."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         names = ("aside", "excluded", "given_back", "ready")
@@ -134,7 +136,7 @@ class Memory:
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
             self.read_ahead.account, self.resumable, self.rejected, self.settling,
-            self.transactions, self.windows, self.ranges, *self.withheld,
+            self.transactions, self.windows, self.delays, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ counted anew

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import lmdb
 
+from holdfast.broker.entries.host_names import read_key
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.stored import records
 from holdfast.errors import StorageError
@@ -97,7 +98,8 @@ class Rows:
             self.checked.find(f"table {table}: row {key!r} cannot be read ({type(error).__name__}: {error})")
 
     def _queue_row(self, key: bytes, value: bytes) -> None:
-        name = key.decode()
+        host, name = read_key(key.decode())
+        name += f" of virtual host {host}" if host else ""
         fields = records.unpack_map(value)
         queue_id = int(fields["id"])
         if not isinstance(fields["uuid"], UUID):

@@ -1,0 +1,32 @@
+"""Names within virtual hosts: what is called the same in two hosts is two things (docs/adr/0071-virtual-hosts.md).
+
+Rules of this file: pure. What a table of the node is keyed by is a `HostedName`, which `hosted` alone makes of a host
+and a name: no name that somebody sends can lead out of its host. The default host is "", and a name of it is as it is.
+"""
+
+from typing import Final, NewType
+
+DEFAULT_HOST: Final = ""
+
+HostedName = NewType("HostedName", str)
+"""A name with its host, as tables and the store's keys have it: HOST, NUL and NAME; NAME alone in the default host."""
+
+_NUL: Final = "\0"
+
+
+def hosted(host: str, name: str) -> HostedName:
+    """The name in that host. Neither a host nor a name that may be given to something has a NUL; a name that has one
+    all the same, as it came from a peer, names nothing in any host."""
+    key = f"{host}{_NUL}{name}" if host else name if _NUL not in name else _NUL + name
+    return key  # type: ignore[return-value]  # to call a NewType costs as much as all of this, for each arrival
+
+
+def read_key(key: str) -> tuple[str, str]:
+    """The host and the name of a key of the store."""
+    host, nul, name = key.partition(_NUL)
+    return (host, name) if nul else (DEFAULT_HOST, key)
+
+
+def shown(host: str, name: str) -> str:
+    """Both for a person who sees more than one host: in the default one the name as it is, quoted."""
+    return f"{name!r} of virtual host {host!r}" if host else repr(name)

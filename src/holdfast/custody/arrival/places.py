@@ -1,0 +1,79 @@
+"""The room that a message or a group which waits needs in its queues, and on the disk.
+
+Rules of this file: room is kept for one group alone, lest two wait for each other's; each step looks for it anew.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.queue import Queue
+from holdfast.custody.arrival.full_queues import FullQueues
+from holdfast.state.catalog import Catalog
+from holdfast.state.room import Room
+
+
+class Needed(NamedTuple):
+    """By queue how many messages and their bytes there, their bytes on disk, and how many are to be delayed."""
+
+    places: tuple[tuple[str, int, int], ...]
+    stored_bytes: int
+    delayed: int = 0
+
+    @property
+    def is_group(self) -> bool:
+        return len(self.places) > 1 or self.places[0][1] > 1
+
+
+class Places:
+    """`awaiting`: the queues that keep room for a group, which have too little for all of it."""
+
+    def __init__(self, catalog: Catalog, room: Room, full: FullQueues) -> None:
+        self._catalog = catalog
+        self._room = room
+        self._full = full
+        self.awaiting: tuple[Queue, ...] = ()
+
+    def has_place(self, needed: Needed) -> bool:
+        """Whether there is room for all of it now; where a queue has none that is noted."""
+        for queue, count, size in self._without_room(needed):
+            self._full.no_room(queue.name, size // count, None)
+            return False
+        if needed.delayed > self._catalog.delayed_room(DEFAULT_HOST):
+            return False
+        return self._room.has(needed.stored_bytes, forwarding=True)
+
+    def _without_room(self, needed: Needed) -> Iterator[tuple[Queue, int, int]]:
+        for name, count, size in needed.places:
+            queue = self._catalog.find(DEFAULT_HOST, name)
+            if queue is None or queue.config.when_full != "block":
+                continue
+            if not (queue.fits(size) if count == 1 else queue.fits_all(count, size)):
+                yield queue, count, size
+
+    def never_fits(self, needed: Needed) -> str | None:
+        """Why a group cannot go at once, whatever leaves its queues; None where it may."""
+        for queue, count, size in self._without_room(needed):
+            if count > 1 and not queue.can_hold(count, size):
+                return f"queue {queue.name!r} never has room for {count} messages of {size} bytes together"
+        most = self._catalog.config.limits.delayed_max
+        if needed.delayed > most:
+            return f"{needed.delayed} messages of it are to be delayed; delayed_max is {most}"
+        if self._room.is_known and not self._room.has(needed.stored_bytes, forwarding=True):
+            return f"the store has no room for {needed.stored_bytes} bytes at once"
+        return None
+
+    def keep_room(self, needed: Needed) -> None:
+        """Others leave room in the queues of a group that is blocked, if none is kept yet; they would take each place
+        as it comes, and the group would never have all of its own."""
+        if self.awaiting or not needed.is_group:
+            return
+        found = list(self._without_room(needed))
+        self.awaiting = tuple(queue for queue, _, _ in found)
+        for queue, count, size in found:
+            queue.awaited, queue.awaited_bytes = count, size
+
+    def keep_none(self) -> None:
+        for queue in self.awaiting:
+            queue.awaited = queue.awaited_bytes = 0
+        self.awaiting = ()

@@ -1,0 +1,43 @@
+"""What a node tells of its virtual hosts, to the default one (docs/virtual-hosts.md).
+
+Rules of this file: reads, never changes; numbers alone, no name of anything that is in a host.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.peers.peer import Peer
+from holdfast.settings import NodeConfig
+from holdfast.state.catalog import Catalog
+
+
+class HostStatus:
+    """A row for each virtual host beside the default one, those that only the store still has among them."""
+
+    def __init__(self, config: NodeConfig, catalog: Catalog, connections: Mapping[int, Peer]) -> None:
+        self._configured = {host.name for host in config.vhosts}
+        self._catalog = catalog
+        self._connections = connections
+
+    def status(self) -> list[dict[str, Any]]:
+        catalog = self._catalog
+        connections = Counter(peer.host for peer in self._connections.values())
+        messages: Counter[str] = Counter()
+        held: Counter[str] = Counter()
+        for queue in catalog.queues.values():
+            messages[queue.host] += queue.messages
+            held[queue.host] += queue.bytes_held
+        return [
+            {
+                "name": name,
+                "configured": name in self._configured,
+                "connections": connections[name],
+                "queues": catalog.made[name],
+                "messages": Ulong(messages[name]),
+                "bytes": Ulong(held[name]),
+            }
+            for name in catalog.hosts
+            if name
+        ]
