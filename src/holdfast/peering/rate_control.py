@@ -172,7 +172,7 @@ class RateControl:
         """Capacity and bytes used: what is free is the least that one of this node's queues, or its store, has."""
         used, free = 0, max(0, self._room.bytes)
         for queue in self._catalog.queues.values():
-            if queue.kind is QueueKind.ORDINARY and queue.config.durable:
+            if queue.kind is QueueKind.ORDINARY and queue.config.durable and not queue.config.vhost:
                 used += queue.bytes_held
                 if queue.config.bytes_max is not None:
                     free = min(free, max(0, queue.config.bytes_max - queue.bytes_held))

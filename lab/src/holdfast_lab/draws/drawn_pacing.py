@@ -16,7 +16,7 @@ from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
-SHARE: Final = 0.25
+SHARE: Final = 0.12
 QUEUE: Final = "paced"
 RATES: Final = (5_000, 20_000, 100_000)
 """Bytes a second, at least; more where more is sent to the root."""
