@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import Ulong
+from holdfast.custody.hop import paced_sender
+from holdfast.errors import ConfigError
 from holdfast.pacing.messages import NODES_MAX, Pace, Report
 from holdfast.pacing.pacer import FIRST_S
-from holdfast.pacing.settings import PacingConfig
+from holdfast.pacing.settings import ROOTS_MAX, SHARES_MAX, PacingConfig
 from holdfast.peering import rate_control
-from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
 from support.hops import apart, is_empty, send
 from support.rig import Node, Rig
 
@@ -83,6 +86,29 @@ def test_weights_and_shares_count() -> None:
     assert [row["rate"] for row in rows(hub, "paces")] == [6_000, 3_000]
 
 
+def test_a_root_lends_what_is_free_in_its_fullest_queue() -> None:
+    """And no more than its store takes; queues of virtual hosts and in memory are none of it."""
+    queues = (
+        QueueConfig(name="work", bytes_max=100_000),
+        QueueConfig(name="full", bytes_max=60_000),
+        QueueConfig(name="memory", bytes_max=10, durable=False),
+    )
+    rig = Rig()
+    hub = rig.node(
+        "hub", queues=queues, pacing=PacingConfig(rate=10_000, lend=1.0), neighbours=(NeighbourConfig(name="c1"),)
+    )
+    c1 = rig.node("c1", pacing=CLIENT, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
+    send(rig, hub, *[BODY] * 100, to="hub", queue="full")
+    used = hub.queue("full").bytes_held
+    assert control(hub)._queue("") == (used + 60_000 - used, used)
+    send(rig, c1, *[BODY] * 150, to="hub")
+    rig.run(30)
+    assert is_empty(c1)
+    rates = control(hub).rates
+    assert rates is not None
+    assert rates.tables[""].budget > 10_000
+
+
 def test_a_root_on_another_path_is_reached_and_the_way_is_not_paced() -> None:
     rig, c, mid, hub = row()
     rig.run(3)
@@ -110,6 +136,41 @@ def test_messages_of_others_pass_own_ones_that_wait() -> None:
     rig.run(30)
     assert is_empty(c, mid)
     assert arrived(hub, "paced") == 150_000
+
+
+def test_so_many_wait_in_hand_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind more of them others' messages wait, too; all arrive."""
+    monkeypatch.setattr(paced_sender, "WAITING_MAX", 30)
+    rig = Rig()
+    c, mid, hub = rig.line("c", "mid", "hub", mid={"pacing": CLIENT}, hub={"pacing": ROOT})
+    rig.run(3)
+    send(rig, mid, *[BODY] * 200, to="hub", queue="paced")
+    send(rig, c, *[BODY] * 10, to="hub", queue="free")
+    assert mid.core is not None
+    sender = mid.core.next_hops["hub"].senders["hub"]
+    assert isinstance(sender, paced_sender.PacedSender)
+    assert len(sender.waiting) == 30
+    assert hub.core is not None
+    assert "free" not in hub.core.catalog.queues
+    rig.run(15)
+    assert arrived(hub, "free") == 5_000
+    assert is_empty(c, mid)
+    assert arrived(hub, "paced") == 100_000
+
+
+def test_where_says_that_it_waits_for_its_rate() -> None:
+    rig, _, clients = star()
+    rig.run(3)
+    client = rig.client(clients[0])
+    link = client.sender("work@hub")
+    rig.settle()
+    for number in range(20):
+        link.send(Message(properties=Properties(message_id=f"m{number}"), data=[bytes(2_000)]).encode(), context=number)
+    rig.settle()
+    told = client.manage("WHERE", "node", message_id="m19")[1]
+    assert told["waits_for"] == "its rate: 'hub' paces this node"
+    rig.run(10)
+    assert client.manage("WHERE", "node", message_id="m19")[1]["custody"] == "hub"
 
 
 def test_what_was_kept_waits_for_the_first_rate() -> None:
@@ -324,7 +385,38 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
     assert "c1" in {row["client"] for row in rows(hub, "paces") if float(row["reported_s"]) > 15}
 
 
-def test_the_configuration_of_the_rig_is_one_of_a_node() -> None:
-    NodeConfig(name="hub", pacing=ROOT).validate()
-    NodeConfig(name="c", pacing=CLIENT).validate()
-    assert Message(data=[BODY.encode()]).encode()
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"rate": 2**53 + 1}, "pacing rate"),
+        ({"period_s": 0.09}, "pacing period_s"),
+        ({"period_s": 59.1}, "pacing period_s"),
+        ({"policy": "fair"}, "invalid policy 'fair'"),
+        ({"lend": 1.1}, "for lend"),
+        ({"policy": "fixed", "lend": 0.5}, "for lend"),
+        ({"shares": (("c", 1.0),)}, "shares without a rate"),
+        ({"rate": 1, "shares": (("c", 0.0009),)}, "pacing shares of 'c'"),
+        ({"rate": 1, "shares": (("c", 1_000.1),)}, "pacing shares of 'c'"),
+        ({"rate": 1, "shares": tuple((f"c{at}", 1.0) for at in range(SHARES_MAX + 1))}, "in pacing shares"),
+        ({"roots": ("hub", "hub")}, "listed twice"),
+        ({"roots": ("me",)}, "pacing roots"),
+        ({"roots": tuple(f"c{at}" for at in range(ROOTS_MAX + 1))}, "in pacing roots"),
+        ({"capacity_bytes": 1}, "capacity_bytes without roots"),
+        ({"roots": ("hub",), "capacity_bytes": 2**53 + 1}, "pacing capacity_bytes"),
+    ],
+)
+def test_what_is_out_of_bounds_is_one_line(told: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as error:
+        NodeConfig(name="me", pacing=PacingConfig(**told)).validate()
+    assert "\n" not in str(error.value)
+
+
+def test_the_bounds_themselves_are_taken() -> None:
+    shares = (("a", 0.001), ("b", 1_000.0))
+    for told in (
+        PacingConfig(rate=2**53, period_s=59.0, policy="level", lend=1.0, shares=shares),
+        PacingConfig(rate=1, period_s=0.1, roots=("hub",), capacity_bytes=2**53),
+        PacingConfig(roots=tuple(f"c{at}" for at in range(ROOTS_MAX))),
+        PacingConfig(rate=1, shares=tuple((f"c{at}", 1.0) for at in range(SHARES_MAX))),
+    ):
+        NodeConfig(name="me", pacing=told).validate()

@@ -332,7 +332,8 @@ class Parts:
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
-            (self.queue_links.windowed, self.queue_links), (self.rates.active, self.rates),
+            (self.queue_links.windowed, self.queue_links),
+            *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import DEFAULT_HOST, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
@@ -171,8 +172,9 @@ class RateControl:
     def _queue(self, group: str) -> tuple[int, int]:
         """Capacity and bytes used: what is free is the least that one of this node's queues, or its store, has."""
         used, free = 0, max(0, self._room.bytes)
-        for queue in self._catalog.queues.values():
-            if queue.kind is QueueKind.ORDINARY and queue.config.durable and not queue.config.vhost:
+        for key, queue in self._catalog.queues.items():
+            of_others = queue.kind is not QueueKind.ORDINARY or read_key(key)[0] != DEFAULT_HOST
+            if queue.config.durable and not of_others:  # else nothing comes to it from other nodes
                 used += queue.bytes_held
                 if queue.config.bytes_max is not None:
                     free = min(free, max(0, queue.config.bytes_max - queue.bytes_held))
