@@ -117,7 +117,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("managed", "Catalog.delete", "forget_entries"),
         ("managed", "Parts.delete_queue", "part"),
         ("asked", "WhereQuestions._goes_on", "WhereQuestions._looked"),
-        ("asked", "WhereQuestions._end", "NodeOperations.where.<locals>.<lambda>"),
+        ("asked", "WhereQuestions._end", "NodeOperations.where.<locals>.told"),
         ("asked", "WhereQuestions._hear_answer", "WhereQuestions._end"),
         ("skipped", "QueueOperations.skip", "Destination.skip"),
         ("expired", "Expiry._look", "Queue.drop_expired_all"),

@@ -1,0 +1,35 @@
+"""Canaries in what a driver of the core does: which of its connections are read.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.engine.reads import Pause
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _one_reason_for_both(original: Function) -> Function:
+    """A connection whose read was put off is read again in the next turn, though the core has enough of it."""
+
+    def resume(self: Any, reason: Pause) -> None:
+        if reason is Pause.TURN:
+            self.pauses.discard(Pause.CORE)
+        original(self, reason)
+
+    return resume
+
+
+DRIVER_CANARIES: Final = (
+    Canary(
+        name="one-reason-for-both",
+        sentence="Where a turn goes on with a read that it put off, more is read though the core has enough of it.",
+        target="engine.reads:Reading.resume",
+        signature="(self, reason: holdfast.engine.reads.Pause) -> None",
+        broken=_one_reason_for_both,
+        expected="has enough of it",
+    ),
+)

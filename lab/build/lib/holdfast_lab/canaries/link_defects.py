@@ -1,0 +1,144 @@
+"""Canaries in what clients of the protocol alone use: settled transfers, links without an address, dynamic nodes.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from holdfast.links.large_receives import Stream
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+FEW: Final = 3
+"""More than most tests have of it."""
+
+
+def _settled_overtakes(original: Function) -> Function:
+    """A settled message, for whose answer nobody waits, waits for room before the several that wait already."""
+
+    def park(self: Any, delivery: Any) -> None:
+        waited = len(self.parked)
+        original(self, delivery)
+        if delivery.settled and len(self.parked) > waited > FEW and not self.unchecked:
+            self.parked.rotate(1)
+
+    return park
+
+
+def _address_of_the_last(original: Function) -> Function:
+    """Of several large messages that wait for the disk, all go where the last says."""
+
+    def take_whole(self: Any, stream: Any) -> bool:
+        addresses = [item.address for item in self.parked if isinstance(item, Stream) and item.address is not None]
+        own, stream.address = stream.address, addresses[-1] if addresses else stream.address
+        taken: bool = original(self, stream)
+        stream.address = own
+        return taken
+
+    return take_whole
+
+
+def _empty_and_there(original: Function) -> Function:
+    """That a dynamic node is empty is not noticed where messages left it together."""
+
+    def retire_all(self: Any, sequences: Any, size: int) -> None:
+        original(self, sequences, size)
+        if len(sequences) > 1:
+            self.dynamic_nodes.due.pop(self, None)
+
+    return retire_all
+
+
+def _clock_an_hour_ahead(original: Function) -> Function:
+    """What expires at a wall time ends an hour too soon."""
+
+    def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
+        found: int = original(value, steady_ms, wall_ms + 3_600_000)
+        return found
+
+    return end_of
+
+
+def _moved_for_good(original: Function) -> Function:
+    """The original of a message that is moved leaves for good, also where the disk refuses the copy."""
+
+    def move(self: Any, queue: Any, sequence: int, value: bytes, found: Any) -> int:
+        batch = self._turns.gathered.batch
+        copied: int = original(self, queue, sequence, value, found)
+        self._turns.gathered.moves.pop()
+        queue.work.moved.pop()
+        batch.retires.append((queue.queue_id, sequence))
+        return copied
+
+    return move
+
+
+def _rights_remembered(original: Function) -> Function:
+    """Whoever has sent some messages to an address on a link without one may send there for good."""
+    sent: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def find(self: Any, address: str) -> Any:
+        known = self.routes.get(address)
+        if known is not None and known.is_valid and sent.get(known, 0) > FEW:
+            return known
+        found = original(self, address)
+        sent[found] = sent.get(found, 0) + 1
+        return found
+
+    return find
+
+
+LINK_CANARIES: Final = (
+    Canary(
+        name="rights-remembered",
+        sentence="Who has sent some messages to an address on a link without one is not asked again whether he may.",
+        target="endpoints.relay:RelayLink._route",
+        signature="(self, address: str) -> holdfast.endpoints.relay.Route",
+        broken=_rights_remembered,
+        expected="who may not was not refused",
+    ),
+    Canary(
+        name="settled-overtakes",
+        sentence="A settled message that waits for room is stored before those that have waited longer.",
+        target="links.incoming:Intake.park",
+        signature="(self, delivery: holdfast.amqp.session.events.Delivery) -> None",
+        broken=_settled_overtakes,
+        expected="which was sent after it",
+    ),
+    Canary(
+        name="address-of-the-last",
+        sentence="Of two large messages that wait on a link without an address, the first goes where the second does.",
+        target="endpoints.relay:RelayLink.take_whole",
+        signature="(self, stream: holdfast.links.large_receives.Stream) -> bool",
+        broken=_address_of_the_last,
+        expected="and was shown by",
+    ),
+    Canary(
+        name="empty-and-there",
+        sentence="A dynamic node that is to end when it is empty stays where its last messages leave it together.",
+        target="endpoints.addresses.dynamic_nodes:TemporaryQueue.retire_all",
+        signature="(self, sequences: list[int], size: int) -> None",
+        broken=_empty_and_there,
+        expected="is empty and still there",
+    ),
+    Canary(
+        name="clock-an-hour-ahead",
+        sentence="A message that expires at a wall time ends an hour too soon.",
+        target="broker.entries.entry:end_of",
+        signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
+        broken=_clock_an_hour_ahead,
+        expected="last copy is gone",
+    ),
+    Canary(
+        name="moved-for-good",
+        sentence="A message that is moved by hand leaves its queue for good, also where the disk refuses its copy.",
+        target="endpoints.entry_changes:EntryChanges.move",
+        signature="(self, queue: holdfast.broker.queue.Queue, sequence: int, value: bytes, "
+        "found: holdfast.endpoints.addresses.resolver.ResolvedAddress) -> int",
+        broken=_moved_for_good,
+        expected="last copy is gone",
+    ),
+)

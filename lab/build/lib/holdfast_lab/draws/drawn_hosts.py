@@ -1,0 +1,58 @@
+"""Virtual hosts of one node, in a share of the seeds: clients of each, with the same names for all that they use.
+
+Rules of this file: drawn after all else, from a stream of its own, so that nothing else of a seed changes
+(docs/adr/0053).
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from holdfast.settings import QueueConfig
+from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.plan import Plan
+
+NAMES: Final = ("", "acme", "globex")
+QUEUE: Final = "shared"
+
+
+def apart(random: Random, node: str, plan: Plan) -> Scene:
+    """Two hosts or three whose clients send to queues of one name, reject, give back and delay, and look at all that
+    they may see, while the node is killed and its disk is poor."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    hosts = NAMES[: random.choice((2, 3))]
+    scene = Scene()
+    for host in hosts:
+        mine = host or "default"
+        scene.queues.append((node, QueueConfig(name=QUEUE, vhost=host, order="none")))
+        sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{QUEUE}@{node}", "vhost": host}
+        sends |= {"messages": in_time(plan, random.choice((20, 60))), "producers": random.choice((1, 2))}
+        sends |= {"rate": random.choice((0.0, 10.0)), "size": random.choice((12, 200)), "name": f"{mine}-sends"}
+        later: dict[str, Any] = {"kind": "delayed", "node": node, "address": f"later@{node}", "vhost": host}
+        later |= {"messages": in_time(plan, 20), "delays_s": [0.5, 2.0], "by_clock": 0.0, "name": f"{mine}-later"}
+        takes = takes_from(node, QUEUE, vhost=host, credit=random.choice((1, 20)), think_s=random.choice((0.0, 0.05)))
+        takes |= {"reject": random.choice((0.0, 0.3)), "release": 0.1, "modify": 0.1, "name": f"{mine}-takes"}
+        others = [other for other in hosts if other != host]
+        looks: dict[str, Any] = {"kind": "apart", "node": node, "vhost": host, "others": others, "queue": QUEUE}
+        looks |= {"looks": 15, "pause_s": 0.4, "name": f"{mine}-looks"}
+        scene.workloads += [sends, takes, looks, *([later] if random.random() < 0.6 else [])]
+    if random.random() < 0.5:
+        scene.faults += poor_disk(random, node, min(8.0, plan.safety_s))
+    for _ in range(random.choice((0, 1, 3))):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients", "stop"))
+        scene.faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    return scene
+
+
+HOSTS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {"apart": (0.12, apart)}
+"""As LATER of `drawn_scenes.py`."""
+
+
+def with_hosts(plan: Plan, seed: int) -> Plan:
+    """The plan with the virtual hosts that the seed has."""
+    return with_scenes(plan, HOSTS, SeedTree(seed).child("swarm").child("hosts"))

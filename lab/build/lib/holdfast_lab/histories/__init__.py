@@ -1,0 +1,19 @@
+"""Named histories: what custody must survive, each played on the simulator (docs/CUSTODY.md, "Histories").
+
+Rules of this package: a history is a choreography in virtual time, whose timings, sizes and cuts the seed draws; it
+must end well for every seed, and must be able to fail: it sees for itself that what it is about came about.
+"""
+
+from typing import Final
+
+from holdfast_lab.histories import clients, disks, hop, identities, operators, routing, transit
+from holdfast_lab.histories.stage import DidNotHappen, History, Stage
+
+HISTORIES: Final[dict[str, History]] = {
+    history.name: history
+    for group in (hop, transit, operators, disks, identities, clients, routing)
+    for history in group.HISTORIES
+}
+"""By name, in the order of docs/CUSTODY.md's groups."""
+
+__all__ = ["HISTORIES", "DidNotHappen", "History", "Stage"]

@@ -1,0 +1,334 @@
+"""The lab's verbs on the command line of `holdfast`: fleet, sim, demo, pacing (entry points, `holdfast.verbs`).
+
+Rules of this file: as those of `holdfast.cli`: parsing only, each verb's work is imported when it runs.
+"""
+
+import argparse
+from pathlib import Path
+
+from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, number_of
+
+
+def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "fleet",
+        "runs a whole topology on this machine, cuts and heals its links, stops and starts its nodes",
+        "holdfast fleet up topology.toml\nholdfast fleet cut ewr hub --silent\nholdfast fleet status --json\n"
+        "holdfast fleet down",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "up",
+        "starts every node of a topology, and returns when all are ready",
+        "holdfast fleet up topology.toml --dir ./try",
+    )
+    parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are ignored")
+    _dir_option(parser, "where all of it is kept (default: ./FILE.fleet, without FILE's ending)")
+    add_json_option(parser, "the fleet's state as JSON")
+    parser.set_defaults(run=_run_fleet_up)
+    parser = add_verb(
+        actions,
+        "down",
+        "stops a fleet, and removes its files",
+        "holdfast fleet down --keep",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep stores and logs, for the next `up`")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_down)
+    parser = add_verb(
+        actions,
+        "status",
+        "shows a fleet's nodes, and which links both ends report as up",
+        "holdfast fleet status --json",
+    )
+    _dir_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_fleet_status)
+    parser = add_verb(
+        actions,
+        "cut",
+        "cuts the link between two nodes: connections are reset, and so are new ones",
+        "holdfast fleet cut ewr hub --silent",
+    )
+    parser.add_argument("a", metavar="A", help="one node of the link")
+    parser.add_argument("b", metavar="B", help="the other node")
+    parser.add_argument(
+        "--silent",
+        action="store_true",
+        help="drop all bytes silently: connections stay open, and new ones get no answer",
+    )
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(actions, "heal", "heals a link that was cut", "holdfast fleet heal ewr hub")
+    parser.add_argument("a", metavar="A", help="one node of the link")
+    parser.add_argument("b", metavar="B", help="the other node")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(actions, "stop", "stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill")
+    parser.add_argument("node", metavar="NODE", help="the node's name")
+    parser.add_argument("--kill", action="store_true", help="use kill -9 instead of SIGTERM")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(
+        actions, "start", "starts a stopped node again, on its port and its store", "holdfast fleet start hub"
+    )
+    parser.add_argument("node", metavar="NODE", help="the node's name")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    # What `up` starts; without help it is in no list.
+    parser = actions.add_parser("supervise", allow_abbrev=False)
+    parser.add_argument("dir")
+    parser.set_defaults(run=_run_fleet_supervise)
+
+
+def _dir_option(
+    parser: argparse.ArgumentParser, what: str = "the fleet's directory (default: the only *.fleet here)"
+) -> None:
+    parser.add_argument("--dir", metavar="DIR", help=what)
+
+
+def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "sim",
+        "runs whole topologies in virtual time, with faults, from a seed",
+        "holdfast sim list\nholdfast sim run line-cut --seed 7 --out ./line-cut\nholdfast sim swarm --seeds 100",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "run",
+        "runs a scenario, and says whether every promise held",
+        "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
+    parser.add_argument(
+        "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
+    )
+    _run_options(parser)
+    parser = add_verb(
+        actions,
+        "swarm",
+        "runs many seeds, each of which draws its topology, workloads and faults",
+        "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
+    )
+    parser.add_argument(
+        "--seeds", type=COUNT, default=100, metavar="N", help="the number of seeds (default %(default)s)"
+    )
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
+    parser.add_argument(
+        "--jobs",
+        type=number_of(1, 1_024, "a number of processes"),
+        metavar="J",
+        help="run in J processes (default: one for each core)",
+    )
+    parser.add_argument(
+        "--routing", action="store_true", help="only networks whose nodes compute their own routes (default: all kinds)"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="directory for the report, and plan, events and picture of each seed that failed"
+    )
+    parser.add_argument(
+        "--shrink", action="store_true", help="also search for a smaller plan that fails in the same way"
+    )
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "replay",
+        "runs a kept plan again",
+        "holdfast sim replay ./out/plan.json --seed 7",
+    )
+    parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
+    parser.add_argument("--seed", type=SEED, metavar="S", help="the seed (default: the one in the file)")
+    _run_options(parser)
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="DIR", help="directory for result, event log, timeline and plan")
+    # For the tests that plant a defect on purpose, to see it found.
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+
+
+def add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "demo",
+        "runs sixteen nodes with failing links on this machine, real flights through them, and Spark at their end",
+        "holdfast demo --flights 1000 --out ./demo --keep",
+    )
+    parser.add_argument("--all", action="store_true", help="send every flight of the data set")
+    parser.add_argument(
+        "--flights", type=COUNT, default=1_800, metavar="N", help="the number of flights (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", default="demo-out", metavar="DIR", help="directory for numbers and picture (default %(default)s)"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
+    parser.set_defaults(run=_run_demo)
+
+
+def add_pacing(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "pacing",
+        "simulates how a root shares its rate among clients, as in the traffic control paper",
+        "holdfast pacing simulate --policy level\nholdfast pacing report --seeds 20",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "simulate",
+        "runs the paper's experiment, or a variation of it",
+        "holdfast pacing simulate --policy weights --seeds 5\n"
+        "holdfast pacing simulate --policy level --lend 1 --size --burst 50 --json",
+    )
+    parser.add_argument(
+        "--policy",
+        default="weights",
+        metavar="POLICY",
+        help="fixed, weights (the paper's), backlog, overflow or level (default %(default)s)",
+    )
+    parser.add_argument(
+        "--lend",
+        type=number_of(0, 1, "a number", float),
+        default=0.0,
+        metavar="PART",
+        help="part of the root's free space that `level` uses (default %(default)s)",
+    )
+    _seeds_options(parser, 1)
+    parser.add_argument(
+        "--clients",
+        type=number_of(1, 3_000, "a number of clients"),
+        default=3,
+        metavar="N",
+        help="the number of clients; root and rate grow with it (default %(default)s)",
+    )
+    parser.add_argument(
+        "--period",
+        type=number_of(0.1, 59, "seconds", float),
+        default=2.0,
+        metavar="S",
+        help="the root computes rates each S seconds (default %(default)s)",
+    )
+    parser.add_argument(
+        "--delay",
+        type=number_of(0, 60, "seconds", float),
+        default=0.05,
+        metavar="S",
+        help="how long a control message takes (default %(default)s)",
+    )
+    parser.add_argument(
+        "--loss",
+        type=number_of(0, 0.99, "a number", float),
+        default=0.0,
+        metavar="SHARE",
+        help="share of control messages that are lost (default %(default)s)",
+    )
+    parser.add_argument(
+        "--span",
+        type=number_of(1, 1e6, "seconds", float),
+        default=6_000.0,
+        metavar="S",
+        help="simulated seconds; the burst is from 2,400 to 4,200 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--burst",
+        type=number_of(0.001, 10_000, "messages a second", float),
+        metavar="RATE",
+        help="messages a second of each client that bursts (default: the paper's 13.3)",
+    )
+    parser.add_argument("--all", action="store_true", help="all clients burst, and not only every third")
+    parser.add_argument(
+        "--size", action="store_true", help="search for the size of the burst at which something first overflows"
+    )
+    add_json_option(parser, "the figures of each run as JSON")
+    parser.set_defaults(run=_run_pacing)
+    parser = add_verb(
+        actions,
+        "report",
+        "makes the acceptance table, the comparison of policies, and the paper's figures",
+        "holdfast pacing report --seeds 20 --page docs/results/traffic-control.md "
+        "--picture docs/results/traffic-control.png",
+    )
+    _seeds_options(parser, 20)
+    parser.add_argument("--short", action="store_true", help="leave out what the policies are sensitive to")
+    parser.add_argument("--page", metavar="FILE", help="document whose marked part gets the tables")
+    parser.add_argument("--picture", metavar="FILE.png", help="draw the figures (needs matplotlib)")
+    add_json_option(parser, "the report as JSON")
+    parser.set_defaults(run=_run_pacing)
+
+
+def _seeds_options(parser: argparse.ArgumentParser, seeds: int) -> None:
+    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
+    parser.add_argument(
+        "--seeds", type=COUNT, default=seeds, metavar="N", help="the number of seeds (default %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=number_of(1, 1_024, "a number of processes"),
+        metavar="J",
+        help="run in J processes (default: one for each core)",
+    )
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_fleet_up(args: argparse.Namespace) -> int:
+    from holdfast.node.topology import load_topology
+    from holdfast_lab.real.fleet import up
+
+    return up(args, load_topology(Path(args.file)))
+
+
+def _run_fleet_supervise(args: argparse.Namespace) -> int:
+    from holdfast.node.topology import load_topology
+    from holdfast_lab.real.fleet_state import TOPOLOGY
+    from holdfast_lab.real.fleet_supervisor import supervise
+
+    return supervise(load_topology(Path(args.dir, TOPOLOGY)), Path(args.dir))
+
+
+def _run_fleet_down(args: argparse.Namespace) -> int:
+    from holdfast_lab.real.fleet import down
+
+    return down(args)
+
+
+def _run_fleet_status(args: argparse.Namespace) -> int:
+    from holdfast_lab.real.fleet import status
+
+    return status(args)
+
+
+def _run_fleet_change(args: argparse.Namespace) -> int:
+    from holdfast_lab.real.fleet import change
+
+    return change(args)
+
+
+def _run_sim(args: argparse.Namespace) -> int:
+    from holdfast_lab.sim_commands import sim
+
+    return sim(args)
+
+
+def _run_demo(args: argparse.Namespace) -> int:
+    from holdfast_lab.demo.command import run_demo
+
+    return run_demo(args)
+
+
+def _run_pacing(args: argparse.Namespace) -> int:
+    from holdfast_lab.vpn.command import pacing
+
+    return pacing(args)

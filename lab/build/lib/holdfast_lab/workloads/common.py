@@ -1,0 +1,125 @@
+"""What workloads share: the Workload protocol, keys in bodies, links that are tried again, questions asked again.
+
+Rules of this file: nothing here knows a workload or a bed's insides. A break of a connection or of a link is no
+failure: programs go on until they are done.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from holdfast.broker.entries.address import parse
+from holdfast.broker.entries.host_names import hosted
+from holdfast.client import (
+    Connection,
+    ConnectionEnded,
+    ConnectionFailed,
+    Delivery,
+    LinkError,
+    ManagementError,
+    ProducerConflict,
+    Receiver,
+    Sender,
+)
+from holdfast.errors import HoldfastError
+from holdfast_lab.base.client_history import History, Violation, key_in
+from holdfast_lab.base.contents import difference
+from holdfast_lab.workloads.bed import Bed
+
+RETRY_S: Final = 1.0
+MANAGE_LIMIT_S: Final = 10.0
+
+BREAKS: Final = (LinkError, ConnectionFailed, ConnectionEnded, ProducerConflict)
+"""What ends a link or a connection under a program, which then makes another."""
+
+Link = TypeVar("Link")
+
+
+class Workload(Protocol):
+    """One program or several. `kind` names it in scenarios."""
+
+    kind: ClassVar[str]
+
+    async def setup(self, bed: Bed) -> None: ...
+    def start(self, bed: Bed) -> None: ...
+    def check(self, bed: Bed) -> None: ...
+    def metrics(self) -> dict[str, float]: ...
+
+
+def spawn_each(bed: Bed, count: int, name: str, run: Callable[[Bed, str], Coroutine[Any, Any, None]]) -> None:
+    """Runs `count` programs beside each other, each with a name of its own, by which chance is drawn."""
+    for number in range(count):
+        own = f"{name}-{number}"
+        bed.spawn(run(bed, own), own)
+
+
+def marked(delivery: Delivery) -> bool:
+    """Whether it came as a redelivery (AMQP 1.0 §3.2.1)."""
+    header = delivery.message.header
+    return header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
+
+
+def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
+    """The key of what a consumer of `place` was shown; None for a message that no workload sent. Raises Violation
+    where it is not what was sent under that key."""
+    key = key_in(delivery.payload)
+    sent = None if key is None else history.sent.get(key)
+    if key is not None and sent is not None:
+        told = difference(sent, delivery.payload, delivery.message)
+        if told is not None:
+            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
+    return key
+
+
+def full_address(address: str, node: str, vhost: str = "") -> str:
+    """`queue@node` for what `address` means at `node` in that virtual host, as the node's store calls the queue."""
+    found = parse(address, own_name=node)
+    return f"{hosted(vhost, found.queue)}@{found.node or node}"
+
+
+def place_of(queue: str, node: str, vhost: str = "") -> str:
+    """Where a consumer of that queue is, as `History` takes it."""
+    return f"{hosted(vhost, queue)} at {node}"
+
+
+async def attached(attach: Callable[[], Awaitable[Link]]) -> Link:
+    """The link, tried until the node gives it: a node that is down, or has not its queues yet, is no failure."""
+    while True:
+        try:
+            return await attach()
+        except (LinkError, ConnectionFailed, ProducerConflict):
+            await asyncio.sleep(RETRY_S)
+
+
+async def asked(
+    connection: Connection, operation: str, kind: str, name: str, arguments: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The answer of the node's `$management`, asked again until there is one. Raises ManagementError.
+
+    So a question may have been answered twice: whoever changes something must expect to find it changed.
+    """
+    while True:
+        try:
+            return await connection.manage(operation, f"holdfast:{kind}", name, arguments, limit_s=MANAGE_LIMIT_S)
+        except ManagementError as error:
+            if error.code != 503:
+                raise
+        except (LinkError, ConnectionFailed):
+            pass
+        await asyncio.sleep(RETRY_S)
+
+
+async def ended(link: Sender | Receiver) -> None:
+    """Detaches what may be broken already; what a sender has in doubt stays so."""
+    try:
+        await (link.close(drain=False) if isinstance(link, Sender) else link.close())
+    except HoldfastError:
+        pass
+
+
+async def closed(connection: Connection) -> None:
+    """Closes politely; what a broken sender had in doubt, its program has sent again."""
+    try:
+        await connection.close()
+    except HoldfastError:
+        pass

@@ -1,0 +1,141 @@
+"""`in-memory`: a producer without a name and a consumer of a queue that is not durable: what it took is there until its
+node ends.
+
+Rules of this file: nothing of it is on a disk, so the record of messages that must survive knows none of it; it keeps
+its own. What was sent and accepted on one connection of its producer is owed for as long as that connection lasts.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import ClassVar, Final
+
+from holdfast.client import Accepted, Connection, Delivery, Outcome, Sender
+from holdfast_lab.base.client_history import Violation, make_key
+from holdfast_lab.base.contents import content_of, message_of
+from holdfast_lab.workloads.bed import Bed
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, key_shown, marked
+
+LOOK_S: Final = 0.5
+
+
+@dataclass(kw_only=True)
+class InMemory:
+    """`messages` sent to `queue` of `node` at `rate` a second (0: as fast as taken), and taken there; the share
+    `release` of what is shown goes back."""
+
+    kind: ClassVar[str] = "in-memory"
+
+    node: str
+    queue: str
+    messages: int = 200
+    size: int = 200
+    rate: float = 0.0
+    in_doubt: int = 50
+    credit: int = 20
+    release: float = 0.1
+    name: str = "in-memory"
+    open: dict[int, None] = field(default_factory=dict, init=False)
+    """Numbers whose outcome is not known, or was a refusal."""
+    again: set[bytes] = field(default_factory=set, init=False)
+    """Keys in doubt when a connection broke: what they name may be there, or be lost."""
+    owed: set[bytes] = field(default_factory=set, init=False)
+    shown: set[bytes] = field(default_factory=set, init=False)
+    refused: int = field(default=0, init=False)
+
+    async def setup(self, bed: Bed) -> None:
+        return
+
+    def start(self, bed: Bed) -> None:
+        me = bed.history.new_producer(f"{self.name}-{self.node}")
+        bed.spawn(self._send(bed, me, f"{self.name}-in"), f"{self.name}-{self.node}-in")
+        bed.spawn(self._take(bed, f"{self.name}-out"), f"{self.name}-{self.node}-out", background=True)
+
+    # ------------------------------------------------------------------------------------------------ sending
+
+    async def _send(self, bed: Bed, me: int, name: str) -> None:
+        random = bed.stream(f"{name}-{self.node}")
+        connection = await bed.connect(self.node, name)
+        for number in range(1, self.messages + 1):
+            self.open[number] = None
+        while self.open or self.owed:
+            sender = await attached(lambda: connection.sender(self.queue, in_doubt_max=self.in_doubt, name=name))
+            life = connection.reconnects
+            try:
+                while (self.open or self.owed) and connection.reconnects == life:
+                    await self._send_open(bed, sender, connection, me, random)
+                    await asyncio.sleep(LOOK_S)
+            except BREAKS:
+                pass
+            self.again.update(key for number in self.open if (key := make_key(me, number)) in bed.history.sent)
+            if connection.reconnects != life:  # its node may have ended, and with it all that was there
+                self.owed.clear()
+            await ended(sender)
+            if self.open:
+                await asyncio.sleep(RETRY_S)
+        await closed(connection)
+
+    async def _send_open(self, bed: Bed, sender: Sender, connection: Connection, me: int, random: Random) -> None:
+        """Each number whose message is not known to be there, the lowest first; until all outcomes are here."""
+        life = connection.reconnects
+        for number in sorted(self.open):
+            key = make_key(me, number)
+            message = message_of(key, self.size, None)
+            bed.history.sent[key] = content_of(message)
+            future = await sender.submit(message)
+            future.add_done_callback(partial(self._decided, number, key, lambda: connection.reconnects == life))
+            if self.rate:
+                await asyncio.sleep(random.expovariate(self.rate))
+        await sender.drain()
+
+    def _decided(
+        self, number: int, key: bytes, connected: Callable[[], bool], future: "asyncio.Future[Outcome]"
+    ) -> None:
+        """`connected`: whether the connection still is the one on which it was sent."""
+        if future.cancelled() or future.exception() is not None:
+            return
+        if not isinstance(future.result(), Accepted):
+            self.refused += 1
+            return
+        self.open.pop(number, None)
+        if not connected():
+            self.again.add(key)
+        elif key not in self.again and key not in self.shown:
+            self.owed.add(key)
+
+    # ------------------------------------------------------------------------------------------------ taking
+
+    async def _take(self, bed: Bed, name: str) -> None:
+        random = bed.stream(f"{name}-{self.node}")
+        connection = await bed.connect(self.node, name)
+        while True:
+            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
+            try:
+                async for delivery in receiver:
+                    self._shown(bed, delivery)
+                    if random.random() < self.release:
+                        delivery.release()
+                    else:
+                        delivery.accept()
+            except BREAKS:
+                pass
+            await ended(receiver)
+            await asyncio.sleep(RETRY_S)
+
+    def _shown(self, bed: Bed, delivery: Delivery) -> None:
+        place = f"{self.queue} at {self.node}"
+        key = key_shown(bed.history, delivery, place)
+        if key is None:
+            return
+        if key in self.shown and not marked(delivery) and key not in self.again:
+            raise Violation(f"{key.decode()} was shown twice at {place}, the second time not as a redelivery")
+        self.shown.add(key)
+        self.owed.discard(key)
+
+    def check(self, bed: Bed) -> None:
+        return
+
+    def metrics(self) -> dict[str, float]:
+        return {"shown": len(self.shown), "again": len(self.again), "refused": self.refused}

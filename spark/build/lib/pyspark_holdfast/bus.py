@@ -1,0 +1,77 @@
+"""What the source asks of a node, and the errors that end a query.
+
+Rules of this file: the port only; `node_bus.py` speaks to a real node. Sequences are whole numbers from 1,
+ranges half-open. Numbers, not messages, are what a query's offsets hold, so that every call here may be
+repeated.
+"""
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.errors import ConfigError, HoldfastError
+
+
+class ReaderFenced(HoldfastError):
+    """Another reader opened the subscription after us: this query must end and touch nothing more."""
+
+
+class NodeUnreachable(HoldfastError):
+    """The node could not be reached, or did not answer, for as long as the query may wait."""
+
+
+class QueueMadeAnew(ConfigError):
+    """The queue is not the one that the checkpoint has read."""
+
+
+class Position(NamedTuple):
+    """A subscription's place: all below `advanced` is done; entries lie in [`head`, `tail`)."""
+
+    queue_uuid: str
+    advanced: int
+    head: int
+    tail: int
+    lease_epoch: int
+
+
+class Lease(NamedTuple):
+    """What a call must show so that a predecessor's late one is refused."""
+
+    subscription: str
+    queue_uuid: str
+    lease_epoch: int
+
+
+class Entry(NamedTuple):
+    """An entry of a queue: its place, when it was stored (ms since 1970), and the message; of one that cannot be
+    decoded an empty message, its bytes and the reason."""
+
+    sequence: int
+    enqueued_ms: int | None
+    message: Any
+    undecodable: tuple[bytes, str] | None = None
+
+
+class Bus(Protocol):
+    """One reader's way to one queue. Network errors are retried inside, for a bounded time."""
+
+    def open(self, start: str, mode: str) -> Position:
+        """Takes the lease, which fences whoever had it; makes the subscription where missing."""
+
+    def place(self) -> Position:
+        """The subscription's place, without taking the lease. `lease_epoch` is that of whoever has it."""
+
+    def bounds(self) -> Position:
+        """The queue's, without a subscription: `advanced` is the head."""
+
+    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
+        """The end of the range from `start`: at most `rows_max` entries, one at least. `bytes_max` is met by the
+        average size of what the queue holds: a range of larger messages than that has more bytes."""
+
+    def advance(self, lease: Lease, sequence: int) -> int:
+        """All below `sequence` is done; returns the place reached. Idempotent and monotone."""
+
+    def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
+        """The entries of [`start`, `end`) in order, each once, over as many connections as it takes."""
+
+    def close(self) -> None:
+        """Idempotent."""

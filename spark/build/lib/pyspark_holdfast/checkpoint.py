@@ -1,0 +1,235 @@
+"""What a query's checkpoint proves to be done, and making it last before the node forgets (CUSTODY,
+"Readers").
+
+Rules of this file: reads Spark's own files, writes none. `commits/N` exists: batch N is done; `offsets/N`
+holds one JSON line for each source from its third line on. Spark syncs nothing: a power loss may take away
+`commits/N` after the node has let the entries go, so everything that proves a batch is synced first, and the
+sink's files before that.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from holdfast.durable import sync_file
+from holdfast.errors import ConfigError, StorageError
+
+SYNCED_PATHS_MAX: Final = 100_000
+"""Names of data files known to be synced; beyond it they are forgotten and synced once more, which is cheap.
+"""
+
+SINK_LOG: Final = "_spark_metadata"
+"""The directory inside a table where Spark's file sink lists what it wrote."""
+
+_BATCH: Final = re.compile(r"(\d+)")
+_SINK_BATCH: Final = re.compile(r"(\d+)(\.compact)?")
+
+
+class Offset(NamedTuple):
+    """A place in a queue as a query's offsets hold it: all below `seq` belongs to this batch or an earlier
+    one.
+    """
+
+    sub: str
+    queue: str
+    seq: int
+
+    def json(self) -> dict[str, Any]:
+        return {"sub": self.sub, "queue": self.queue, "seq": self.seq}
+
+
+class Proven(NamedTuple):
+    """The newest batch that is done, and where it ended."""
+
+    batch: int
+    offset: Offset
+
+
+def offset_of(value: object) -> Offset | None:
+    """The Offset that a decoded JSON value is, or None."""
+    if not isinstance(value, dict):
+        return None
+    sub, queue, seq = value.get("sub"), value.get("queue"), value.get("seq")
+    if isinstance(sub, str) and isinstance(queue, str) and isinstance(seq, int):
+        return Offset(sub, queue, seq)
+    return None
+
+
+def batches_in(directory: Path) -> list[int]:
+    """The numbers of a metadata log's files, ascending; none where the directory is missing."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if _BATCH.fullmatch(name))
+
+
+class SinkLog:
+    """The file sink's own list of what it wrote: the truth about the directory."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.directory = out / SINK_LOG
+
+    def batches(self) -> dict[int, Path]:
+        """The log's file of each batch, ascending; a compacted one holds all that came before it too."""
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return {}
+        found: dict[int, Path] = {}
+        for name in sorted(names):
+            match = _SINK_BATCH.fullmatch(name)
+            if match:
+                found[int(match[1])] = self.directory / name
+        return dict(sorted(found.items()))
+
+    def files(self) -> list[Path]:
+        """All data files that belong to the output, in the order they were added."""
+        logs = self.batches()
+        compacted = [batch for batch, path in logs.items() if path.suffix]
+        first = compacted[-1] if compacted else -1
+        paths: dict[Path, None] = {}
+        for batch, path in logs.items():
+            if batch >= first:
+                for file, added in _sink_entries(path):
+                    if added:
+                        paths[file] = None
+                    else:
+                        paths.pop(file, None)
+        return list(paths)
+
+    def files_of(self, log: Path) -> list[Path]:
+        """The data files that one file of the log adds."""
+        return [file for file, added in _sink_entries(log) if added]
+
+
+def _sink_entries(log: Path) -> Iterator[tuple[Path, bool]]:
+    for line in log.read_text(encoding="utf-8").splitlines()[1:]:
+        if line.strip():
+            entry = json.loads(line)
+            yield Path(unquote(urlsplit(entry["path"]).path)), entry.get("action", "add") == "add"
+
+
+class Checkpoint:
+    """One query's checkpoint directory, as seen by the source of `subscription`."""
+
+    def __init__(self, path: Path, subscription: str, sink: SinkLog | None = None) -> None:
+        self.path = path
+        self.subscription = subscription
+        self.queue: str | None = None
+        """The UUID of the source's queue, once it is known: two sources of a query may have one name."""
+        self.sink = sink
+        self._synced_paths: set[Path] = set()
+        self._synced_metadata = False
+
+    def proven(self) -> Proven | None:
+        """The newest batch with a `commits/N`; None before the first. Raises ConfigError where it is not
+        ours.
+        """
+        commits = batches_in(self.path / "commits")
+        if not commits:
+            return None
+        offset = self.offset(commits[-1])
+        if offset is None:
+            raise ConfigError(
+                f"checkpoint {self.path}: offsets/{commits[-1]} holds no place of subscription "
+                f"{self.subscription!r}; give the checkpointLocation of the query that reads it"
+            )
+        return Proven(commits[-1], offset)
+
+    def offset(self, batch: int) -> Offset | None:
+        """Where `batch` ends for our subscription; None where the file or our line is missing.
+
+        Several lines of our name are those of several sources: ours is the one of our queue. Raises ConfigError where
+        there are two of these.
+        """
+        try:
+            lines = (self.path / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        places: list[Offset] = []
+        for line in lines[2:]:
+            try:
+                found = offset_of(json.loads(line))
+            except ValueError:
+                continue
+            if found is not None and found.sub == self.subscription:
+                places.append(found)
+        if len(places) > 1:
+            places.sort(key=lambda place: place.queue != self.queue)
+            if places[1].queue == self.queue:
+                raise ConfigError(
+                    f"checkpoint {self.path}: several sources of this query are subscription {self.subscription!r} of "
+                    "one queue; give each a name of its own"
+                )
+        return places[0] if places else None
+
+    def holds(self, end: Offset) -> bool:
+        """Whether the newest planned batch ends at `end`, as it must in this query's own checkpoint."""
+        planned = batches_in(self.path / "offsets")
+        return bool(planned) and self.offset(planned[-1]) == end
+
+    def make_durable(self, proven: Proven, above: int) -> None:
+        """Syncs what proves every batch that ends above sequence `above`, the newest last. Raises
+        StorageError.
+        """
+        try:
+            if self.sink is not None:
+                self._sync_sink(proven.batch, above)
+            root = self.path
+            if not self._synced_metadata:
+                _sync_summed(root / "metadata")
+            for log in ("offsets", "commits"):
+                _sync_summed(root / log / str(proven.batch))
+                sync_file(root / log)
+            if not self._synced_metadata:
+                sync_file(root)
+                sync_file(root.parent)
+                self._synced_metadata = True
+        except OSError as error:
+            raise StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})") from error
+
+    def _sync_sink(self, newest: int, above: int) -> None:
+        sink = self.sink
+        assert sink is not None
+        logs = sink.batches()
+        if newest not in logs:
+            raise ConfigError(
+                f"output {sink.out}: its log holds no batch {newest}, which checkpoint {self.path} says is "
+                "done; give the output that was written with this checkpoint"
+            )
+        wanted = {newest}
+        for batch in reversed(batches_in(self.path / "offsets")):
+            if batch < newest:
+                offset = self.offset(batch)
+                if offset is None or offset.seq <= above:
+                    break
+                wanted.add(batch)
+        directories = {sink.directory: None, sink.out: None, sink.out.parent: None}
+        if len(self._synced_paths) > SYNCED_PATHS_MAX:
+            self._synced_paths.clear()
+        for batch, log in logs.items():
+            if batch in wanted or (log.suffix and batch >= min(wanted)):
+                for file in sink.files_of(log):
+                    if file not in self._synced_paths:
+                        _sync_summed(file)
+                        self._synced_paths.add(file)
+                        directories[file.parent] = None
+                _sync_summed(log)
+        for directory in directories:
+            sync_file(directory)
+
+
+def _sync_summed(path: Path) -> None:
+    """The file and the checksum that Hadoop keeps beside it: a torn one makes a whole file unreadable."""
+    for name in (path, path.with_name(f".{path.name}.crc")):
+        try:
+            sync_file(name)
+        except FileNotFoundError:
+            if name is path and path.name != "metadata":
+                raise

@@ -1,0 +1,86 @@
+"""The verb `holdfast pipeline` (entry point, `holdfast.verbs`).
+
+Rules of this file: as those of `holdfast.cli`: parsing only, the verb's work is imported when it runs.
+"""
+
+import argparse
+
+from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_verb, some_text
+
+
+def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "pipeline",
+        "runs the Spark jobs: a queue into a table, the simulator on a cluster",
+        "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "ingest",
+        "writes the messages of a queue to Parquet, each once",
+        "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
+    )
+    parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
+    parser.add_argument(
+        "--available-now",
+        action="store_true",
+        help="write the messages that are in the queue now, then end (default: run until Ctrl-C)",
+    )
+    parser.add_argument(
+        "--subscription",
+        type=some_text,
+        metavar="NAME",
+        help="the subscription that keeps the position in the queue (default: pipeline-TABLE, after --out)",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint (default: DIR.checkpoint beside the table)"
+    )
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.add_argument(
+        "--max-rows", type=COUNT, metavar="N", help="the maximum number of rows in one batch (default 100000)"
+    )
+    parser.add_argument(
+        "--trigger-s", type=SECONDS, metavar="S", help="seconds between the starts of two batches (default 1)"
+    )
+    parser.add_argument(
+        "--start",
+        choices=("first", "next"),
+        default="first",
+        help="where a new subscription starts: at the first message in the queue (default) or the next to arrive",
+    )
+    add_client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_ingest)
+    parser = add_verb(
+        actions,
+        "swarm",
+        "runs the simulator from many seeds on a Spark cluster, and writes a row of a table for each",
+        "holdfast pipeline swarm --seeds 1000 --out ./verdicts --master 'local[2]'",
+    )
+    parser.add_argument(
+        "--scenario", default="swarm", metavar="NAME", help="a scenario of `holdfast sim list` (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seeds", type=COUNT, default=100, metavar="N", help="the number of seeds (default %(default)s)"
+    )
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_pipeline_swarm)
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_ingest(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import ingest
+
+    return ingest(args)
+
+
+def _run_pipeline_swarm(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import swarm
+
+    return swarm(args)
