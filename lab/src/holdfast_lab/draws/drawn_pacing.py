@@ -28,7 +28,7 @@ LARGE_BYTES: Final = 20_000
 
 def with_pacing(plan: Plan, seed: int) -> Plan:
     """The plan, in a share of the seeds with a root, its clients, and what they send."""
-    random = SeedTree(seed).child("swarm").stream("pacing")
+    random = SeedTree(seed).child("swarm").stream("paced and its clients")
     topology = plan.topology
     if random.random() >= SHARE or topology.takes or topology.routing is not None:
         return plan
