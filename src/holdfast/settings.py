@@ -11,6 +11,7 @@ from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
+from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
@@ -520,6 +521,7 @@ class NodeConfig:
     limits: Limits = Limits()
     topology: Topology | None = None
     routing: RoutingConfig = RoutingConfig()
+    pacing: PacingConfig = NO_PACING
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -527,6 +529,7 @@ class NodeConfig:
         self.dead_letters.validate()
         self.limits.validate()
         self.routing.validate()
+        self.pacing.validate(self.name)
         for role in self.roles:
             _one_of("node roles", role, ROLES)
         _one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)

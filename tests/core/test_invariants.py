@@ -18,6 +18,7 @@ from support import (
     corruptions,
     delivery_limit_corruptions,
     group_corruptions,
+    pacing_corruptions,
     queue_corruptions,
     queue_link_corruptions,
     transaction_corruptions,
@@ -32,6 +33,7 @@ from support.standing import (
     limiting,
     linking,
     of_each,
+    pacing,
     publishing,
     rejecting,
     selecting,
@@ -43,8 +45,8 @@ from support.standing import (
 )
 
 ALL = (
-    apart, committing, deciding, delaying, limiting, linking, publishing, rejecting, selecting, sending, serving,
-    streaming, transacting, waiting,
+    apart, committing, deciding, delaying, limiting, linking, pacing, publishing, rejecting, selecting, sending,
+    serving, streaming, transacting, waiting,
 )  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent
@@ -96,7 +98,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 def test_each_invariant_has_a_corruption() -> None:
     adding = (corruptions, delivery_limit_corruptions, group_corruptions, queue_corruptions, queue_link_corruptions)
-    assert all((*adding, transaction_corruptions)), "which add theirs"
+    assert all((*adding, pacing_corruptions, transaction_corruptions)), "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

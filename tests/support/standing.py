@@ -11,8 +11,10 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.custody.hop.paced_sender import PacedSender
+from holdfast.pacing.settings import PacingConfig
 from holdfast.peers.link_tables import links_of
-from holdfast.settings import Limits, LinkConfig, QueueConfig
+from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig
@@ -350,6 +352,28 @@ def apart() -> Standing:
     core = core_of(jfk)
     return Standing(
         rig=rig, node=jfk, core=core, sender=core.next_hops["hub"].senders["hub"], neighbour=core.neighbours["hub"]
+    )
+
+
+def pacing() -> Standing:
+    """A node that is a root for one neighbour, and keeps to the rates of the other, for which messages wait for
+    theirs."""
+    rig = Rig()
+    neighbours = tuple(NeighbourConfig(name=name) for name in ("hub", "c"))
+    to_it = (NeighbourConfig(name="mid", remote="127.0.0.1:1"),)
+    hub = rig.node("hub", neighbours=to_it, pacing=PacingConfig(rate=1_000))
+    mid = rig.node("mid", neighbours=neighbours, pacing=PacingConfig(rate=1_000, roots=("hub",)))
+    rig.node("c", neighbours=to_it, pacing=PacingConfig(roots=("mid",)))
+    rig.run(3)
+    send(rig, mid, *["x" * 500] * 20, to="hub")
+    core = core_of(mid)
+    sender, pacer = core.next_hops["hub"].senders["hub"], core.rates.pacers["hub"]
+    assert isinstance(sender, PacedSender) and sender.waiting
+    assert core.rates.rates is not None
+    table = core.rates.rates.tables[""]
+    assert "c" in table.rows and core_of(hub)
+    return Standing(
+        rig=rig, node=mid, core=core, sender=sender, pacer=pacer, rates=core.rates, table=table, row=table.rows["c"]
     )
 
 

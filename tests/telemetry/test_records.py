@@ -69,6 +69,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **dict.fromkeys([field.name for field in dataclasses.fields(Turns)][4:], 0),
         "to_25_6_ms": 3,
     },
+    "pacing": {"rate": 1, "given": 1, "clients": 1, "ignoring": 0, "changes": 2, "overflow_s": 300.0},
     "paths": {"paths_shortest": 7, "paths_other": 2, "paths_unknown": 1, "loops": 0},
 }
 

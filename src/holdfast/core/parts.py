@@ -18,6 +18,7 @@ from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.measured import MeasuredDestination
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
@@ -57,6 +58,7 @@ from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.triggers import Triggers
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
+from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour, SessionParts
 from holdfast.peers.authorise import Authoriser
@@ -185,7 +187,8 @@ class Parts:
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
         )  # fmt: skip
-        self.destination = Destination(
+        measured = config.pacing.rate is not None
+        self.destination = (MeasuredDestination if measured else Destination)(
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
@@ -211,6 +214,12 @@ class Parts:
         self.routing: Routes | None = None
         self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
+        self.rates = RateControl(
+            config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
+            self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
+        )  # fmt: skip
+        if isinstance(self.destination, MeasuredDestination):
+            self.destination.took = self.rates.took
         self.descriptors = Descriptors(self.log)
         self.clocks = Clocks(clock, self.neighbours)
         self.control_kinds |= self.clocks.hears
@@ -218,11 +227,12 @@ class Parts:
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
-            wall_ms, advertised_uuid=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
+            self.rates, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
+            is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
             config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities,
-            self.dead_lettering, self.forwarding, self.large_sends, self.new_uuid,
+            self.dead_lettering, self.forwarding, self.large_sends, self.new_uuid, self.rates.pacers,
         )  # fmt: skip
         self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
         self.receiver_parts = ReceiverParts(
@@ -276,7 +286,7 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, transactions=self.transactions,
+            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, transactions=self.transactions,
             authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
@@ -289,8 +299,8 @@ class Parts:
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
-            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.resume,
-            self.containment, resident_bytes=lambda: self.resident_bytes,
+            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.rates,
+            self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
@@ -323,6 +333,7 @@ class Parts:
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.queue_links.windowed, self.queue_links),
+            *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
+from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
@@ -28,6 +29,7 @@ class Shutdown:
         connections: Connections,
         neighbours: Mapping[str, Neighbour],
         routing: Routes | None,
+        rates: RateControl,
         resume: Resumption,
         containment: Containment,
         *,
@@ -39,6 +41,7 @@ class Shutdown:
         self._connections = connections
         self._neighbours = neighbours
         self._routing = routing
+        self._rates = rates
         self._resume = resume
         self._containment = containment
         self._resident_bytes = resident_bytes
@@ -54,6 +57,7 @@ class Shutdown:
     def _leave(self) -> None:
         if self._routing is not None:
             self._routing.leave()
+        self._rates.leave()
         for neighbour in self._neighbours.values():
             neighbour.dial_at = None
         for peer in list(self._connections.values()):

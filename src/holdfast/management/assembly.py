@@ -51,6 +51,7 @@ from holdfast.management.triggers import Triggers
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
 from holdfast.peering.clocks import Clocks
+from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
@@ -112,6 +113,7 @@ class Administration:
         resume: Resumption,
         queue_links: QueueLinks,
         triggers: Triggers,
+        rates: RateControl,
         transactions: Transactions,
         resolver: Resolver,
         changes: EntryChanges,
@@ -133,6 +135,8 @@ class Administration:
         self.meter.each_interval(partial(turn_times.tell, outbox))
         if routing is not None:
             self.meter.each_interval(lambda: outbox.record("paths", destination.paths.status()))
+        if config.pacing.rate is not None:
+            self.meter.each_interval(lambda: outbox.record("pacing", rates.totals()))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
@@ -143,8 +147,8 @@ class Administration:
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
             origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers, started_at=clock.now,
-            resident_bytes=resident_bytes,
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
+            started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,

@@ -16,8 +16,9 @@ from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
+from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.topology import Topology
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number
 from holdfast.settings import (
     DeadLettersConfig,
     Limits,
@@ -150,6 +151,10 @@ def load_settings(
 # ----------------------------------------------------------------------------------------------- the schema
 
 
+_SHARES: Final = Kind(
+    "a table of numbers by node, as { jfk = 2, ewr = 1 }",
+    lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+)
 _TABLES: Final[Mapping[str, Keys]] = {
     "node": {
         "name": TEXT,
@@ -172,6 +177,15 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "neighbours_max": COUNT,
         "refresh_s": SECONDS,
         "forget_s": SECONDS,
+    },
+    "pacing": {
+        "rate": COUNT,
+        "period_s": SECONDS,
+        "policy": TEXT,
+        "lend": NUMBER,
+        "shares": _SHARES,
+        "roots": TEXTS,
+        "capacity_bytes": COUNT,
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
@@ -347,6 +361,12 @@ def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
     return tuple(named)
 
 
+def _pacing(table: dict[str, Any]) -> PacingConfig:
+    shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
+    roots = tuple(table.get("roots", ()))
+    return PacingConfig(**(table | {"shares": shares, "roots": roots}))
+
+
 def _settings(
     document: Mapping[str, Any],
     *,
@@ -384,6 +404,7 @@ def _settings(
         dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
+        pacing=_pacing(document.get("pacing", {})),
     )
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))

@@ -125,6 +125,10 @@ class Origin:
             return REPORT_S
         return min(REPORT_S, max(REPORT_LEAST_S, period_of(self._pace.valid_ms) / 2))
 
+    def hurry(self, now: float) -> None:
+        """There is a way to the root again: it is to hear at once, whatever was sent before and may be lost."""
+        self._due_at = min(self._due_at, now)
+
     def next_deadline(self, now: float) -> float:
         """When `report` is to be asked again, if nothing changes before. Arrivals that cease are seen by then, too."""
         at = self._due_at

@@ -5,7 +5,7 @@ Established is a control link attached both ways and the peer's word on our rece
 of both sides'; probes (liveness.py) keep it, and whatever else arrives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -31,6 +31,7 @@ from holdfast.peering import control
 from holdfast.peering.clocks import Clocks
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peering.rate_control import RateControl
 from holdfast.peers.connections import Connections
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
@@ -71,6 +72,7 @@ class SessionParts:
     clocks: Clocks
     times: "DueTimes[Neighbour]"
     kinds: ControlKinds
+    rates: RateControl
     started_wall_ms: int
     advertised_uuid: Callable[[], UUID]
     is_stopping: Callable[[], bool]
@@ -139,6 +141,14 @@ class Neighbour:
     @property
     def established(self) -> bool:
         return self.state is State.ESTABLISHED
+
+    @property
+    def features(self) -> Set[str]:
+        return frozenset() if self.peer is None else self.peer.features
+
+    def drop(self, reason: str) -> None:
+        if self.peer is not None:
+            self._parts.connections.drop(self.peer, reason)
 
     @property
     def damped(self) -> bool:
@@ -467,6 +477,7 @@ class Neighbour:
             self._tell_hello()
             self._maybe_established()
         self._parts.disk.credited(self)
+        self._parts.rates.credited(self)
 
     def tell_identity(self) -> None:
         """This node's store may be another one than it last told: it says so where its control link is attached."""
@@ -483,6 +494,7 @@ class Neighbour:
             self._parts.forwarding.established(self.hop)
             self._parts.clocks.established()
             self._parts.disk.established(self)
+            self._parts.rates.established(self)
             self._offer()
 
     # ------------------------------------------------------------------------------------------------ losing
@@ -564,10 +576,8 @@ class Neighbour:
             self.hop.hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
-        elif isinstance(kind, str):
-            hears = self._parts.kinds.get(str(kind))
-            if hears is not None:
-                hears(self, fields)
+        elif isinstance(kind, str) and (hears := self._parts.kinds.get(str(kind))) is not None:
+            hears(self, fields)
 
     def _hear_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")

@@ -6,9 +6,13 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 from collections.abc import Mapping
 
 from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.validation import senders
 from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
+from holdfast.pacing import validation as pacing
+from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
 from holdfast.peers.validation import alive
@@ -41,3 +45,19 @@ def due_times(due_times: DueTimes[Neighbour]) -> None:
         at = neighbour.next_deadline()
         if at is not None and neighbour not in due_times.stirred:
             must(told <= at, f"neighbour {neighbour.name} wants to act earlier than it told", at, told)
+
+
+def rates(control: RateControl, next_hops: Mapping[str, NextHop], now: float) -> None:
+    """What is said of pacing is bounded; each sender to a root keeps to its rate."""
+    must(control.waiting_count <= WAITING_MAX, "pacing: too many messages wait for credit", control.waiting_count)
+    must(all(control.waiting.values()), "pacing: a neighbour without messages waits for credit")
+    for root, pacer in control.pacers.items():
+        pacing.origin(pacer.origin)
+        must(pacer.origin.root == root, f"pacing: the reports to {root} are for another", pacer.origin.root)
+        for hop in next_hops.values():
+            sender = hop.senders.get(root)
+            kept = sender is None or (isinstance(sender, PacedSender) and sender.pacer is pacer)
+            must(kept, f"neighbour {hop.name}: its sender to {root} keeps to no rate")
+    if control.rates is not None:
+        for table in control.rates.tables.values():
+            pacing.table(table, now)

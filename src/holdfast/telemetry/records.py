@@ -27,6 +27,7 @@ __all__ = [
     "Loss",
     "Message",
     "Node",
+    "Pacing",
     "Paths",
     "Queue",
     "Session",
@@ -140,6 +141,18 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pacing:
+    """Kind `pacing`: what a root gives to its clients, once an interval. Written where it has a rate."""
+
+    rate: int = _declare("bytes per second")
+    given: int = _declare("bytes per second")
+    clients: int = _declare("clients")
+    ignoring: int = _declare("clients")
+    changes: int = _declare("rates")
+    overflow_s: float = _declare("seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
     """Kind `turns`: the processor time of the node's turns, once an interval; how many took how long."""
 
@@ -162,7 +175,7 @@ class Turns:
     longer: int = _declare("turns")
 
 
-Body = Node | Queue | Session | Message | Custody | Loss | Paths | Turns
+Body = Node | Queue | Session | Message | Custody | Loss | Paths | Pacing | Turns
 
 KINDS: Final[Mapping[str, type[Body]]] = {
     "node": Node,
@@ -172,6 +185,7 @@ KINDS: Final[Mapping[str, type[Body]]] = {
     "custody": Custody,
     "loss": Loss,
     "paths": Paths,
+    "pacing": Pacing,
     "turns": Turns,
 }
 

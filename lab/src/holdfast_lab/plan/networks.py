@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
 from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, VhostConfig
@@ -73,6 +74,9 @@ class Topology:
     joins: tuple[str, ...] = ()
     """Nodes that the topology file of most does not have: only their own and their neighbours' files do."""
 
+    pacing: Mapping[str, PacingConfig] = field(default_factory=dict)
+    """By node: what a root shares among its clients, and which clients keep to whose rates."""
+
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
         known = set(self.nodes)
@@ -83,7 +87,7 @@ class Topology:
                 if name not in known:
                     link_name = f"link {link.one} to {link.other}"
                     raise ConfigError(f"invalid value {name!r} for {link_name}; expected a node's name")
-        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes):
+        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes, *self.pacing):
             if name not in known:
                 raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
 
@@ -133,6 +137,7 @@ class Topology:
             limits=replace(self.limits, message_bytes_max=self.takes[node]) if node in self.takes else self.limits,
             topology=None if self.routing is None else self.file_of(node, whole or self.map()),
             routing=self.routing or RoutingConfig(),
+            pacing=self.pacing.get(node, NO_PACING),
         )
 
     def hosts(self, node: str) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.pacing.settings import PacingConfig
 from holdfast.settings import Limits, QueueConfig, RoutingConfig
 from holdfast_lab.plan.faults import Fault, make_fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
@@ -69,14 +70,20 @@ def from_json(text: str) -> Plan:
         routing = topology.pop("routing", None)
         routing = None if routing is None else RoutingConfig(**routing)
         supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
+        pacing = {node: _pacing(table) for node, table in topology.pop("pacing", {}).items()}
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
             nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
-            **topology,
+            pacing=pacing, **topology,
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"invalid plan {text[:60]!r}… ({error}); expected what a failed run wrote") from None
     plan.topology.validate()
     return plan
+
+
+def _pacing(table: dict[str, Any]) -> PacingConfig:
+    shares = tuple((str(client), float(share)) for client, share in table["shares"])
+    return PacingConfig(**(table | {"shares": shares, "roots": tuple(table["roots"])}))

@@ -16,6 +16,7 @@ from holdfast_lab.plan.phases import REST_S, history_counts, last_fault_s, phase
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
+from holdfast_lab.runs.paced_watch import watch_rates
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
 from holdfast_lab.runs.sorting_watch import watch_sorting
@@ -115,6 +116,7 @@ class _Run:
         self.progress = progress
         self.workloads = workloads_of(plan)
         self.routes = watch_routes(bed)
+        self.rates = watch_rates(bed)
         self.sorting = watch_sorting(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
@@ -186,6 +188,8 @@ class _Run:
         found = {**counts_of(self.bed), **workload_metrics(self.workloads)}
         if self.routes is not None:
             found |= self.routes.metrics()
+        if self.rates is not None:
+            found |= self.rates.metrics()
         if self.sorting:
             found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop.links import HopLinks
+from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.sender import CustodySender, HopParts
 from holdfast.custody.hop.state import HopState
 from holdfast.names import NAME_BYTES_MAX
@@ -81,7 +82,12 @@ class NextHop(HopState):
         sender = self.senders.get(destination)
         if sender is None:
             queue = self._parts.catalog.transmission(destination)
-            sender = self.senders[destination] = CustodySender(self._parts, self, self.links, destination, queue)
+            pacer = self._parts.pacers.get(destination)
+            if pacer is None:
+                sender = CustodySender(self._parts, self, self.links, destination, queue)
+            else:
+                sender = PacedSender(self._parts, self, self.links, destination, queue, pacer)
+            self.senders[destination] = sender
         sender.go(self.peer)
 
     def close(self, destination: str) -> None:

@@ -5,8 +5,8 @@ neighbour has stored its own (receiver.py).
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
@@ -34,6 +34,7 @@ from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.links.large_sends import LargeSend, LargeSends
 from holdfast.links.outgoing import too_large
+from holdfast.pacing.pacer import Pacer
 from holdfast.peers.connections import Connections
 from holdfast.peers.neighbours.features import ALIASES
 from holdfast.peers.neighbours.trace_aliases import Given
@@ -59,7 +60,7 @@ RETRY_S: Final = (1.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class HopParts:
-    """What all senders of a node use. `new_uuid` names epochs."""
+    """What all senders of a node use. `new_uuid` names epochs. `pacers`: by root whose rates are kept to."""
 
     config: NodeConfig
     clock: Clock
@@ -72,6 +73,7 @@ class HopParts:
     forwarding: Forwarding
     large_sends: LargeSends
     new_uuid: Callable[[], UUID]
+    pacers: Mapping[str, Pacer] = field(default_factory=dict)
 
 
 class CustodySender(TakesTurns):
@@ -432,6 +434,10 @@ class CustodySender(TakesTurns):
     def _may_send(self) -> bool:
         return bool(not self.large and self.link and self.link.sendable and self.peer and self.peer.writable)
 
+    def _passes(self, origin: UUID) -> bool:
+        """Whether a message of that origin may leave now (paced_sender.py)."""
+        return True
+
     def _try_blocked(self, now: float) -> None:
         """Sends the lowest numbers of each blocked origin whose time has come, at first one, PUMP_BYTES in a turn."""
         left = PUMP_BYTES
@@ -441,7 +447,7 @@ class CustodySender(TakesTurns):
             if blocked.probe is not None or (now < blocked.due and not blocked.no_place):
                 continue
             blocked.no_place = len(self.in_doubt) >= self._parts.config.limits.hop_in_doubt_max
-            if blocked.no_place or not self._may_send():
+            if blocked.no_place or not self._may_send() or not self._passes(origin):
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
@@ -455,7 +461,11 @@ class CustodySender(TakesTurns):
                     if self.in_doubt.get(self.number) == sequence:  # else it is oversized
                         blocked.probe = sequence
                         tried += 1
-                    if left <= 0 or tried >= blocked.window or (tried and self.wants() <= 0):
+                    if (
+                        left <= 0
+                        or tried >= blocked.window
+                        or (tried and not (self.wants() > 0 and self._passes(origin)))
+                    ):
                         break
             if blocked.probe is None and not blocked.aside:
                 if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet

@@ -5,6 +5,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.paced_sender import WAITING_MAX, PacedSender
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
@@ -45,6 +46,13 @@ def _sender(
     known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
     for blocked in sender.blocked.values():
         known.update(blocked.aside)
+    if isinstance(sender, PacedSender):
+        must(len(sender.waiting) <= WAITING_MAX, f"{where}: too many wait for their rate", len(sender.waiting))
+        unscheduled = sender.waiting and sender not in sender.hop.timed
+        must(not unscheduled, f"{where}: what waits for its rate is not looked at again")
+        aside = {*sender.oversized.sequences, *(each for blocked in sender.blocked.values() for each in blocked.aside)}
+        must(sender.waiting.keys().isdisjoint(aside), f"{where}: what waits for its rate is elsewhere, too")
+        known |= sender.waiting.keys()
     held = {sequence for sequence, item in sender.queue.shared.acquired.items() if item.consumer is sender}
     must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
     places = sender.places

@@ -29,6 +29,7 @@ from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
 from holdfast.management.triggers import Triggers
 from holdfast.peering import route_status
+from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.logins import Logins
@@ -76,6 +77,7 @@ class NodeStatus:
         warnings: Warnings,
         queue_links: QueueLinks,
         triggers: Triggers,
+        rates: RateControl,
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
@@ -108,6 +110,10 @@ class NodeStatus:
         tells("routes", destinations.status)
         if routing is not None:
             tells("routing", partial(route_status.status, routing))
+        if config.pacing.rate is not None:
+            tells("paces", rates.given)
+        if config.pacing.roots:
+            tells("paced", rates.kept)
         tells("paths", paths.status)
         tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=dead_lettering.unroutable))
         tells("disk", disk.status)

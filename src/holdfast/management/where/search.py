@@ -17,6 +17,7 @@ from holdfast.custody.dead_lettering import REASON
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.oversized import answer_awaited
+from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
@@ -164,6 +165,8 @@ class Whereabouts:
             return blocked
         if sender is None or sender.link is None or not sender.open:
             return f"a link to {hop.name!r} for {destination!r}"
+        if isinstance(sender, PacedSender) and sequence in sender.waiting:
+            return f"its rate: {destination!r} paces this node"
         if sequence in sender.in_doubt.values():
             return f"the answer of {hop.name!r}"
         if sequence in sender.oversized.sequences:

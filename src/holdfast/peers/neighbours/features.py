@@ -12,7 +12,9 @@ CUSTODY: Final = "holdfast:custody"
 """It is a node, and speaks the protocol of custody."""
 ALIASES: Final = "holdfast:aliases"
 """It reads traces by aliases (peers/neighbours/trace_aliases.py)."""
-ALL: Final = (CUSTODY, ALIASES)
+PACING: Final = "holdfast:pacing"
+"""It passes the messages of pacing on (docs/pacing.md)."""
+ALL: Final = (CUSTODY, ALIASES, PACING)
 
 
 def offered_by(theirs: Open | None) -> frozenset[str]:

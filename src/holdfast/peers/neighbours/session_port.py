@@ -3,7 +3,7 @@
 Rules of this file: types alone (peering/sessions.py has the session).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, Final, Protocol
 
 from holdfast.peers.neighbours.session_states import State
@@ -28,6 +28,13 @@ class Session(Protocol):
     def established_count(self) -> int: ...
     @property
     def offered(self) -> bool: ...
+    @property
+    def features(self) -> Set[str]:
+        """What the neighbour offers of what this node can; nothing while it is away."""
+
+    def drop(self, reason: str) -> None:
+        """Ends the session, if it is up: the neighbour said what no node says."""
+
     def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
         """One control message; False where the link has no credit beyond `reserve`, and it is dropped."""
 

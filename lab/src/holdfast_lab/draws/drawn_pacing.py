@@ -1,0 +1,94 @@
+"""A root that shares a small rate among clients, in a share of the seeds (docs/pacing.md).
+
+Rules of this file: drawn last, from a stream of its own, so that nothing else of a seed changes (docs/adr/0053). The
+rate lets all that is sent to the root come in time, and no less.
+"""
+
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from holdfast.pacing.choosing import NAMES
+from holdfast.pacing.settings import PacingConfig
+from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.plan import Plan
+
+SHARE: Final = 0.12
+QUEUE: Final = "paced"
+RATES: Final = (5_000, 20_000, 100_000)
+"""Bytes a second, at least; more where more is sent to the root."""
+WITHIN_S: Final = 40.0
+"""What is sent to a root passes within so long, at an equal share of the rate."""
+LARGE_BYTES: Final = 20_000
+"""As which a workload's messages count whose sizes are not told: some are larger than others."""
+
+
+def with_pacing(plan: Plan, seed: int) -> Plan:
+    """The plan, in a share of the seeds with a root, its clients, and what they send."""
+    random = SeedTree(seed).child("swarm").stream("paced and its clients")
+    topology = plan.topology
+    if random.random() >= SHARE or topology.takes or topology.routing is not None:
+        return plan
+    nodes = [name for name in topology.nodes if not fails(plan, name) and name not in renewed_in(plan)]
+    if len(nodes) < 2:
+        return plan
+    root, *clients = random.sample(nodes, random.randint(2, len(nodes)))
+    told = [_sends(random, plan, root, client) for client in clients]
+    total = sum(_bytes(item) for item in (*plan.workloads, *told) if str(item.get("address", "")).endswith(f"@{root}"))
+    rate = max(random.choice(RATES), int(total * len(clients) / WITHIN_S))
+    policy = random.choice(NAMES)
+    shares = ((clients[0], 2.0),) if random.random() < 0.5 else ()
+    pacing = {
+        root: PacingConfig(
+            rate=rate,
+            policy=policy,
+            period_s=random.choice((0.5, 2.0)),
+            lend=random.choice((0.0, 1.0)) if policy == "level" else 0.0,
+            shares=shares,
+        )
+    }
+    for client in clients:
+        pacing[client] = PacingConfig(roots=(root,), capacity_bytes=random.choice((None, 20_000, 1_000_000)))
+    faults = sorted((*plan.faults, *_faults(random, plan, root, clients)), key=lambda fault: fault.at)
+    workloads = (*plan.workloads, *told, takes_from(root, QUEUE))
+    return replace(plan, topology=replace(topology, pacing=pacing), workloads=workloads, faults=tuple(faults))
+
+
+def _bytes(told: dict[str, Any]) -> int:
+    return int(told.get("messages", 100)) * (int(told.get("size", LARGE_BYTES)) + 100)
+
+
+def _sends(random: Random, plan: Plan, root: str, client: str) -> dict[str, Any]:
+    """A producer that offers more than the rate for a while."""
+    return {
+        "kind": "publish",
+        "node": client,
+        "address": f"{QUEUE}@{root}",
+        "messages": in_time(plan, random.choice((40, 150))),
+        "size": random.choice((200, 1_200, 6_000)),
+        "producers": 1,
+        "rate": random.choice((0.0, 20.0)),
+        "in_doubt": 200,
+        "name": f"{QUEUE}-{client}",
+    }
+
+
+def _faults(random: Random, plan: Plan, root: str, clients: list[str]) -> list[Fault]:
+    """Links that break, so that rates and reports are lost, and lives of the root and of clients that end."""
+    found = []
+    # Who went back to an older store does not die before it is told.
+    goes_back = {fault.node for fault in plan.faults if fault.kind == "restore-backup"}
+    for _ in range(random.choice((0, 2, 6))):
+        node = random.choice([root, *clients])
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        other = random.choice(plan.topology.neighbours(node))
+        kind = random.choice(("partition", "cut", "silent-cut", "crash", "stop"))
+        if kind in ("crash", "stop"):
+            if node not in goes_back:
+                found.append(Fault(kind=kind, at=at, node=node, seconds=random.choice((0.2, 2.0))))
+        else:
+            found.append(Fault(kind=kind, at=at, link=(node, other), seconds=random.choice((0.5, 8.0))))
+    return found

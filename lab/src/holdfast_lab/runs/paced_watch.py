@@ -1,0 +1,118 @@
+"""Holds the clients of a root to their rates: what one sends stays within its leases (docs/pacing.md).
+
+Rules of this file: looks on from outside, after each turn, and changes nothing. What was sent it takes from the hop's
+numbers and the queue, and not from what the node counts for its shaper.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.broker.entries import entry
+from holdfast.pacing.pacer import Pacer
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.sim.node import SimNode
+from holdfast_lab.sim.sim_bed import SimBed
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+SLACK_BYTES: Final = 1.0
+"""Of the arithmetic of floats."""
+
+
+def watch_rates(bed: SimBed) -> "PacedWatch | None":
+    """Watches the clients of roots from now on, where there are some; no node has started."""
+    clients = [name for name, told in bed.topology.pacing.items() if told.roots]
+    if not clients:
+        return None
+    watch = PacedWatch()
+    for name in clients:
+        bed.sim_nodes[name].on_turn.append(watch.turned)
+    return watch
+
+
+class _Rate:
+    """What one life of a client may send to one root. `debt`: bytes that were sent and not paid for since, by the rate
+    that held after the turn before."""
+
+    def __init__(self, core: "NodeCore", pacer: Pacer) -> None:
+        self.core = core
+        self.pacer = pacer
+        self.debt = 0.0
+        self.largest = 0
+        self.sent: dict[str, tuple[object, int]] = {}
+        """By next hop: epoch and number of the last message that was looked at."""
+        self.look()
+
+    def look(self) -> None:
+        origin = self.pacer.origin
+        self.at = self.core.clock.now
+        pace, base = origin.pace, origin._base
+        self.ends = origin.lease_ends if pace is not None else self.at
+        self.rate = float(pace.rate) if pace is not None else base
+        self.base = base
+
+    def paid(self) -> float | None:
+        """What the time since the last look allows; None: there is no bound."""
+        now = self.core.clock.now
+        if self.rate is None or self.base is None:
+            return None
+        until = min(max(self.ends, self.at), now)
+        return self.rate * (until - self.at) + self.base * (now - until)
+
+
+class PacedWatch:
+    """One run's."""
+
+    def __init__(self) -> None:
+        self.rates: dict[tuple[str, str], _Rate] = {}
+        self.paced = 0
+        """Messages that were sent under a rate."""
+        self.waited = 0
+        """Turns after which some waited for theirs."""
+
+    def turned(self, node: SimNode) -> None:
+        core = node.core
+        if core is None:
+            return
+        for root, pacer in core.rates.pacers.items():
+            known = self.rates.get((node.name, root))
+            if known is None or known.core is not core:
+                known = self.rates[node.name, root] = _Rate(core, pacer)
+            self._turned(node.name, root, known)
+
+    def _turned(self, name: str, root: str, known: _Rate) -> None:
+        paid = known.paid()
+        sizes = self._sent(root, known)
+        known.largest = max([known.largest, *sizes])
+        if paid is None:
+            known.debt = 0.0
+        else:
+            self.paced += len(sizes)
+            known.debt = max(0.0, known.debt - paid) + sum(sizes)
+            if known.debt > known.largest + SLACK_BYTES:
+                over = known.debt - known.largest
+                raise Violation(f"{name} sent {over:.0f} bytes more to {root} than its rate of {known.rate:.0f} allows")
+        known.look()
+
+    def _sent(self, root: str, known: _Rate) -> list[int]:
+        """Sizes of the client's own messages that left in this turn."""
+        core, found = known.core, []
+        ours = core.identities.store_uuid.bytes
+        for hop in core.next_hops.values():
+            sender: Any = hop.senders.get(root)
+            if sender is None or not sender.open:  # numbers begin anew once the link is answered
+                continue
+            self.waited += bool(sender.waiting)
+            epoch, number = known.sent.get(hop.name, (None, 0))
+            if epoch != sender.epoch:
+                number = 0
+            for each in range(number + 1, sender.number + 1):
+                sequence = sender.in_doubt.get(each)
+                value = None if sequence is None else sender.queue.value(sequence)
+                if value is not None and entry.origin_of(value) == ours and not sender.queue.expired(value):
+                    found.append(entry.size_of(value))
+            known.sent[hop.name] = sender.epoch, sender.number
+        return found
+
+    def metrics(self) -> dict[str, Any]:
+        return {"paced": self.paced, "turns_that_waited": self.waited}

@@ -1,0 +1,81 @@
+"""What a node is told about pacing: as a root that gives rates, as a client that asks for one, or as both.
+
+Rules of this file: data and its checks; TOML is read in `node/config.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.pacing.choosing import policy_of
+from holdfast.pacing.messages import BYTES_MAX
+from holdfast.pacing.table import PERIOD_S
+
+SHARE: Final = (0.001, 1_000.0)
+"""The lowest and the highest share of a client."""
+
+ROOTS_MAX: Final = 1_000
+"""Roots that one client asks: each is sent a report a second."""
+
+SHARES_MAX: Final = 10_000
+"""Clients with a share of their own: as many as a root's table has rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacingConfig:
+    """`[pacing]` (docs/pacing.md).
+
+    At a root `rate` is what it takes of all clients together, in bytes of messages a second; None: it gives no rates.
+    Each `period_s` seconds it shares them by `policy`; `lend`, from 0 to 1, is the part of its free space that `level`
+    lends. `shares`: (client, its share), 1 for the others. At a client `roots` are the nodes whose rates it keeps to,
+    and `capacity_bytes` is how many bytes that wait for one of them count as a full queue; None: what the store takes.
+    """
+
+    rate: int | None = None
+    period_s: float = 2.0
+    policy: str = "level"
+    lend: float = 0.0
+    shares: tuple[tuple[str, float], ...] = ()
+    roots: tuple[str, ...] = ()
+    capacity_bytes: int | None = None
+
+    def validate(self, node: str) -> None:
+        """Raises ConfigError at the first key that is wrong. `node`: the node's own name."""
+        if self.rate is not None and not 1 <= self.rate <= BYTES_MAX:
+            raise ConfigError(f"invalid value {self.rate} for pacing rate; expected 1 to {BYTES_MAX} bytes a second")
+        low_s, high_s = PERIOD_S
+        if not low_s <= self.period_s <= high_s:
+            text = f"expected {low_s:g} to {high_s:g} seconds"
+            raise ConfigError(f"invalid value {self.period_s:g} for pacing period_s; {text}")
+        try:
+            policy_of(self.policy, lend=self.lend)
+        except ConfigError as error:
+            raise ConfigError(f"pacing: {error}") from None
+        if len(self.shares) > SHARES_MAX:
+            raise ConfigError(f"{len(self.shares)} clients in pacing shares; expected at most {SHARES_MAX}")
+        low, high = SHARE
+        for client, share in self.shares:
+            check_name(client)
+            if not low <= share <= high:
+                raise ConfigError(
+                    f"invalid value {share:g} for pacing shares of {client!r}; expected {low:g} to {high:g}"
+                )
+        if self.shares and self.rate is None:
+            raise ConfigError("pacing shares without a rate; give this root a rate, or leave the shares out")
+        if len(self.roots) > ROOTS_MAX:
+            raise ConfigError(f"{len(self.roots)} nodes in pacing roots; expected at most {ROOTS_MAX}")
+        for at, root in enumerate(self.roots):
+            check_name(root)
+            if root == node:
+                raise ConfigError(f"invalid value {root!r} in pacing roots; expected another node's name")
+            if root in self.roots[:at]:
+                raise ConfigError(f"{root!r} is listed twice in pacing roots; list it once")
+        if self.capacity_bytes is not None and not 1 <= self.capacity_bytes <= BYTES_MAX:
+            text = f"invalid value {self.capacity_bytes} for pacing capacity_bytes; expected 1 to {BYTES_MAX}"
+            raise ConfigError(text)
+        if self.capacity_bytes is not None and not self.roots:
+            raise ConfigError("pacing capacity_bytes without roots; name the roots, or leave it out")
+
+
+NO_PACING: Final = PacingConfig()

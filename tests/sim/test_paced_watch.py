@@ -1,0 +1,69 @@
+"""Roots and their clients as the swarm draws them, and the checker that holds clients to their rates."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.pacing.pacer import Pacer
+from holdfast_lab.draws import drawn_pacing
+from holdfast_lab.draws.drawn_pacing import SHARE, with_pacing
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import draw_plan
+
+SEEDS = range(1, 120)
+
+
+def plans() -> dict[int, Plan]:
+    found = {seed: draw_plan(seed) for seed in SEEDS}
+    return {seed: plan for seed, plan in found.items() if plan.topology.pacing}
+
+
+def test_a_share_of_the_seeds_has_a_root() -> None:
+    drawn = plans()
+    assert SHARE / 4 < len(drawn) / len(SEEDS) < SHARE
+    for plan in drawn.values():
+        assert from_json(plan.to_json()) == plan
+        roots = [name for name, told in plan.topology.pacing.items() if told.rate is not None]
+        assert len(roots) == 1
+        assert all(told.roots == tuple(roots) for name, told in plan.topology.pacing.items() if name not in roots)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = plans()
+    monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
+    for seed, plan in drawn.items():
+        without = draw_plan(seed)
+        assert with_pacing(without, seed) == without
+        topology = replace(plan.topology, pacing={})
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
+
+
+def quick() -> tuple[Plan, int]:
+    """One of them without faults and other workloads."""
+    seed, plan = next(iter(plans().items()))
+    mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(drawn_pacing.QUEUE))
+    return replace(plan, workloads=mine, faults=(), knobs={}, paged=False), seed
+
+
+def test_a_seed_with_a_root_ends_well() -> None:
+    plan, seed = quick()
+    result = execute(plan, seed)
+    assert result.ok, result.failure
+    assert result.metrics["paced"] > 10
+    assert result.metrics["turns_that_waited"] > 10
+
+
+def test_a_client_that_counts_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(self: Any, now: float, size: int, messages: int = 1) -> None:
+        original(self, now, size // 2, messages)
+
+    original = Pacer.sent
+    monkeypatch.setattr(Pacer, "sent", sent)
+    plan, seed = quick()
+    result = execute(plan, seed)
+    assert not result.ok
+    assert "than its rate of" in result.failure
