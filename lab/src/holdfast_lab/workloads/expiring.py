@@ -58,7 +58,9 @@ class Expiring(Publish):
             if ttl_s:
                 left_s = max(0.0, ttl_s * (1.0 - CLOCKS_APART) - ROUNDING_S)
                 self._deadlines[key] = bed.now() + left_s
-                asyncio.get_running_loop().call_later(left_s, self._excuse, bed, key)
+                # A node that starts again counts by its wall clock what that is ahead.
+                soonest_s = max(0.0, left_s - bed.history.clock_ahead_s)
+                asyncio.get_running_loop().call_later(soonest_s, self._excuse, bed, key)
                 if self.by_clock and random.random() < self.by_clock:
                     self._ends[key] = max(map(bed.wall_ms, bed.nodes)) + int(ttl_s * 1000)
                 self._sweep(bed)
