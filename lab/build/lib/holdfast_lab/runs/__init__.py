@@ -1,1 +1,0 @@
-"""Plans run on the simulator: faults carried out, promises watched, many seeds, a failure made smaller."""
