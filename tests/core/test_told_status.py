@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.broker.entries.host_names import hosted
+from holdfast.pacing.settings import PacingConfig
 from holdfast.settings import UserConfig, VhostConfig
 from support.hops import replaced_disk
 from support.rig import Node, Rig
@@ -57,6 +58,10 @@ def reported() -> set[str]:
     assert guest.core is not None
     guest.core.logins.has_failed("10.0.0.1", hosted("acme", "u"))
     found |= told(guest)
+    both = PacingConfig(rate=1_000, roots=("mid",)), PacingConfig(roots=("hub",))
+    paced, *_ = (rig := Rig()).line("hub", "mid", hub={"pacing": both[0]}, mid={"pacing": both[1]})
+    rig.run(3)
+    found |= told(paced)
     _, _, hub = replaced_disk()
     return found | told(hub)
 
@@ -64,7 +69,8 @@ def reported() -> set[str]:
 def test_every_field_of_a_status_is_documented_and_no_other() -> None:
     found = reported()
     for part in ("queues.name", "sessions.state", "routing.heartbeats.path", "origins.gaps", "losses.at",
-                 "logins.latest.user", "users.kind", "routes.path"):  # fmt: skip
+                 "logins.latest.user", "users.kind", "routes.path",
+                 "paces.rate", "paced.rate"):  # fmt: skip
         assert part in found, f"the worlds of this test tell nothing of {part}"
     assert sorted(found - DOCUMENTED) == []
     above = {name.rpartition(".")[0] for name in found}
