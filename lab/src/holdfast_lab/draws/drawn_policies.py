@@ -121,6 +121,8 @@ def sorted_out(random: Random, node: str, plan: Plan) -> Scene:
         think_s=random.choice((0.02, 0.1)), release=random.choice((0.0, 0.2)), modify=random.choice((0.0, 0.2)),
         elsewhere=random.choice((0.0, 0.3)), stays=random.choice((0, 0, 5)),
     )  # fmt: skip
+    if takes["elsewhere"] and not takes["stays"]:
+        takes["stays"] = 5  # whoever calls messages undeliverable makes room for another
     if random.random() < 0.2:
         takes["selectors"] = ["", "JMSPriority > 4 OR even"]
     faults = poor_disk(random, where, min(8.0, plan.safety_s)) if random.random() < 0.5 else []
