@@ -132,9 +132,9 @@ def last_number_alone(original: Original) -> Original:
 def any_queue_will_do(original: Original) -> Original:
     """A checkpoint is not asked of which queue it is."""
 
-    def held(self: Any, name: str, arguments: dict[str, Any]) -> Any:
-        found = self._catalog.queues[arguments["queue"]]
-        return original(self, name, {**arguments, "queue_uuid": str(found.uuid)})
+    def held(self: Any, host: str, name: str, arguments: dict[str, Any]) -> Any:
+        found = self._catalog.find(host, arguments["queue"])
+        return original(self, host, name, {**arguments, "queue_uuid": str(found.uuid)})
 
     return held
 
