@@ -20,6 +20,7 @@ class Wants:
     pattern: Pattern | None
     head: bytes = b""
     weight: int = 1
+    not_from: bytes = b""
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ Rules of this file: what is typed in, and what is printed or written; runs are m
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
-from holdfast.lines import say
+from holdfast.lines import json_line, say
 from holdfast_lab.vpn import campaign
 from holdfast_lab.vpn.acceptance import ALL_FROM
 from holdfast_lab.vpn.campaign import shared_out
@@ -49,9 +48,9 @@ def _simulate(args: argparse.Namespace) -> int:
         lines = [f"{'seed':>6} {'overflow':>9} {'peaks':>16} {'root':>6} {'Jain':>5} {'changes/min':>12}"]
         lines += [_line(one) for one in outcomes]
     if args.json:
-        print(json.dumps({"policy": base.name, "runs": found}))
+        say(json_line({"policy": base.name, "runs": found}))
     else:
-        print("\n".join([f"policy {base.name}, {base.clients} clients, T = {base.period_s:g} s", *lines]))
+        say(f"policy {base.name}, {base.clients} clients, T = {base.period_s:g} s", *lines)
     return 0
 
 
@@ -108,7 +107,7 @@ def _report(args: argparse.Namespace) -> int:
         draw(series, report, args.seed, Path(args.picture))
     if document is not None:
         Path(args.page).write_text(put_into(document, lines), encoding="utf-8")
-    print(json.dumps(report) if args.json else "\n".join(lines))
+    say(*([json_line(report)] if args.json else lines))
     return 0 if report["holds"] else 1
 
 
