@@ -11,7 +11,7 @@ from math import fsum
 from typing import Final
 
 from holdfast.pacing.policies import latest_overflow_s
-from holdfast.pacing.policy import HORIZON_S, PAPER, Load, Root, Thresholds, equal_shares, floors
+from holdfast.pacing.policy import HORIZON_S, PAPER, Load, Root, Thresholds, floors, with_unused
 from holdfast.pacing.sharing import fitted, max_min, smallest_fit
 
 PLAN_S: Final = 5.0
@@ -78,8 +78,7 @@ class Level:
             return rates
         # Nothing overflows for long: what nobody needs is lent to all alike.
         most = root.rate + self.lend * max(0.0, ROOT_LEVEL * root.capacity - root.used) / loop_s
-        unused = max(0.0, most - fsum(rates))
-        return [rate + more for rate, more in zip(rates, equal_shares(unused, clients), strict=True)]
+        return with_unused(rates, most, clients)
 
     def _levelled(self, root: Root, clients: Sequence[Load], least: Sequence[float], plan_s: float) -> list[float]:
         """The smallest utilisation that every queue can have reached after `plan_s`, and the rates that do it."""
@@ -119,5 +118,4 @@ class Level:
         ]
         most = root.rate + self._spare(root) / max(loop_s, PLAN_S)
         rates = max_min(needs, [client.share for client in clients], most)
-        unused = max(0.0, most - fsum(rates))
-        return [rate + more for rate, more in zip(rates, equal_shares(unused, clients), strict=True)]
+        return with_unused(rates, most, clients)

@@ -4,12 +4,23 @@ Rules of this file: as policy.py says: pure, and the order of clients decides no
 their sums stay within the root's rate. Source: traffic-control §3.3; docs/adr/0074-pacing.md.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
-from holdfast.pacing.policy import HORIZON_S, PAPER, Load, Root, Thresholds, equal_shares, floors, until_overflow_s
+from holdfast.pacing.policy import (
+    HORIZON_S,
+    PAPER,
+    Load,
+    Root,
+    Thresholds,
+    equal_shares,
+    floors,
+    until_overflow_s,
+    with_unused,
+)
 from holdfast.pacing.sharing import fitted, proportional, smallest_fit
 
 BACKLOG_LEAST: Final = 0.005
@@ -17,7 +28,7 @@ BACKLOG_LEAST: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class _Simple:
+class _Simple(ABC):
     """What the simple policies share: they lend nothing, and go by the timer alone."""
 
     thresholds: Thresholds = PAPER
@@ -36,6 +47,13 @@ class _Simple:
     def budget(self, root: Root, loop_s: float) -> float:
         return root.rate
 
+    @abstractmethod
+    def rates(self, root: Root, clients: Sequence[Load], loop_s: float) -> list[float]:
+        """As `Policy` says."""
+
+    def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
+        return until_overflow_s(root, clients, self.rates(root, clients, loop_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed(_Simple):
@@ -47,9 +65,6 @@ class Fixed(_Simple):
 
     def rates(self, root: Root, clients: Sequence[Load], loop_s: float) -> list[float]:
         return equal_shares(root.rate, clients) if clients else []
-
-    def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
-        return until_overflow_s(root, clients, self.rates(root, clients, loop_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +81,6 @@ class Weights(_Simple):
         weights = [client.weight * client.share for client in clients]
         return proportional(weights, floors(root.rate, clients), root.rate)
 
-    def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
-        return until_overflow_s(root, clients, self.rates(root, clients, loop_s))
-
 
 @dataclass(frozen=True, slots=True)
 class Backlog(_Simple):
@@ -83,9 +95,6 @@ class Backlog(_Simple):
             return []
         weights = [(client.used / client.capacity + BACKLOG_LEAST) * client.share for client in clients]
         return proportional(weights, floors(root.rate, clients), root.rate)
-
-    def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
-        return until_overflow_s(root, clients, self.rates(root, clients, loop_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +113,7 @@ class Overflow(_Simple):
         if time_s <= 0:
             return fitted([client.arrivals for client in clients], least, root.rate)
         rates = fitted([client.arrivals - client.free / time_s for client in clients], least, root.rate)
-        unused = max(0.0, root.rate - fsum(rates))
-        return [rate + more for rate, more in zip(rates, equal_shares(unused, clients), strict=True)]
+        return with_unused(rates, root.rate, clients)
 
     def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
         if not clients:

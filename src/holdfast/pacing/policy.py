@@ -108,6 +108,12 @@ def equal_shares(rate: float, clients: Sequence[Load]) -> list[float]:
     return [rate * client.share / total for client in clients]
 
 
+def with_unused(rates: Sequence[float], most: float, clients: Sequence[Load]) -> list[float]:
+    """`rates`, and what is left below `most` shared equally."""
+    unused = max(0.0, most - fsum(rates))
+    return [rate + more for rate, more in zip(rates, equal_shares(unused, clients), strict=True)]
+
+
 def floors(rate: float, clients: Sequence[Load]) -> list[float]:
     return [FLOOR_SHARE * share for share in equal_shares(rate, clients)]
 

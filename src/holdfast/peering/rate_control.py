@@ -24,6 +24,7 @@ from holdfast.pacing.messages import BYTES_MAX, LOAD, PACE, Pace, Report, read_p
 from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
 from holdfast.pacing.policy import PAPER
+from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.neighbours.features import PACING
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.settings import NodeConfig
@@ -104,8 +105,8 @@ class RateControl:
         """Messages of pacing that were passed over: too many, from elsewhere than the table names, or without a way."""
         self._looked_at: dict[str, float] = dict.fromkeys(self.pacers, now)
         self._numbers = {root: self._next_number(root) for root in self.pacers}
-        self._allowance: dict[str, tuple[float, float]] = {}
-        """By neighbour: messages that it may still send, and when that was reckoned."""
+        self._allowances = Allowances(clock, per_s=HEARD_PER_S, burst=HEARD_PER_S)
+        """By neighbour, of messages."""
         self._names: dict[UUID, str] = {}
         kinds |= {LOAD: self._hear_load, PACE: self._hear_pace}
 
@@ -268,10 +269,7 @@ class RateControl:
 
     def _counts(self, session: Session, author: str) -> bool:
         """Whether that neighbour may bring a message of that node, and has not brought too many."""
-        left, since = self._allowance.get(session.name, (HEARD_PER_S, self._clock.now))
-        left = min(HEARD_PER_S, left + (self._clock.now - since) * HEARD_PER_S)
-        self._allowance[session.name] = (max(left - 1, 0.0), self._clock.now)
-        return left >= 1 and self._forwarding.via(author) == session.name
+        return self._allowances.count(session.name) and self._forwarding.via(author) == session.name
 
     def _pass_on(self, session: Session, message: Report | Pace, to: str) -> None:
         further, via = relayed(message), self._forwarding.via(to)

@@ -22,6 +22,7 @@ from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.management.where.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.management.where.search import Hint, Look, Step, Whereabouts
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings import Limits
@@ -112,8 +113,8 @@ class WhereQuestions:
         self.waiting: dict[int, Ask] = {}
         """By number: those that another node is to answer."""
         self._number = 0
-        self._allowance: dict[str, tuple[float, float]] = {}
-        """By neighbour: questions that it may still ask, and when that was reckoned."""
+        self._allowances = Allowances(self._clock, per_s=NEIGHBOUR_ASKS_PER_S, burst=NEIGHBOUR_ASKS_BURST)
+        """By neighbour, of questions."""
 
     @property
     def hears(self) -> ControlKinds:
@@ -258,7 +259,7 @@ class WhereQuestions:
             neighbour.send({"kind": ANSWER, "ask": Ulong(number), "steps": [_as_sent(step) for step in steps]})
 
         under_way = sum(ask.by == neighbour.name for ask in (*self.looking, *self.waiting.values()))
-        if not self._count_question(neighbour.name) or under_way >= NEIGHBOUR_ASKS_MAX:
+        if not self._allowances.count(neighbour.name) or under_way >= NEIGHBOUR_ASKS_MAX:
             told([{"node": self.here.node, "state": "busy", "note": "too many questions at once"}])
             return
         if self.here.node in asked:
@@ -267,13 +268,6 @@ class WhereQuestions:
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
         self._begin(DEFAULT_HOST, wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
-
-    def _count_question(self, name: str) -> bool:
-        """Counts a question of that neighbour; whether it is within its rate."""
-        left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self._clock.now))
-        left = min(NEIGHBOUR_ASKS_BURST, left + (self._clock.now - since) * NEIGHBOUR_ASKS_PER_S)
-        self._allowance[name] = (max(left - 1, 0.0), self._clock.now)
-        return left >= 1
 
     def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, steps = fields.get("ask"), fields.get("steps")
