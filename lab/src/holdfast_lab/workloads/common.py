@@ -71,10 +71,16 @@ def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
     return key
 
 
+def queue_and_node(address: str, node: str) -> tuple[str, str]:
+    """The queue that `address` means at `node`, and the node where that is."""
+    found = parse(address, own_name=node)
+    return found.queue, found.node or node
+
+
 def full_address(address: str, node: str, vhost: str = "") -> str:
     """`queue@node` for what `address` means at `node` in that virtual host, as the node's store calls the queue."""
-    found = parse(address, own_name=node)
-    return f"{hosted(vhost, found.queue)}@{found.node or node}"
+    queue, at = queue_and_node(address, node)
+    return f"{hosted(vhost, queue)}@{at}"
 
 
 def place_of(queue: str, node: str, vhost: str = "") -> str:
@@ -89,6 +95,21 @@ async def attached(attach: Callable[[], Awaitable[Link]]) -> Link:
             return await attach()
         except (LinkError, ConnectionFailed, ProducerConflict):
             await asyncio.sleep(RETRY_S)
+
+
+async def receive_each(
+    attach: Callable[[], Awaitable[Receiver]], take: Callable[[Delivery], Coroutine[Any, Any, None]]
+) -> None:
+    """Gives `take` each delivery of a link, for ever: one that breaks, also while `take` runs, is made anew."""
+    while True:
+        receiver = await attached(attach)
+        try:
+            async for delivery in receiver:
+                await take(delivery)
+        except BREAKS:
+            pass
+        await ended(receiver)
+        await asyncio.sleep(RETRY_S)
 
 
 async def asked(

@@ -5,16 +5,16 @@ if it is to be early; earlier by as much as somebody has set clocks forward. Whe
 for a wall time need not arrive in the run.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Final
 
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME
 from holdfast.amqp.wire.types import Timestamp, Ulong
+from holdfast.client import Delivery
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked, place_of
+from holdfast_lab.workloads.common import key_shown, marked, place_of, queue_and_node, receive_each
 from holdfast_lab.workloads.expiring import CLOCKS_APART, ROUNDING_S
 from holdfast_lab.workloads.publish import ProducerLog, Publish
 
@@ -41,12 +41,12 @@ class Delayed(Publish):
 
     @property
     def queue(self) -> str:
-        return full_address(self.address, self.node).rpartition("@")[0]
+        return queue_and_node(self.address, self.node)[0]
 
     @property
     def at(self) -> str:
         """The node of the queue."""
-        return full_address(self.address, self.node).rpartition("@")[2]
+        return queue_and_node(self.address, self.node)[1]
 
     def start(self, bed: Bed) -> None:
         bed.history.on_clock.append(lambda: self._clock_set(bed))
@@ -86,23 +86,19 @@ class Delayed(Publish):
     async def _consume(self, bed: Bed, name: str) -> None:
         connection = await bed.connect(self.at, name, vhost=self.vhost)
         place = place_of(self.queue, self.at, self.vhost)
-        while True:
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    key = key_shown(bed.history, delivery, place)
-                    if key is not None:
-                        disk = bed.disk_of(self.at, delivery)
-                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
-                        self._waits.pop(key, None)
-                        left_s = self._due.get(key, 0.0) - bed.now() - bed.history.clock_ahead_s
-                        if left_s > 0:
-                            raise Violation(f"{key.decode()} was shown at {place} {left_s:.3f} s before its time")
-                    delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            key = key_shown(bed.history, delivery, place)
+            if key is not None:
+                disk = bed.disk_of(self.at, delivery)
+                bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
+                self._waits.pop(key, None)
+                left_s = self._due.get(key, 0.0) - bed.now() - bed.history.clock_ahead_s
+                if left_s > 0:
+                    raise Violation(f"{key.decode()} was shown at {place} {left_s:.3f} s before its time")
+            delivery.accept()
+
+        await receive_each(lambda: connection.receiver(self.queue, credit=self.credit, name=name), take)
 
     def metrics(self) -> dict[str, float]:
         return {**super().metrics(), "delayed": len(self._due)}

@@ -16,7 +16,7 @@ from holdfast.client import Accepted, Connection, Delivery, Outcome, Sender
 from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, key_shown, marked
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, key_shown, marked, receive_each
 
 LOOK_S: Final = 0.5
 
@@ -110,19 +110,15 @@ class InMemory:
     async def _take(self, bed: Bed, name: str) -> None:
         random = bed.stream(f"{name}-{self.node}")
         connection = await bed.connect(self.node, name)
-        while True:
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    self._shown(bed, delivery)
-                    if random.random() < self.release:
-                        delivery.release()
-                    else:
-                        delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            self._shown(bed, delivery)
+            if random.random() < self.release:
+                delivery.release()
+            else:
+                delivery.accept()
+
+        await receive_each(lambda: connection.receiver(self.queue, credit=self.credit, name=name), take)
 
     def _shown(self, bed: Bed, delivery: Delivery) -> None:
         place = f"{self.queue} at {self.node}"

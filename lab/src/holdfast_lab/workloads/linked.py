@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from holdfast.client import Delivery
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, closed, ended, key_shown, marked
+from holdfast_lab.workloads.common import asked, closed, key_shown, marked, receive_each
 
 
 @dataclass(kw_only=True)
@@ -57,26 +58,22 @@ class Linked:
         random = bed.stream(name)
         place = f"{queue} at {node}"
         copied = self.copied.get(f"{queue}@{node}")
-        while True:
-            receiver = await attached(lambda: connection.receiver(queue, credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    key = key_shown(bed.history, delivery, place)
-                    if key is not None and copied is None:  # it may have gone round since it was shown before
-                        bed.history.receive(key, place, marked=True, disk=bed.disk_of(node, delivery))
-                        self.taken += 1
-                    elif key is not None and copied is not None:
-                        if key in copied and not marked(delivery):
-                            raise Violation(f"{key.decode()} was copied twice to {place}")
-                        copied.add(key)
-                        bed.history.paid(f"{self.name} {queue}@{node}", key)
-                    if self.think_s:
-                        await asyncio.sleep(random.expovariate(1.0 / self.think_s))
-                    delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            key = key_shown(bed.history, delivery, place)
+            if key is not None and copied is None:  # it may have gone round since it was shown before
+                bed.history.receive(key, place, marked=True, disk=bed.disk_of(node, delivery))
+                self.taken += 1
+            elif key is not None and copied is not None:
+                if key in copied and not marked(delivery):
+                    raise Violation(f"{key.decode()} was copied twice to {place}")
+                copied.add(key)
+                bed.history.paid(f"{self.name} {queue}@{node}", key)
+            if self.think_s:
+                await asyncio.sleep(random.expovariate(1.0 / self.think_s))
+            delivery.accept()
+
+        await receive_each(lambda: connection.receiver(queue, credit=self.credit, name=name), take)
 
     def check(self, bed: Bed) -> None:
         for name in self.copied:

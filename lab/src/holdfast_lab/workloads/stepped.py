@@ -14,7 +14,7 @@ from holdfast.broker.entries import entry
 from holdfast.client import Accepted, Delivery, Message, Outcome
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, closed, ended
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, closed, ended, receive_each
 
 LOOK_S: Final = 2.0
 
@@ -110,16 +110,12 @@ class Stepped:
 
     async def _take(self, bed: Bed, name: str) -> None:
         connection = await bed.connect(self.node, name)
-        while True:
-            receiver = await attached(lambda: connection.receiver(self.target, credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    self.taken.add(tuple(sorted(_told(delivery).items())))
-                    delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            self.taken.add(tuple(sorted(_told(delivery).items())))
+            delivery.accept()
+
+        await receive_each(lambda: connection.receiver(self.target, credit=self.credit, name=name), take)
 
     # ------------------------------------------------------------------------------------------------ judged
 

@@ -11,11 +11,21 @@ from itertools import pairwise
 from random import Random
 from typing import ClassVar
 
-from holdfast.client import Connection, Sender, TransactionError
+from holdfast.client import Connection, Delivery, Sender, TransactionError
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked
+from holdfast_lab.workloads.common import (
+    BREAKS,
+    RETRY_S,
+    attached,
+    ended,
+    full_address,
+    key_shown,
+    marked,
+    queue_and_node,
+    receive_each,
+)
 from holdfast_lab.workloads.publish import ProducerLog
 
 
@@ -44,12 +54,12 @@ class Together:
 
     @property
     def queue(self) -> str:
-        return full_address(self.address, self.node).rpartition("@")[0]
+        return queue_and_node(self.address, self.node)[0]
 
     @property
     def at(self) -> str:
         """The node of the queue."""
-        return full_address(self.address, self.node).rpartition("@")[2]
+        return queue_and_node(self.address, self.node)[1]
 
     async def setup(self, bed: Bed) -> None:
         return
@@ -113,21 +123,17 @@ class Together:
     async def _consume(self, bed: Bed, name: str) -> None:
         connection = await bed.connect(self.at, name)
         place = f"{self.queue} at {self.at}"
-        while True:
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    key = key_shown(bed.history, delivery, place)
-                    if key is not None:
-                        disk = bed.disk_of(self.at, delivery)
-                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
-                        if key in self.groups:
-                            self.shown.setdefault(self.groups[key], {}).setdefault(key, delivery.sequence or 0)
-                    delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            key = key_shown(bed.history, delivery, place)
+            if key is not None:
+                disk = bed.disk_of(self.at, delivery)
+                bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
+                if key in self.groups:
+                    self.shown.setdefault(self.groups[key], {}).setdefault(key, delivery.sequence or 0)
+            delivery.accept()
+
+        await receive_each(lambda: connection.receiver(self.queue, credit=self.credit, name=name), take)
 
     def check(self, bed: Bed) -> None:
         if any(bed.history.disks_changed.values()):

@@ -4,13 +4,13 @@ Rules of this file: as of `durable.py`. Nobody consumes from a topic otherwise, 
 its subscriptions alone.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from holdfast.client import Delivery
 from holdfast_lab.base.contents import PATTERNS
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown
+from holdfast_lab.workloads.common import full_address, key_shown, receive_each
 from holdfast_lab.workloads.durable import Copy
 
 
@@ -51,19 +51,15 @@ class Topic(Copy):
     async def _listen(self, bed: Bed, name: str) -> None:
         """One that is not durable: it is owed nothing, and shown nothing that it does not want."""
         connection = await bed.connect(self.node, name)
-        while True:
-            receiver = await attached(lambda: connection.receiver(self.address_of(name), credit=self.credit, name=name))
-            try:
-                async for delivery in receiver:
-                    key = key_shown(bed.history, delivery, name)
-                    if key is not None:
-                        self.check_wanted(name, key)
-                        self.heard += 1
-                    delivery.accept()
-            except BREAKS:
-                pass
-            await ended(receiver)
-            await asyncio.sleep(RETRY_S)
+
+        async def take(delivery: Delivery) -> None:
+            key = key_shown(bed.history, delivery, name)
+            if key is not None:
+                self.check_wanted(name, key)
+                self.heard += 1
+            delivery.accept()
+
+        await receive_each(lambda: connection.receiver(self.address_of(name), credit=self.credit, name=name), take)
 
     def metrics(self) -> dict[str, float]:
         return {**super().metrics(), "heard": self.heard}
