@@ -564,6 +564,11 @@ class NodeConfig:
             if via not in neighbours:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
+        reached = {*neighbours, *(destination for destination, _ in self.forwarding)}
+        for root in self.pacing.roots if self.topology is None else ():
+            if root not in reached:
+                expected = "the name of a [[neighbour]] or the destination of a [[route]]"
+                raise ConfigError(f"invalid value {root!r} in pacing roots; expected {expected}")
         for queue in self.queues:
             queue.validate()
         for link in self.links:
