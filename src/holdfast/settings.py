@@ -529,7 +529,6 @@ class NodeConfig:
         self.dead_letters.validate()
         self.limits.validate()
         self.routing.validate()
-        self.pacing.validate(self.name)
         for role in self.roles:
             _one_of("node roles", role, ROLES)
         _one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)
@@ -564,11 +563,7 @@ class NodeConfig:
             if via not in neighbours:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
-        reached = {*neighbours, *(destination for destination, _ in self.forwarding)}
-        for root in self.pacing.roots if self.topology is None else ():
-            if root not in reached:
-                expected = "the name of a [[neighbour]] or the destination of a [[route]]"
-                raise ConfigError(f"invalid value {root!r} in pacing roots; expected {expected}")
+        self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         for queue in self.queues:
             queue.validate()
         for link in self.links:

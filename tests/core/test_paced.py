@@ -408,7 +408,7 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
 )
 def test_what_is_out_of_bounds_is_one_line(told: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what) as error:
-        NodeConfig(name="me", pacing=PacingConfig(**told)).validate()
+        NodeConfig(name="me", neighbours=(NeighbourConfig(name="hub"),), pacing=PacingConfig(**told)).validate()
     assert "\n" not in str(error.value)
 
 
