@@ -529,7 +529,6 @@ class NodeConfig:
         self.dead_letters.validate()
         self.limits.validate()
         self.routing.validate()
-        self.pacing.validate(self.name)
         for role in self.roles:
             _one_of("node roles", role, ROLES)
         _one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)
@@ -564,6 +563,7 @@ class NodeConfig:
             if via not in neighbours:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
+        self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         for queue in self.queues:
             queue.validate()
         for link in self.links:

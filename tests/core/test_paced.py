@@ -400,6 +400,7 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
         ({"rate": 1, "shares": tuple((f"c{at}", 1.0) for at in range(SHARES_MAX + 1))}, "in pacing shares"),
         ({"roots": ("hub", "hub")}, "listed twice"),
         ({"roots": ("me",)}, "pacing roots"),
+        ({"roots": ("nobody",)}, "pacing roots; expected the name of a"),
         ({"roots": tuple(f"c{at}" for at in range(ROOTS_MAX + 1))}, "in pacing roots"),
         ({"capacity_bytes": 1}, "capacity_bytes without roots"),
         ({"roots": ("hub",), "capacity_bytes": 2**53 + 1}, "pacing capacity_bytes"),
@@ -407,7 +408,7 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
 )
 def test_what_is_out_of_bounds_is_one_line(told: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what) as error:
-        NodeConfig(name="me", pacing=PacingConfig(**told)).validate()
+        NodeConfig(name="me", neighbours=(NeighbourConfig(name="hub"),), pacing=PacingConfig(**told)).validate()
     assert "\n" not in str(error.value)
 
 
@@ -415,8 +416,9 @@ def test_the_bounds_themselves_are_taken() -> None:
     shares = (("a", 0.001), ("b", 1_000.0))
     for told in (
         PacingConfig(rate=2**53, period_s=59.0, policy="level", lend=1.0, shares=shares),
-        PacingConfig(rate=1, period_s=0.1, roots=("hub",), capacity_bytes=2**53),
+        PacingConfig(rate=1, period_s=0.1, roots=("c1",), capacity_bytes=2**53),
         PacingConfig(roots=tuple(f"c{at}" for at in range(ROOTS_MAX))),
         PacingConfig(rate=1, shares=tuple((f"c{at}", 1.0) for at in range(SHARES_MAX))),
     ):
-        NodeConfig(name="me", pacing=told).validate()
+        routes = tuple((root, "mid") for root in told.roots)
+        NodeConfig(name="me", neighbours=(NeighbourConfig(name="mid"),), forwarding=routes, pacing=told).validate()

@@ -3,6 +3,7 @@
 Rules of this file: data and its checks; TOML is read in `node/config.py`.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,8 +41,9 @@ class PacingConfig:
     roots: tuple[str, ...] = ()
     capacity_bytes: int | None = None
 
-    def validate(self, node: str) -> None:
-        """Raises ConfigError at the first key that is wrong. `node`: the node's own name."""
+    def validate(self, node: str, reached: Set[str] | None) -> None:
+        """Raises ConfigError at the first key that is wrong. `node`: the node's own name. `reached`: the nodes to which
+        a way leads; None where a topology says that."""
         if self.rate is not None and not 1 <= self.rate <= BYTES_MAX:
             raise ConfigError(f"invalid value {self.rate} for pacing rate; expected 1 to {BYTES_MAX} bytes a second")
         low_s, high_s = PERIOD_S
@@ -69,6 +71,9 @@ class PacingConfig:
             check_name(root)
             if root == node:
                 raise ConfigError(f"invalid value {root!r} in pacing roots; expected another node's name")
+            if reached is not None and root not in reached:
+                expected = "the name of a [[neighbour]] or the destination of a [[route]]"
+                raise ConfigError(f"invalid value {root!r} in pacing roots; expected {expected}")
             if root in self.roots[:at]:
                 raise ConfigError(f"{root!r} is listed twice in pacing roots; list it once")
         if self.capacity_bytes is not None and not 1 <= self.capacity_bytes <= BYTES_MAX:
