@@ -140,4 +140,5 @@ def test_the_spark_source_s_options_are_told_with_their_defaults() -> None:
     assert told["bytesPerTrigger"] == f"{defaults.bytes_aim >> 20} MiB "
     numbers = (defaults.rows_max, defaults.rows_per_partition, defaults.rows_per_batch, defaults.retry_s)
     names = ("maxRowsPerTrigger", "rowsPerPartition", "rowsPerBatch", "retrySeconds")
+    assert (told["onUnreadable"], told["failOnDataLoss"]) == ("`row` ", "`true` ")
     assert [float(told[name].replace(",", "")) for name in names] == list(numbers)

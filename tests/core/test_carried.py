@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.custody.transfers import carried, carried_form
@@ -90,7 +90,7 @@ def test_a_changed_byte_is_read_alike_or_refused(data: st.DataObject) -> None:
 def test_another_encoding_is_read_too() -> None:
     told = {
         NUMBER: Ulong(1),
-        carried_form.ORIGIN: UUID(int=7),
+        ORIGIN: UUID(int=7),
         carried_form.SEQUENCE: Ulong(2),
         carried_form.TO: "work",
         carried_form.TRACE: [UUID(int=9)],
@@ -104,7 +104,7 @@ def test_another_encoding_is_read_too() -> None:
 def test_what_custody_needs_must_be_there(lacking: str) -> None:
     told = {
         NUMBER: Ulong(1),
-        carried_form.ORIGIN: UUID(int=7),
+        ORIGIN: UUID(int=7),
         carried_form.SEQUENCE: Ulong(2),
         carried_form.TO: "work",
         carried_form.TRACE: [],
@@ -121,7 +121,7 @@ def test_numbers_begin_at_1(name: str, number: object) -> None:
     """One below would pass for a copy of what was taken, and its message be thrown away."""
     told: dict[object, object] = {
         NUMBER: Ulong(1),
-        carried_form.ORIGIN: UUID(int=7),
+        ORIGIN: UUID(int=7),
         carried_form.SEQUENCE: Ulong(2),
         carried_form.TO: "work",
         carried_form.TRACE: [],
@@ -136,7 +136,7 @@ def test_numbers_begin_at_1(name: str, number: object) -> None:
 def test_a_receipt_is_none_or_a_number(receipt: int) -> None:
     told = {
         NUMBER: Ulong(1),
-        carried_form.ORIGIN: UUID(int=7),
+        ORIGIN: UUID(int=7),
         carried_form.SEQUENCE: Ulong(2),
         carried_form.TO: "work",
         carried_form.TRACE: [],
@@ -254,7 +254,7 @@ def test_when_a_message_expires_is_told(at_ms: int, notes: bytes) -> None:
 def test_nonsense_about_when_it_expires_is_refused(at_ms: object) -> None:
     told: dict[object, object] = {
         NUMBER: Ulong(1),
-        carried_form.ORIGIN: UUID(int=7),
+        ORIGIN: UUID(int=7),
         carried_form.SEQUENCE: Ulong(2),
         carried_form.TO: "work",
         carried_form.TRACE: [],

@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import TELLS_PATH
 from holdfast.amqp.wire.performatives import Properties
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Symbol, Ulong
 from support.hops import STRICT, apart, send
 from support.rig import Client, Node, Rig
 from support.routing import network
@@ -77,6 +77,22 @@ def test_a_store_that_nobody_can_name_is_told_by_its_uuid() -> None:
     rig.run(5)
     told = paths(rig.client(c), desired_capabilities=(TELLS_PATH,))
     assert told == [[str(a.store.uuid), "b", "c"]]  # without a topology only neighbours are known by name
+
+
+def test_the_identity_is_told_with_the_path() -> None:
+    rig = Rig()
+    a, _, c, _ = square(rig)
+    rig.run(10)
+    for body in ("1", "2"):
+        send(rig, a, body, to="c")
+    rig.run(5)
+    client = rig.client(c)
+    link = client.reader("work", 0, desired_capabilities=(TELLS_PATH,))
+    rig.settle()
+    told = [message.message_annotations or {} for message in client.messages(link)]
+    assert [notes[Symbol("x-opt-holdfast-origin")] for notes in told] == [a.store.uuid] * 2
+    numbers = [notes[Symbol("x-opt-holdfast-number")] for notes in told]
+    assert numbers == [1, 2] and all(type(number) is Ulong for number in numbers)
 
 
 def test_a_reader_and_who_asks_where_are_told_the_same_names() -> None:

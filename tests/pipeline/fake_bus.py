@@ -8,9 +8,10 @@ import contextlib
 import sqlite3
 import uuid
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.amqp.wire.types import Long, Symbol, Timestamp
+from holdfast.client import Message, Properties
 from pyspark_holdfast.bus import Bus, Entry, Lease, Position, QueueMadeAnew, ReaderFenced
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.source import HoldfastDataSource
@@ -21,29 +22,6 @@ create table entry (seq integer primary key, body blob);
 create table subscription (name text primary key, advanced integer, epoch integer);
 create table call (number integer primary key autoincrement, what text, sequence integer);
 """
-
-
-@dataclass(frozen=True)
-class FakeProperties:
-    message_id: object = None
-    subject: str | None = None
-    content_type: str | None = None
-    correlation_id: object = None
-    creation_time: int | None = None
-
-
-@dataclass(frozen=True)
-class FakeMessage:
-    body: bytes
-    properties: FakeProperties | None = None
-    application_properties: dict[object, object] | None = None
-    message_annotations: dict[object, object] | None = field(default=None)
-    sequences: list[list[object]] | None = None
-    value: object = None
-
-    @property
-    def data(self) -> list[bytes]:
-        return [self.body]
 
 
 class FakeQueue:
@@ -148,12 +126,13 @@ class FakeBus:
             "select seq, body from entry where seq >= ? and seq < ? order by seq", (start, end)
         )
         for sequence, body in rows:
-            properties = FakeProperties(message_id=f"m-{sequence}", creation_time=1_700_000_000_000)
-            yield Entry(
-                sequence,
-                1_700_000_000_123,
-                FakeMessage(body, properties, {"number": sequence}, {"x-opt-a": True}),
+            message = Message(
+                properties=Properties(message_id=f"m-{sequence}", creation_time=Timestamp(1_700_000_000_000)),
+                application_properties={"number": Long(sequence)},
+                message_annotations={Symbol("x-opt-a"): True},
+                data=[body],
             )
+            yield Entry(sequence, 1_700_000_000_123, message)
 
     def close(self) -> None:
         self.connection.close()

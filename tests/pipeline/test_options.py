@@ -18,9 +18,32 @@ def test_defaults_and_case() -> None:
     assert options.subscription is None
 
 
+def test_the_kafka_source_s_names() -> None:
+    options = parse_options(
+        {**LEAST, "startingOffsets": "latest", "maxOffsetsPerTrigger": "5", "failOnDataLoss": "False"}
+    )
+    assert (options.starting_from, options.rows_max, options.fail_on_data_loss) == ("next", 5, False)
+    options = parse_options({**LEAST, "startingOffsets": "EARLIEST"})
+    assert (options.starting_from, options.fail_on_data_loss) == ("first", True)
+
+
+def test_what_is_done_with_the_unreadable() -> None:
+    assert parse_options(LEAST).on_unreadable == "row"
+    options = parse_options({**LEAST, "onUnreadable": "DeadLetter", "deadLetterPath": "/a/b"})
+    assert (options.on_unreadable, options.dead_letter_path) == ("deadLetter", Path("/a/b"))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        ({"startingOffsets": "5"}, "invalid value '5' for option 'startingOffsets'; expected one of earliest, latest"),
+        ({"startingOffsets": "latest", "startingFrom": "next"}, "mean the same; give one of them"),
+        ({"maxOffsetsPerTrigger": "5", "maxRowsPerTrigger": "5"}, "mean the same; give one of them"),
+        ({"maxOffsetsPerTrigger": "0"}, "invalid value '0' for option 'maxOffsetsPerTrigger'"),
+        ({"failOnDataLoss": "no"}, "invalid value 'no' for option 'failOnDataLoss'; expected one of true, false"),
+        ({"onUnreadable": "skip"}, "expected one of row, fail, deadletter"),
+        ({"onUnreadable": "deadLetter"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
+        ({"deadLetterPath": "/a"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
         ({"adress": "x"}, "adress"),
         ({"address": ""}, "address"),
         ({"url": "http://x"}, "with scheme 'http'; expected amqp://"),

@@ -5,13 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.extensions import PATH
+from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
 from holdfast.client import Message, Properties
 from holdfast.errors import HoldfastError
-from pipeline.fake_bus import FakeMessage, FakeProperties
 from pyspark_holdfast import rows
 from pyspark_holdfast.bus import Entry
-from pyspark_holdfast.rows import arrow_schema, batches, record_batch, text_of
+from pyspark_holdfast.columns import arrow_schema
+from pyspark_holdfast.rows import batches, record_batch, text_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,13 +38,19 @@ def test_text_of(value: object, text: str | None) -> None:
 
 
 def test_a_batch_holds_every_column() -> None:
-    full = FakeMessage(
-        b"\x00body",
-        FakeProperties(U, "subject", "text/plain", 7, 1_700_000_000_123),
-        {"n": 1, "none": None, "yes": True},
-        {"x-opt-a": 2.5},
+    full = Message(
+        properties=Properties(
+            message_id=U,
+            subject="subject",
+            content_type=Symbol("text/plain"),
+            correlation_id=Ulong(7),
+            creation_time=Timestamp(1_700_000_000_123),
+        ),
+        application_properties={"n": 1, "none": None, "yes": True},
+        message_annotations={Symbol("x-opt-a"): 2.5},
+        data=[b"\x00body"],
     )
-    batch = one_batch(Entry(5, 1_700_000_000_456, full), Entry(6, None, FakeMessage(b"")))
+    batch = one_batch(Entry(5, 1_700_000_000_456, full), Entry(6, None, Message(data=[b""])))
     assert batch.schema.equals(arrow_schema())
     first, second = batch.to_pylist()
     assert first["address"] == "q"
@@ -58,13 +65,13 @@ def test_a_batch_holds_every_column() -> None:
 
 
 def test_a_time_beyond_64_bits_is_null() -> None:
-    batch = one_batch(Entry(1, None, FakeMessage(b"", FakeProperties(creation_time=2**62))))
+    batch = one_batch(Entry(1, None, Message(properties=Properties(creation_time=Timestamp(2**62)), data=[b""])))
     assert batch.to_pylist()[0]["created"] is None
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (7, [3, 3, 1])])
 def test_batches_are_cut_in_order(count: int, sizes: list[int]) -> None:
-    entries = [Entry(n, None, FakeMessage(b"")) for n in range(1, count + 1)]
+    entries = [Entry(n, None, Message(data=[b""])) for n in range(1, count + 1)]
     cut = list(batches("q", iter(entries), 3))
     assert [batch.num_rows for batch in cut] == sizes
     assert [n for batch in cut for n in batch.column("sequence").to_pylist()] == list(range(1, count + 1))
@@ -91,39 +98,70 @@ def test_every_kind_of_body_is_in_its_row(message: Message, kind: str, body: byt
 
 
 def test_what_cannot_be_told_is_named() -> None:
-    with pytest.raises(HoldfastError, match="queue 'q', sequence 9: its body cannot be told as a row"):
+    with pytest.raises(HoldfastError, match="queue 'q', sequence 9: no row can tell it: no AMQP value: object"):
         list(batches("q", [Entry(9, None, Message(value=object()))], 10))
 
 
+def size_of(*messages: Message) -> int:
+    """The bytes that their rows count for."""
+    gathered = rows._Gathered("q", rows.Unreadable())
+    for number, message in enumerate(messages, 1):
+        gathered.add(Entry(number, None, message))
+    return gathered.size
+
+
 def test_batches_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 10)
-    messages = [Message(data=[bytes(4)]), Message(value=[1, 2]), Message(data=[b""]), Message(data=[bytes(50)])]
-    entries = [Entry(number, None, message) for number, message in enumerate(messages, 1)]
-    assert [batch.num_rows for batch in batches("q", entries, 100)] == [4]
-    assert [batch.num_rows for batch in batches("q", entries[:1] * 2 + entries[:1], 100)] == [3]
-    assert [batch.num_rows for batch in batches("q", entries[3:] + entries, 100)] == [1, 4]
+    small, large = Message(data=[bytes(40)]), Message(data=[bytes(500)])
+    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 3 * size_of(small))
+
+    def cut(*messages: Message) -> list[int]:
+        entries = [Entry(number, None, message) for number, message in enumerate(messages, 1)]
+        return [batch.num_rows for batch in batches("q", entries, 100)]
+
+    assert cut(*[small] * 7) == [3, 3, 1]
+    assert cut(small, small, large, small) == [3, 1]
+    assert cut(large, small, large) == [1, 2]
 
 
-LONG = "x" * 40
+LONG = "x" * 400
 
 
 @pytest.mark.parametrize(
     "message",
     [
         Message(properties=Properties(message_id=LONG)),
-        Message(properties=Properties(correlation_id=LONG[:20].encode())),
+        Message(properties=Properties(correlation_id=LONG.encode())),
         Message(properties=Properties(subject=LONG)),
         Message(properties=Properties(content_type=Symbol(LONG))),
         Message(application_properties={"a": LONG}),
         Message(application_properties={LONG: 1}),
         Message(message_annotations={Symbol("x-opt-a"): [LONG]}),
         Message(message_annotations={Symbol(LONG): None}),
+        Message(delivery_annotations={Symbol(LONG): None}),
+        Message(footer={Symbol("a"): LONG}),
+        Message(properties=Properties(user_id=LONG.encode())),
+        Message(properties=Properties(to=LONG)),
+        Message(properties=Properties(reply_to=LONG)),
+        Message(properties=Properties(content_encoding=Symbol(LONG))),
+        Message(properties=Properties(group_id=LONG)),
+        Message(properties=Properties(reply_to_group_id=LONG)),
+        Message(message_annotations={PATH: [LONG]}),
+        Message(value={"a": LONG}),
     ],
 )
 def test_whatever_goes_into_the_columns_bounds_a_batch(monkeypatch: pytest.MonkeyPatch, message: Message) -> None:
-    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 75)
+    assert size_of(message) >= len(LONG)
+    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 2 * size_of(message))
     entries = [Entry(number, None, message) for number in range(1, 6)]
     assert [batch.num_rows for batch in batches("q", entries, 100)] == [2, 2, 1]
+
+
+def test_characters_are_counted_in_bytes() -> None:
+    one, three = (
+        Message(properties=Properties(subject="a" * 100)),
+        Message(properties=Properties(subject="\u20ac" * 100)),
+    )
+    assert size_of(three) == size_of(one) + 200
 
 
 def test_one_message_that_no_column_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

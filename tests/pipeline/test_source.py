@@ -148,6 +148,51 @@ def test_a_queue_made_anew_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
         query.run()
 
 
+def test_without_fail_on_data_loss_a_query_goes_on_behind_what_is_gone(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    for log in ("offsets", "commits"):
+        (query.checkpoint / log / "1").unlink()
+    (query.out / "_spark_metadata" / "1").unlink()
+    queue.put(3)
+    query.run()
+    assert written(query) == [1, 2, 5, 6, 7]
+    assert queue.advanced() == 8
+    assert "what lay from 3 to 4 may be gone; the query goes on" in caplog.text
+
+
+@pytest.mark.parametrize("step", ["offsets", "read", "commits", None])
+def test_without_fail_on_data_loss_a_query_reads_the_queue_made_anew(
+    tmp_path: Path, queue: FakeQueue, step: str | None
+) -> None:
+    """Also where a batch of the old one was planned, read, or the last."""
+    deaths = [step]
+
+    def at_step(found: str) -> None:
+        if found == deaths[0]:
+            deaths[0] = None
+            raise Died(found)
+
+    query = MiniSpark(tmp_path, queue.path, 2, at_step)
+    query.options["failOnDataLoss"] = "false"
+    queue.put(3)
+    if step is not None:
+        with pytest.raises(Died):
+            query.run()
+    else:
+        query.run()
+    before = written(query)
+    queue.make()
+    queue.put(9)
+    query.run()
+    assert written(query) == before + list(range(1, 10))
+    assert queue.advanced() == 10
+
+
 def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(4)
     kept = queue.path.read_bytes()

@@ -14,8 +14,9 @@ import pyarrow as pa
 from holdfast.client import Message
 from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.columns import COLUMNS, FIELDS
 from pyspark_holdfast.flights import flights_report
-from pyspark_holdfast.rows import COLUMNS, record_batch
+from pyspark_holdfast.rows import record_batch
 from pyspark_holdfast.tables import check_table, count_by_path, property_of, read_arrow, read_table
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def table(spark: "SparkSession") -> "DataFrame":
             (
                 "flights", sequence, f"m-{flight[0]}", None, None, None, None, stored,
                 properties if sequence % 2 == 0 else {}, annotations, bytearray(json.dumps(properties).encode()),
-                "data", None,
+                "data", None, *[None] * (len(FIELDS) - 13),
             )
         )  # fmt: skip
     return spark.createDataFrame(rows, COLUMNS)

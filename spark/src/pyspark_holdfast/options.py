@@ -20,9 +20,15 @@ MODES: Final = ("take", "copy")
 NAMES: Final = (
     "url", "urlFile", "passwordFile", "caFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
-    "retrySeconds",
+    "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
+
+KAFKA_STARTS: Final = {"earliest": "first", "latest": "next"}
+UNREADABLE: Final = {"row": "row", "fail": "fail", "deadletter": "deadLetter"}
+"""What `onUnreadable` may be, by its lower case."""
+SAME: Final = {"startingOffsets": "startingFrom", "maxOffsetsPerTrigger": "maxRowsPerTrigger"}
+"""Names of Spark's Kafka source for options that mean the same here."""
 
 FORMER: Final = {
     "maxBytesPerTrigger": "it is called bytesPerTrigger now, for it is what a trigger aims at and never was a bound",
@@ -38,7 +44,8 @@ class SourceOptions:
 
     A trigger takes at most `rows_max` entries; it aims at `bytes_aim` bytes, by the average size of what the queue
     holds. A task reads `rows_per_partition` sequences; an Arrow batch holds at most `rows_per_batch` rows. `retry_s`:
-    how long a node that cannot be reached is tried again before the query fails.
+    how long a node that cannot be reached is tried again before the query fails. `on_unreadable`: row, fail or
+    deadLetter, which has `dead_letter_path`.
     """
 
     url: Url
@@ -54,6 +61,9 @@ class SourceOptions:
     rows_per_batch: int = 2_000
     retry_s: float = 60.0
     ca_file: Path | None = None
+    on_unreadable: str = "row"
+    dead_letter_path: Path | None = None
+    fail_on_data_loss: bool = True
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -67,32 +77,54 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             raise ConfigError(f"option {name!r}: {reason}")
         if key not in known:
             raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(NAMES)}")
-    for one, other in (("url", "urlFile"),):
-        if (one in given) == (other.lower() in given):
-            raise ConfigError(f"options {one!r} and {other!r} exclude each other; give exactly one of them")
-    url = _url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip())
-    if "passwordfile" in given:
-        password = _first_line_of("passwordFile", given["passwordfile"])
-        if not url.user or url.password:
-            raise ConfigError("option 'passwordFile' needs a url that names a user and no password")
-        url = url.with_password(password)
+    for one, other in SAME.items():
+        if one.lower() in given and other.lower() in given:
+            raise ConfigError(f"options {one!r} and {other!r} mean the same; give one of them")
+    url = url_of(given)
     if not given.get("address"):
         raise ConfigError("option 'address' is missing; expected a queue's name")
+    on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
+    if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
+        raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
     return SourceOptions(
         url=url,
         address=given["address"],
         subscription=given.get("subscription") or None,
-        mode=_one_of("mode", given.get("mode", "take"), MODES),
-        starting_from=_one_of("startingFrom", given.get("startingfrom", "first"), STARTS),
+        mode=one_of("mode", given.get("mode", "take"), MODES),
+        starting_from=_start(given),
         checkpoint=local_path("checkpoint", given["checkpoint"]) if "checkpoint" in given else None,
         sink_path=local_path("sinkPath", given["sinkpath"]) if "sinkpath" in given else None,
-        rows_max=_whole("maxRowsPerTrigger", given, 100_000),
-        bytes_aim=_whole("bytesPerTrigger", given, 256 * MIB),
-        rows_per_partition=_whole("rowsPerPartition", given, 50_000),
-        rows_per_batch=_whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
-        retry_s=_seconds("retrySeconds", given, 60.0, 0.0, 86_400.0),
+        rows_max=whole(
+            "maxOffsetsPerTrigger" if "maxoffsetspertrigger" in given else "maxRowsPerTrigger", given, 100_000
+        ),
+        bytes_aim=whole("bytesPerTrigger", given, 256 * MIB),
+        rows_per_partition=whole("rowsPerPartition", given, 50_000),
+        rows_per_batch=whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
+        retry_s=seconds("retrySeconds", given, 60.0, 0.0, 86_400.0),
         ca_file=local_path("caFile", given["cafile"]) if given.get("cafile") else None,
+        on_unreadable=on_unreadable,
+        dead_letter_path=local_path("deadLetterPath", given["deadletterpath"]) if "deadletterpath" in given else None,
+        fail_on_data_loss=one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true",
     )
+
+
+def url_of(given: Mapping[str, str]) -> Url:
+    """The node, of options in lower case, with the login that they name. Raises ConfigError."""
+    if ("url" in given) == ("urlfile" in given):
+        raise ConfigError("options 'url' and 'urlFile' exclude each other; give exactly one of them")
+    url = _url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip())
+    if "passwordfile" not in given:
+        return url
+    password = _first_line_of("passwordFile", given["passwordfile"])
+    if not url.user or url.password:
+        raise ConfigError("option 'passwordFile' needs a url that names a user and no password")
+    return url.with_password(password)
+
+
+def _start(given: Mapping[str, str]) -> str:
+    if "startingoffsets" in given:
+        return KAFKA_STARTS[one_of("startingOffsets", given["startingoffsets"], tuple(KAFKA_STARTS))]
+    return one_of("startingFrom", given.get("startingfrom", "first"), STARTS)
 
 
 def local_path(name: str, text: str) -> Path:
@@ -125,13 +157,13 @@ def _first_line_of(name: str, path: str) -> str:
         raise ConfigError(f"{path} of option {name!r} cannot be read ({error})") from None
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value.lower() not in choices:
         raise ConfigError(f"invalid value {value!r} for option {name!r}; expected one of {', '.join(choices)}")
     return value.lower()
 
 
-def _whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
+def whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
     text = given.get(name.lower(), str(default))
     if not text.isascii() or not text.isdigit() or int(text) < 1 or (highest is not None and int(text) > highest):
         expected = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
@@ -139,7 +171,7 @@ def _whole(name: str, given: Mapping[str, str], default: int, *, highest: int | 
     return int(text)
 
 
-def _seconds(name: str, given: Mapping[str, str], default: float, least: float, most: float) -> float:
+def seconds(name: str, given: Mapping[str, str], default: float, least: float, most: float) -> float:
     text = given.get(name.lower(), str(default))
     try:
         value = float(text)

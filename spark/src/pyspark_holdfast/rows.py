@@ -1,65 +1,54 @@
-"""Messages as rows: the source's columns, and entries turned into Arrow batches of exactly that shape.
+"""Messages as rows: entries turned into Arrow batches of exactly the shape that `columns.py` has.
 
 Rules of this file: pyarrow is imported inside functions, so that a driver can plan without it; Spark checks
 only the first batch of a task, so every batch is built from the one schema. Times are microseconds since
 1970, UTC.
 """
 
+import json
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from holdfast.client.messages.typed_json import TypedBody, json_text, typed_body
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
+from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.client.messages.message_json import exact_rest
+from holdfast.client.messages.typed_json import TypedBody, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
 from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.columns import FIELDS, arrow_schema
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Schema
-
-COLUMNS: Final = (
-    "address string not null, sequence bigint not null, message_id string, subject string, content_type "
-    "string, "
-    "correlation_id string, created timestamp, enqueued timestamp, application_properties "
-    "map<string,string>, "
-    "annotations map<string,string>, body binary not null, body_kind string not null, body_value string"
-)
-"""`sequence` with `address` names an entry once and for ever; `body` is the data sections joined, or the text or
-bytes of a value; of any other body `body_value` is its JSON (docs/spark.md, "Bodies").
-"""
+    from pyarrow import RecordBatch
 
 BATCH_BYTES_MAX: Final = 64 * MIB
 """What an Arrow batch holds, but for its last message: an array of Arrow's holds no more than 2 GiB."""
 
 _MILLISECONDS_MAX: Final = 9_000_000_000_000_000
-"""What still fits as microseconds into 64 bits; times beyond are null."""
+"""What still fits as microseconds into 64 bits; times beyond are null, and exact in the column `amqp`."""
+
+_OWN: Final = ("address", "application_properties", "annotations")
+"""Columns that are not gathered with the others."""
+_GATHERED: Final = tuple(name for name in FIELDS if name not in _OWN)
+_NO_HEADER: Final = Header()
+_NO_PROPERTIES: Final = Properties()
+_HEADER_COLUMNS: Final = 5
 
 
-@cache
-def arrow_schema() -> "Schema":
-    """`COLUMNS` as Arrow, as Spark would write it."""
-    import pyarrow as pa
+class DeadLetters(Protocol):
+    """Where messages go that are no rows."""
 
-    moment = pa.timestamp("us", tz="UTC")
-    texts = pa.map_(pa.string(), pa.string())
-    return pa.schema(
-        [
-            pa.field("address", pa.string(), nullable=False),
-            pa.field("sequence", pa.int64(), nullable=False),
-            pa.field("message_id", pa.string()),
-            pa.field("subject", pa.string()),
-            pa.field("content_type", pa.string()),
-            pa.field("correlation_id", pa.string()),
-            pa.field("created", moment),
-            pa.field("enqueued", moment),
-            pa.field("application_properties", texts),
-            pa.field("annotations", texts),
-            pa.field("body", pa.binary(), nullable=False),
-            pa.field("body_kind", pa.string(), nullable=False),
-            pa.field("body_value", pa.string()),
-        ]
-    )
+    def put(self, entry: Entry, payload: bytes, reason: str) -> None:
+        """Keeps it, on disk when this returns; again is no error, and changes nothing."""
+
+
+class Unreadable(NamedTuple):
+    """What is done with a message that cannot be told as a row: `row`, a row of kind `undecodable`; `fail`, the task
+    fails; `deadLetter`, `dead_letters` has it and there is no row."""
+
+    policy: str = "row"
+    dead_letters: DeadLetters | None = None
 
 
 def text_of(value: Any) -> str | None:
@@ -80,22 +69,24 @@ def text_of(value: Any) -> str | None:
     return str(value) if isinstance(value, UUID) else json_text(value)
 
 
-def batches(address: str, entries: Iterable[Entry], rows_max: int) -> Iterator["RecordBatch"]:
+def batches(
+    address: str, entries: Iterable[Entry], rows_max: int, unreadable: Unreadable = Unreadable()
+) -> Iterator["RecordBatch"]:
     """`entries` in order as Arrow batches of `rows_max` rows, or of fewer where BATCH_BYTES_MAX is reached; none for
-    no entries."""
-    gathered = _Gathered(address)
+    no entries. HoldfastError, which names queue and sequence, where one cannot be told and `unreadable` says so."""
+    gathered = _Gathered(address, unreadable)
     for entry in entries:
         gathered.add(entry)
-        if len(gathered.sequences) >= rows_max or gathered.size >= BATCH_BYTES_MAX:
+        if len(gathered.rows) >= rows_max or gathered.size >= BATCH_BYTES_MAX:
             yield gathered.batch()
-            gathered = _Gathered(address)
-    if gathered.sequences:
+            gathered = _Gathered(address, unreadable)
+    if gathered.rows:
         yield gathered.batch()
 
 
 def record_batch(address: str, entries: Iterable[Entry]) -> "RecordBatch":
     """One batch of all `entries`, in their order."""
-    gathered = _Gathered(address)
+    gathered = _Gathered(address, Unreadable())
     for entry in entries:
         gathered.add(entry)
     return gathered.batch()
@@ -109,97 +100,81 @@ class _Texts:
         self.values: list[str | None] = []
         self.offsets = [0]
 
-    def add(self, mapping: dict[Any, Any] | None) -> int:
-        """The characters that it took."""
-        size = 0
-        if mapping:
-            keys = [key if type(key) is str else str(text_of(key)) for key in mapping]
-            values = [value if type(value) is str else text_of(value) for value in mapping.values()]
-            self.keys += keys
-            self.values += values
-            size = sum(map(len, keys)) + sum([len(value) for value in values if value is not None])
+    def add(self, keys: list[str], values: list[str | None]) -> None:
+        self.keys += keys
+        self.values += values
         self.offsets.append(len(self.keys))
-        return size
 
 
 class _Gathered:
-    """Rows on their way into one batch. `size`: of all that goes into its columns and has no fixed width, in bytes of
-    bodies and characters of text, which take up to four bytes each."""
+    """Rows on their way into one batch. `size`: of all that goes into its columns and has no fixed width, in bytes."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, unreadable: Unreadable) -> None:
         self.size = 0
-        self.sequences: list[int] = []
+        self.rows: list[tuple[Any, ...]] = []
+        """Each as _GATHERED has it; the first is the sequence."""
         self._address = address
-        self._message_ids: list[str | None] = []
-        self._subjects: list[str | None] = []
-        self._content_types: list[str | None] = []
-        self._correlation_ids: list[str | None] = []
-        self._created: list[int | None] = []
-        self._enqueued: list[int | None] = []
+        self._unreadable = unreadable
         self._properties = _Texts()
         self._annotations = _Texts()
-        self._bodies: list[TypedBody] = []
 
     def add(self, entry: Entry) -> None:
+        """Adds the row of an entry, or does with it what is done with those that have none."""
+        if entry.undecodable is not None:
+            payload, reason = entry.undecodable
+            self._add_unreadable(entry, payload, reason)
+            return
         message = entry.message
-        body = _body_of(self._address, entry)
-        header = message.properties
-        if header is None:
-            self._message_ids.append(None)
-            self._subjects.append(None)
-            self._content_types.append(None)
-            self._correlation_ids.append(None)
-            self._created.append(None)
-        else:
-            message_id, correlation_id = _identifier(header.message_id), _identifier(header.correlation_id)
-            subject, content_type = header.subject, header.content_type
-            self._message_ids.append(message_id)
-            self._subjects.append(subject)
-            self._content_types.append(content_type)
-            self._correlation_ids.append(correlation_id)
-            self._created.append(_microseconds(header.creation_time))
-            self.size += (
-                len(message_id or "") + len(correlation_id or "") + len(subject or "") + len(content_type or "")
-            )
-        self._enqueued.append(_microseconds(entry.enqueued_ms))
-        self._bodies.append(body)
-        self.sequences.append(entry.sequence)
-        self.size += len(body.content) + len(body.value or "")
-        self.size += self._properties.add(message.application_properties)
-        self.size += self._annotations.add(message.message_annotations)
+        try:
+            row = _row(entry, typed_body(message), message.header or _NO_HEADER)
+            properties = _flat(message.application_properties)
+            annotations = _flat(message.message_annotations)
+        except (TypeError, ValueError, RecursionError) as error:
+            self._add_unreadable(entry, _encoded(message), str(error))
+            return
+        self._put(row, properties, annotations)
+
+    def _add_unreadable(self, entry: Entry, payload: bytes | None, reason: str) -> None:
+        policy, dead_letters = self._unreadable
+        if payload is None or policy == "fail":
+            raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
+        if dead_letters is not None:
+            dead_letters.put(entry, payload, reason)
+            return
+        body = TypedBody("undecodable", payload, json_text(reason))
+        self._put(_row(entry._replace(message=_NOTHING), body, None), ([], []), ([], []))
+
+    def _put(self, row: tuple[Any, ...], *texts: tuple[list[str], list[str | None]]) -> None:
+        self.rows.append(row)
+        self.size += _bytes_of(row)
+        for column, (keys, values) in zip((self._properties, self._annotations), texts, strict=True):
+            column.add(keys, values)
+            self.size += _bytes_of(keys) + _bytes_of(values)
 
     def batch(self) -> "RecordBatch":
         """HoldfastError where one message alone has more than a column holds."""
         import pyarrow as pa
 
         schema = arrow_schema()
-        moment = schema.field("created").type
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(self._address, pa.string()), len(self.sequences)),
-                pa.array(self.sequences, pa.int64()),
-                self._array("message_id", self._message_ids, pa.string()),
-                self._array("subject", self._subjects, pa.string()),
-                self._array("content_type", self._content_types, pa.string()),
-                self._array("correlation_id", self._correlation_ids, pa.string()),
-                pa.array(self._created, moment),
-                pa.array(self._enqueued, moment),
-                self._maps("application_properties", self._properties),
-                self._maps("annotations", self._annotations),
-                self._array("body", [body.content for body in self._bodies], pa.binary()),
-                pa.array([body.kind for body in self._bodies], pa.string()),
-                self._array("body_value", [body.value for body in self._bodies], pa.string()),
-            ],
-            schema=schema,
-        )
+        columns = dict(zip(_GATHERED, zip(*self.rows, strict=True), strict=True)) if self.rows else {}
+        arrays = []
+        for field in schema:
+            if field.name == "address":
+                arrays.append(pa.repeat(pa.scalar(self._address, pa.string()), len(self.rows)))
+            elif field.name in _OWN:
+                texts = self._properties if field.name == "application_properties" else self._annotations
+                arrays.append(self._maps(field.name, texts))
+            else:
+                arrays.append(self._array(field.name, columns.get(field.name, ()), field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _array(self, name: str, values: list[Any], kind: Any) -> Any:
+    def _array(self, name: str, values: Any, kind: Any) -> Any:
         import pyarrow as pa
 
         array = pa.array(values, kind)
         if isinstance(array, pa.ChunkedArray):  # as pyarrow makes it of more than fits one array
             raise HoldfastError(
-                f"queue {self._address!r}, sequence {self.sequences[-1]}: column {name!r} of its row has more than "
+                f"queue {self._address!r}, sequence {self.rows[-1][0]}: column {name!r} of its row has more than "
                 "2 GiB, the limit of an Arrow array"
             )
         return array
@@ -211,16 +186,122 @@ class _Gathered:
         return pa.MapArray.from_arrays(pa.array(texts.offsets, pa.int32()), keys, values)
 
 
-def _body_of(address: str, entry: Entry) -> TypedBody:
-    if entry.undecodable is not None:
-        payload, reason = entry.undecodable
-        return TypedBody("undecodable", payload, json_text(reason))
+class _Nothing:
+    """Of a message of which nothing is known."""
+
+    properties = None
+    application_properties = None
+    message_annotations = None
+    delivery_annotations = None
+    footer = None
+
+
+_NOTHING: Final = _Nothing()
+
+
+def _row(entry: Entry, body: TypedBody, header: Header | None) -> tuple[Any, ...]:
+    """The values of _GATHERED."""
+    message = entry.message
+    fields = message.properties or _NO_PROPERTIES
+    if header is None:
+        told: tuple[Any, ...] = (None,) * _HEADER_COLUMNS
+    else:
+        told = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+    notes = message.message_annotations
+    return (
+        entry.sequence,
+        _identifier(fields.message_id),
+        fields.subject,
+        fields.content_type,
+        _identifier(fields.correlation_id),
+        _microseconds(fields.creation_time),
+        _microseconds(entry.enqueued_ms),
+        body.content,
+        body.kind,
+        body.value,
+        fields.user_id,
+        text_of(fields.to),
+        text_of(fields.reply_to),
+        fields.content_encoding,
+        _microseconds(fields.absolute_expiry_time),
+        fields.group_id,
+        fields.group_sequence,
+        fields.reply_to_group_id,
+        *told,
+        map_text(message.application_properties),
+        map_text(notes),
+        map_text(message.delivery_annotations),
+        map_text(message.footer),
+        *((None, None, None) if notes is None or PATH not in notes else _way(notes)),
+        None if header is None else _rest(message, body),
+    )
+
+
+def _way(notes: dict[Any, Any]) -> tuple[str | None, int | None, list[str] | None]:
+    """Origin, number and path, as a node tells them."""
+    origin, number, path = notes.get(ORIGIN), notes.get(NUMBER), notes.get(PATH)
+    return (
+        str(origin) if isinstance(origin, UUID) else None,
+        int(number) if isinstance(number, int) and number < 2**63 else None,
+        [str(name) for name in path] if isinstance(path, list) else None,
+    )
+
+
+def _rest(message: Any, body: TypedBody) -> str | None:
+    """What the other columns do not say exactly, as JSON."""
+    rest = exact_rest(message)
+    if not rest:
+        return None
+    fields = rest.get("properties")
+    if fields:
+        rest["properties"] = {name: value for name, value in fields.items() if not _is_said(name, value)}
+        if not rest["properties"]:
+            del rest["properties"]
+    if body.value is not None and _compact(rest.get("body_value")) == body.value:
+        del rest["body_value"]
+    if rest.get("body_kind") == body.kind and "body_value" not in rest:
+        del rest["body_kind"]  # the column says it
+    return _compact(rest) if rest else None
+
+
+def _is_said(name: str, value: Any) -> bool:
+    """Whether the column of a field of the properties section says its value exactly."""
+    if name in ("creation_time", "absolute_expiry_time"):
+        return _microseconds(value) is not None
+    return type(value) is str or name in ("user_id", "group_sequence")
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _flat(mapping: dict[Any, Any] | None) -> tuple[list[str], list[str | None]]:
+    """The keys and the values, as text."""
+    if not mapping:
+        return [], []
+    keys = [key if type(key) is str else str(text_of(key)) for key in mapping]
+    return keys, [value if type(value) is str else text_of(value) for value in mapping.values()]
+
+
+def _bytes_of(values: Iterable[Any]) -> int:
+    size = 0
+    for value in values:
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else len(value.encode())
+        elif isinstance(value, bytes):
+            size += len(value)
+        elif isinstance(value, list):
+            size += _bytes_of(value)
+    return size
+
+
+def _encoded(message: Any) -> bytes | None:
+    """Its bytes, or None where there are none."""
     try:
-        return typed_body(entry.message)
-    except (TypeError, ValueError) as error:
-        raise HoldfastError(
-            f"queue {address!r}, sequence {entry.sequence}: its body cannot be told as a row: {error}"
-        ) from None
+        encoded: bytes = message.encode()
+    except (HoldfastError, TypeError, ValueError, RecursionError):
+        return None
+    return encoded
 
 
 def _identifier(value: Any) -> str | None:

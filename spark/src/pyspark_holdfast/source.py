@@ -6,6 +6,7 @@ checkpoint proves, after that proof is on disk. No sockets or locks before first
 Imports that the workers need are inside `read`.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ from pyspark.sql.types import StructType
 from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import Bus, Lease, Position, QueueMadeAnew
 from pyspark_holdfast.checkpoint import Checkpoint, Offset, SinkLog, offset_of
+from pyspark_holdfast.columns import COLUMNS
 from pyspark_holdfast.options import SourceOptions, parse_options
-from pyspark_holdfast.rows import COLUMNS
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+log = logging.getLogger(__name__)
 
 PARTITIONS_MAX: Final = 512
 """Tasks of one batch; beyond it each reads more sequences than `rowsPerPartition` says."""
@@ -41,13 +44,14 @@ PARTITIONS_MAX: Final = 512
 
 @dataclass(frozen=True)
 class SequenceRange(InputPartition):
-    """The entries [`start`, `end`) of a queue; `lease` is shown to the node, None for a read without
+    """The entries [`start`, `end`) of the queue `queue_uuid`; `lease` is shown to the node, None for a read without
     subscription.
     """
 
     start: int
     end: int
     lease: Lease | None
+    queue_uuid: str
 
     def __repr__(self) -> str:
         return f"SequenceRange({self.start}, {self.end})"
@@ -108,13 +112,19 @@ class _Reader:
 
     def rows(self, partition: SequenceRange) -> Iterator["RecordBatch"]:
         """Runs in a worker, with a connection of its own that ends with the range."""
-        from pyspark_holdfast.rows import batches
+        from pyspark_holdfast.dead_letters import DeadLetterTable
+        from pyspark_holdfast.rows import Unreadable, batches
 
+        options = self.options
+        table = None
+        if options.dead_letter_path is not None:
+            table = DeadLetterTable(options.dead_letter_path, options.address, partition.queue_uuid)
+        unreadable = Unreadable(options.on_unreadable, table)
         bus = self._source.bus(self.options)
         try:
             # A task may end before its range does (limit): the link goes before its connection.
             with closing(bus.entries(partition.start, partition.end, partition.lease)) as entries:
-                yield from batches(self.options.address, entries, self.options.rows_per_batch)
+                yield from batches(options.address, entries, options.rows_per_batch, unreadable)
         finally:
             bus.close()
 
@@ -137,6 +147,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         self._advanced = 0
         self._target: int | None = None
         self._begun = False
+        self._warned: set[str] = set()
 
     # ----------------------------------------------------------------------------------------------- planning
 
@@ -176,15 +187,19 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Ranges that depend on `start` and `end` alone: after a crash the same batch is the same ranges."""
-        first, last = self._checked(start), self._checked(end)
-        if not self._checkpoint.holds(last):
+        first, last = self._checked(start), offset_of(end)
+        if last is None or not self._checkpoint.holds(last):
+            at = end if last is None else last.seq
             raise ConfigError(
-                f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at {last.seq}; give "
+                f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at {at}; give "
                 "this query's own checkpointLocation"
             )
+        self._checked(end)
         lease = self._lease()
+        if last.queue != lease.queue_uuid or last.seq <= first.seq:  # gone, and the query is to go on all the same
+            return [SequenceRange(first.seq, first.seq, lease, lease.queue_uuid)]
         return [
-            SequenceRange(begin, stop, lease)
+            SequenceRange(begin, stop, lease, lease.queue_uuid)
             for begin, stop in split(first.seq, last.seq, self.options.rows_per_partition)
         ]
 
@@ -210,8 +225,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         proven = self._checkpoint.proven()
         if proven is None:
             return
-        self._same_queue(proven.offset, place)
-        if proven.offset.seq <= self._advanced:
+        if not self._is_of(proven.offset, place) or proven.offset.seq <= self._advanced:
             return
         self._checkpoint.make_durable(proven, self._advanced)
         self._advanced = self.bus().advance(self._lease(), proven.offset.seq)
@@ -235,8 +249,8 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         return Offset(self._subscription, self._opened().queue_uuid, sequence)
 
     def _checked(self, value: dict[str, Any]) -> Offset:
-        """The Offset in `value`. Raises ConfigError where checkpoint, subscription and queue do not belong
-        together.
+        """The Offset in `value`. Raises ConfigError where checkpoint, subscription and queue do not belong together; of
+        what is gone from the queue the end, where `failOnDataLoss` is false.
         """
         place = self._opened()
         offset = offset_of(value)
@@ -245,7 +259,11 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
                 f"checkpoint {self._checkpoint.path}: invalid place {value}; expected one of subscription "
                 f"{self._subscription!r}"
             )
-        self._same_queue(offset, place)
+        if not self._is_of(offset, place):
+            return self._offset(place.advanced)
+        if offset.seq < place.advanced and not self.options.fail_on_data_loss:
+            self._warn(f"what lay from {offset.seq} to {place.advanced - 1} may be gone")
+            return self._offset(place.advanced)
         if offset.seq < place.advanced:
             raise ConfigError(
                 f"checkpoint {self._checkpoint.path}: checkpoint older than the subscription: it is at "
@@ -263,12 +281,28 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         self._begun = True
         return offset
 
-    def _same_queue(self, offset: Offset, place: Position) -> None:
-        if offset.queue != place.queue_uuid:
+    def _is_of(self, offset: Offset, place: Position) -> bool:
+        """Whether it is of this queue. Raises QueueMadeAnew where not, unless `failOnDataLoss` is false."""
+        if offset.queue == place.queue_uuid:
+            return True
+        text = f"queue {self.options.address!r} was deleted and created again"
+        if self.options.fail_on_data_loss:
             raise QueueMadeAnew(
-                f"queue {self.options.address!r} was deleted and created again: "
-                f"checkpoint {self._checkpoint.path} has read queue "
-                f"{offset.queue}, and now it is {place.queue_uuid}; use a new checkpoint with a new output"
+                f"{text}: checkpoint {self._checkpoint.path} has read queue {offset.queue}, and now it is "
+                f"{place.queue_uuid}; use a new checkpoint with a new output"
+            )
+        self._warn(text)
+        return False
+
+    def _warn(self, text: str) -> None:
+        """Of data that is lost, once for each text."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning(
+                "subscription %r of queue %r: %s; the query goes on (failOnDataLoss is false)",
+                self._subscription,
+                self.options.address,
+                text,
             )
 
 
@@ -286,7 +320,7 @@ class HoldfastBatchReader(_Reader, DataSourceReader):
         first = max(place.advanced, place.head)
         # Spark takes an empty list for one task that reads everything.
         ranges = split(first, place.tail, self.options.rows_per_partition) or [(first, first)]
-        return [SequenceRange(start, end, lease) for start, end in ranges]
+        return [SequenceRange(start, end, lease, place.queue_uuid) for start, end in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         assert isinstance(partition, SequenceRange)

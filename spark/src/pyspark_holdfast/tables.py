@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.rows import COLUMNS
+from pyspark_holdfast.columns import NULLABLE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +30,7 @@ def read_table(spark: "SparkSession", out: Path) -> "DataFrame":
     """
     check_table(out)
     # Files of an earlier version have fewer columns, which then are null.
-    return spark.read.schema(COLUMNS.replace(" not null", "")).parquet(str(out))
+    return spark.read.schema(NULLABLE_COLUMNS).parquet(str(out))
 
 
 def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
@@ -42,7 +42,7 @@ def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    from pyspark_holdfast.rows import arrow_schema
+    from pyspark_holdfast.columns import arrow_schema
 
     schema = arrow_schema()
     wanted = schema.names if columns is None else columns

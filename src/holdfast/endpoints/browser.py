@@ -156,8 +156,8 @@ class ReaderLink(Offered):
                 looked.passed += 1
                 looked.size += len(value) * weight
                 continue
-            path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
-            parts = annotate.for_consumer(value, sequence, None, self.parts.clock.steady_ms, path)
+            way = self._way(value) if self.tells_path and value[1] & entry.CUSTODY else b""
+            parts = annotate.for_consumer(value, sequence, None, self.parts.clock.steady_ms, way)
             if too_large(link, parts, value):
                 self.detach_with(f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
                 break
@@ -183,9 +183,10 @@ class ReaderLink(Offered):
             del readers[self]
             readers[self] = None
 
-    def _path(self, value: bytes) -> bytes:
-        """The nodes that a message passed, this one the last, to be told."""
-        return annotate.path_items((*self.parts.store_names.names_of(passed_by(value)), self.parts.config.name))
+    def _way(self, value: bytes) -> bytes:
+        """The nodes that a message passed, this one the last, and its identity, to be told."""
+        nodes = (*self.parts.store_names.names_of(passed_by(value)), self.parts.config.name)
+        return annotate.way_items(value, nodes)
 
     def _over(self, *, look: bool) -> bool:
         """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,

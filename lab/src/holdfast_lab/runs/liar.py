@@ -15,7 +15,7 @@ from uuid import UUID
 from holdfast.amqp.wire import fast
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.frames import frame
 from holdfast.amqp.wire.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.wire.types import Ulong
@@ -171,7 +171,7 @@ def identity(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
         origin = liar.unknown()
     else:
         origin = liar.name_origin(random.choice(liar.others()))
-    return word.annotated({carried_form.ORIGIN: origin, carried_form.SEQUENCE: Ulong(sequence)})
+    return word.annotated({ORIGIN: origin, carried_form.SEQUENCE: Ulong(sequence)})
 
 
 def trace(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
@@ -206,7 +206,7 @@ def tombstone(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
         return None
     changes: dict[Any, Any] = {carried_form.TOMBSTONE: True}
     if liar.random.random() < 0.7:
-        changes[carried_form.ORIGIN] = liar.name_origin(liar.random.choice(liar.others()))
+        changes[ORIGIN] = liar.name_origin(liar.random.choice(liar.others()))
         changes[carried_form.SEQUENCE] = Ulong(liar.random.choice((1, 2, liar.random.randint(1, 400), *_HUGE)))
     return word.annotated(changes)
 
@@ -216,7 +216,7 @@ def receipt(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     found = word.custody()
     if found is None:
         return None
-    liar.name_store(found[0][carried_form.ORIGIN])
+    liar.name_store(found[0][ORIGIN])
     true = int(found[0].get(carried_form.RECEIPT, 0))
     higher = min(true + liar.random.choice((1, 10, 1_000, *_HUGE)), 2**64 - 1)
     return word.annotated({carried_form.RECEIPT: Ulong(higher)})

@@ -46,11 +46,13 @@ SUBJECT: Final = Symbol("x-opt-holdfast-subject")
 """The subject that a target's address gave to a message without one; stands beside the bare message."""
 
 TELLS_PATH: Final = Symbol("holdfast:path")
-"""Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""
+"""Capability of a reader's link: it is told which nodes each message passed, and its identity (docs/amqp.md, "Paths").
+"""
 
 OWN_PREFIX: Final = "x-opt-holdfast-"
 """Annotations that nodes say, and no client."""
 NUMBER: Final = Symbol("x-opt-holdfast-number")
+ORIGIN: Final = Symbol("x-opt-holdfast-origin")
 PATH: Final = Symbol("x-opt-holdfast-path")
 LATE: Final = Symbol("x-opt-holdfast-late")
 LINKS: Final = Symbol("x-opt-holdfast-links")

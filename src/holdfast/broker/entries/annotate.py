@@ -16,8 +16,8 @@ from holdfast.amqp.message.message import Sections
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, OWN_PREFIX, PATH, PUBLISHER, SUBJECT
-from holdfast.amqp.wire.types import Described
+from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, ORIGIN, OWN_PREFIX, PATH, PUBLISHER, SUBJECT
+from holdfast.amqp.wire.types import Described, Ulong
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
 
@@ -232,11 +232,17 @@ def path_items(nodes: tuple[str, ...]) -> bytes:
     return encode(PATH) + encode(list(nodes))
 
 
+def way_items(value: bytes, nodes: tuple[str, ...]) -> bytes:
+    """The three annotations that tell the path and the identity of an entry in custody, as items of the map."""
+    origin, number = entry.identity_of(value)
+    return path_items(nodes) + encode(ORIGIN) + encode(origin) + encode(NUMBER) + encode(Ulong(number))
+
+
 def for_consumer(
-    value: bytes, sequence: int, delivery_count: int | None, steady_ms: int, path: bytes = b""
+    value: bytes, sequence: int, delivery_count: int | None, steady_ms: int, way: bytes = b""
 ) -> tuple[Any, ...]:
-    """The parts of a transfer that tells a client about `value`: header, annotations, bare message. `path`: from
-    `path_items`, for who wants to know the way."""
+    """The parts of a transfer that tells a client about `value`: header, annotations, bare message. `way`: from
+    `way_items`, for who wants to know it."""
     if (
         delivery_count is None
         and not value[1] & (entry.CUSTODY | entry.LATE)
@@ -254,9 +260,9 @@ def for_consumer(
     if item.flags & entry.LATE:
         own += _LATE
         count += 2
-    if path:
-        own += path
-        count += 2
+    if way:
+        own += way
+        count += 6
     size = 4 + len(item.annotations) + len(own)
     told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)
     durable = bool(item.flags & entry.DURABLE)

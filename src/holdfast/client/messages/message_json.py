@@ -52,6 +52,14 @@ def exact_fields(message: Message) -> dict[str, Any]:
     told: dict[str, Any] = {
         "format": FORMAT, "durable": header.durable, "priority": header.priority, "ttl_ms": header.ttl,
     }  # fmt: skip
+    rest = exact_rest(message)
+    if rest:
+        told["amqp"] = rest
+    return told
+
+
+def exact_rest(message: Message) -> dict[str, Any]:
+    """What stands under `amqp`: what the plain fields do not say exactly."""
     amqp: dict[str, Any] = {}
     if message.properties is not None:
         fields = _exact_properties(message.properties)
@@ -64,9 +72,7 @@ def exact_fields(message: Message) -> dict[str, Any]:
     if message.footer is not None:
         amqp["footer"] = [[exact_json(key), exact_json(value)] for key, value in message.footer.items()]
     amqp.update(_exact_body(message))
-    if amqp:
-        told["amqp"] = amqp
-    return told
+    return amqp
 
 
 def is_the_nodes(key: object) -> bool:

@@ -69,6 +69,18 @@ def json_text(value: Any) -> str:
     return json.dumps(typed_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def map_text(mapping: dict[Any, Any] | None) -> str | None:
+    """A section of a message that is a map, in one line of JSON: its keys as text, whether they are strings or symbols;
+    None of one that is not there."""
+    if mapping is None:
+        return None
+    if all(isinstance(key, str) and not isinstance(key, Char) and not key.startswith(PREFIX) for key in mapping):
+        told: Any = {str(key): _typed(item, False) for key, item in mapping.items()}
+    else:
+        told = _map(mapping, False)
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def typed_json(value: Any) -> Any:
     """An AMQP value as `json` takes it."""
     return _typed(value, False)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp.message.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.wire import conditions
-from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.types import Array
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import DURABLE_HEADER
@@ -23,7 +23,6 @@ from holdfast.custody.transfers.carried_form import (
     LENGTH_NAME,
     NUMBER_AT,
     NUMBER_MAX,
-    ORIGIN,
     RECEIPT,
     SEQUENCE,
     SEQUENCE_AT,

@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.names import NAME_BYTES_MAX
 
-ORIGIN: Final = Symbol("x-opt-holdfast-origin")
 SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
 TRACE: Final = Symbol("x-opt-holdfast-trace")
 ALIASES: Final = Symbol("x-opt-holdfast-aliases")

@@ -1,0 +1,58 @@
+"""The dead-letter table: messages that cannot be told as rows, each in a Parquet file of its own.
+
+Rules of this file: a file's name is the entry's place in its queue, so that a range that is read again writes nothing
+twice. It is on disk, whole and under its name, before the task that read the message ends: only then may the query's
+checkpoint prove the batch, and the node let the message go.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from holdfast.durable import sync_directories, sync_file
+from holdfast.errors import StorageError
+from pyspark_holdfast.bus import Entry
+
+COLUMNS: Final = "address string, queue_uuid string, sequence bigint, enqueued timestamp, reason string, payload binary"
+"""The table's schema in Spark's own words. `payload` is the whole message, as it came."""
+
+
+class DeadLetterTable:
+    """Those of one queue, in the directory `path`; `spark.read.parquet` reads it."""
+
+    def __init__(self, path: Path, address: str, queue_uuid: str) -> None:
+        self._path = path
+        self._address = address
+        self._queue_uuid = queue_uuid
+
+    def put(self, entry: Entry, payload: bytes, reason: str) -> None:
+        """Writes and syncs it; one that is there stays as it is. Raises StorageError."""
+        file = self._path / f"{self._queue_uuid}-{entry.sequence}.parquet"
+        part = self._path / f".{file.name}.{os.getpid()}"  # hidden from Spark, and another task's is another file
+        try:
+            if not file.exists():
+                self._path.mkdir(parents=True, exist_ok=True)
+                self._write(part, entry, payload, reason)
+                sync_file(part)
+                part.rename(file)
+            sync_directories(self._path, 2)  # the names too: whoever wrote them may have died before
+        except OSError as error:
+            raise StorageError(
+                f"dead-letter table {self._path}: sequence {entry.sequence} of queue {self._address!r} cannot be "
+                f"written ({error.strerror or error})"
+            ) from error
+
+    def _write(self, part: Path, entry: Entry, payload: bytes, reason: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        enqueued = None if entry.enqueued_ms is None else entry.enqueued_ms * 1000
+        row = {
+            "address": pa.array([self._address], pa.string()),
+            "queue_uuid": pa.array([self._queue_uuid], pa.string()),
+            "sequence": pa.array([entry.sequence], pa.int64()),
+            "enqueued": pa.array([enqueued], pa.timestamp("us", tz="UTC")),
+            "reason": pa.array([reason], pa.string()),
+            "payload": pa.array([payload], pa.binary()),
+        }
+        parquet.write_table(pa.table(row), str(part))
