@@ -37,7 +37,7 @@ def test_every_type_of_a_body_is_told_whole(client: Client, hub: NodeProcess, ad
         message = proton.Message()
         message.body = value
         message.properties = {"p": value} if not isinstance(value, list | dict) else None
-        sent.append(message.encode())
+        sent.append(bytes(message.encode()))
         assert client.stream(sender, sent[-1]).remote_state == proton.Delivery.ACCEPTED
     for name, payload, row in zip(VALUES, sent, rows_of(hub, address, len(sent)), strict=True):
         kind = {"null": "none", "string": "string", "string-empty": "string"}.get(name, "value")
