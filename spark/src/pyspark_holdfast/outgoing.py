@@ -7,7 +7,7 @@ alone decides what it is: there is no second mapping. A mistake in a row is a Va
 import base64
 import json
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
 from typing import Any, Final
@@ -30,7 +30,7 @@ _PROPERTIES: Final = (
     "reply_to", "correlation_id", "content_encoding", "group_id", "group_sequence", "reply_to_group_id",
 )  # fmt: skip
 _TIMES: Final = {"created": "creation_time", "absolute_expiry_time": "absolute_expiry_time"}
-_EPOCH: Final = datetime(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -155,9 +155,9 @@ def _base64(column: str, value: Any) -> str:
 
 
 def _milliseconds(column: str, value: Any) -> int:
-    """A time of Spark's, which is UTC here, or a whole number."""
+    """A time of Spark's, in UTC where it has no zone, or a whole number."""
     if type(value) is int:
         return value
     if not isinstance(value, datetime):
         raise ValueError(f"invalid value {value!r:.80} in column {column!r}; expected a timestamp")
-    return (value.replace(tzinfo=None) - _EPOCH) // _MILLISECOND
+    return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // _MILLISECOND

@@ -16,6 +16,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -32,6 +34,8 @@ from pyspark_holdfast.bus import Bus, Lease, Position, QueueMadeAnew
 from pyspark_holdfast.checkpoint import Checkpoint, Offset, SinkLog, offset_of
 from pyspark_holdfast.columns import COLUMNS
 from pyspark_holdfast.options import SourceOptions, parse_options
+from pyspark_holdfast.sink import HoldfastStreamWriter, HoldfastWriter
+from pyspark_holdfast.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -64,7 +68,7 @@ def split(start: int, end: int, rows: int) -> list[tuple[int, int]]:
 
 
 class HoldfastDataSource(DataSource):
-    """The source `holdfast` of Spark, for `spark.readStream.format("holdfast")` and `spark.read.format("holdfast")`.
+    """The source and sink `holdfast` of Spark: the format of `readStream`, `read`, `writeStream` and `write`.
 
     `spark.dataSource.register(HoldfastDataSource)` makes it known to a session; `start_session` has done that.
     """
@@ -87,6 +91,12 @@ class HoldfastDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return HoldfastBatchReader(self, self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return HoldfastStreamWriter(schema, parse_sink_options(self.options), overwrite=overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return HoldfastWriter(schema, parse_sink_options(self.options), overwrite=overwrite)
 
 
 class _Reader:

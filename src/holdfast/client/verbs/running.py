@@ -167,9 +167,9 @@ async def telling_stalls(
 ) -> AsyncIterator[None]:
     """Says in a line, once for each time, that the node is there and takes nothing: who waits should know for what.
 
-    After `--stall-timeout` of that the sender fails, and with it what waits for it. Not while bytes leave, unless they
-    are of what was given back since the node last took anything. `is_pending`: such waits to be offered again. What
-    ends the watching before its time ends the sender.
+    After `--stall-timeout` of that (or `args.stall_option`, as others call it) the sender fails, and with it what waits
+    for it. Not while bytes leave, unless they are of what was given back since the node last took anything.
+    `is_pending`: such waits to be offered again. What ends the watching before its time ends the sender.
     """
     task = asyncio.create_task(_tell_stalls(args, sender, progress, is_pending))
     task.add_done_callback(partial(_stop_unwatched, sender))
@@ -199,7 +199,8 @@ async def _tell_stalls(
         if reason is None or made > most:
             most, released, since, told = made, sender.released, now, False
         elif limit_s is not None and now - since >= limit_s:
-            text = f"{args.address}: {STALLS[reason]}; given up after {limit_s:g} s (--stall-timeout)"
+            option = getattr(args, "stall_option", "--stall-timeout")
+            text = f"{args.address}: {STALLS[reason]}; given up after {limit_s:g} s ({option})"
             sender.fail(HoldfastError(text))
             return
         elif not told and now - since >= STALLED_S:

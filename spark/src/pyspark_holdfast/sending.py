@@ -1,0 +1,265 @@
+"""The work of a task of the sink: the rows of a partition, each under its number, until the node has stored all.
+
+Rules of this file: one event loop, in the worker's own thread; rows are read in a thread, so that the connection lives
+while Spark computes them. A producer's name is that of the sink and the partition, a number is a row's place: what is
+sent again has the same, and the node drops it (docs/CUSTODY.md, Producers). A later attempt of a task fences the one
+before it.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.client import Accepted, Connection, Message, Outcome, Rejected, Sender, connect
+from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen
+from holdfast.client.outcomes import is_not_taken
+from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import say
+from pyspark_holdfast.outgoing import message_of_row
+from pyspark_holdfast.sink_options import SinkOptions
+from pyspark_holdfast.sink_state import Numbers
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+VERB: Final = "Spark sink"
+"""How lines on standard error begin, after `holdfast`."""
+IN_DOUBT_MAX: Final = 1000
+"""Messages of one sender without an outcome."""
+ROWS_AT_ONCE: Final = 200
+"""Rows that are made into messages before the connection has its turn."""
+ADDRESSES_MAX: Final = 100
+"""Addresses that a task sends to."""
+CHECKED_AT_ONCE: Final = 100
+"""Producers that are asked for their numbers at the same time."""
+PAUSE_S: Final = 0.5
+"""Before a message that the node had no room for is sent again."""
+
+
+def producer_name(producer: str, partition: int) -> str:
+    return f"{producer}-{partition}"
+
+
+def send_partition(
+    options: SinkOptions,
+    producer: str,
+    partition: int,
+    first: Mapping[str, int],
+    batches: Iterator["RecordBatch"],
+    *,
+    knows: bool,
+) -> dict[str, int]:
+    """Sends all rows and returns how many there were for each address; returns once the node has stored them.
+
+    `first`: the number of the first row for each address, 1 of those that are not there. `knows`: rows may have been
+    sent before, so the node must know the numbers below. Raises HoldfastError, in one line.
+    """
+    task = _Task(options, producer_name(producer, partition), partition, first, knows=knows)
+    return asyncio.run(task.run(batches))
+
+
+def check_numbers(options: SinkOptions, producer: str, numbers: Numbers) -> None:
+    """Raises ConfigError where the node has numbers of these producers that come only later: then the checkpoint is an
+    older copy, and new rows would be dropped for known ones."""
+    wanted = [(address, partition, number) for address, of in numbers.items() for partition, number in of.items()]
+    if wanted:
+        asyncio.run(_check_numbers(options, producer, wanted))
+
+
+async def _check_numbers(options: SinkOptions, producer: str, wanted: list[tuple[str, int, int]]) -> None:
+    async def check(connection: Connection, address: str, partition: int, number: int) -> None:
+        sender = await connection.sender(address, producer=producer_name(producer, partition))
+        if sender.last_number >= number:
+            raise ConfigError(
+                f"{_where(options, address)}: the node has number {sender.last_number} of producer "
+                f"{sender.producer!r}, and the checkpoint gives {number} next: it is an older copy, or another query "
+                "uses the name; use a new checkpoint, and another 'producer' if you name one"
+            )
+        await sender.close()
+
+    try:
+        async with await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file) as connection:
+            for start in range(0, len(wanted), CHECKED_AT_ONCE):
+                await asyncio.gather(*(check(connection, *one) for one in wanted[start : start + CHECKED_AT_ONCE]))
+    except (LinkError, ConnectionFailed) as error:
+        raise HoldfastError(f"{_where(options, wanted[0][0])}: {error}") from error
+
+
+def _where(options: SinkOptions, address: str) -> str:
+    return f"queue {address!r} at {options.url}"
+
+
+class _Task:
+    def __init__(
+        self, options: SinkOptions, producer: str, partition: int, first: Mapping[str, int], *, knows: bool
+    ) -> None:
+        self._options = options
+        self._producer = producer
+        self._partition = partition
+        self._first = first
+        self._knows = knows
+        self._outflows: dict[str, _Outflow] = {}
+        self._rows = 0
+
+    async def run(self, batches: Iterator["RecordBatch"]) -> dict[str, int]:
+        options = self._options
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(
+                    await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
+                )
+                async for rows in _slices(batches):
+                    for row in rows:
+                        self._rows += 1
+                        address, message = self._message(row)
+                        outflow = self._outflows.get(address)
+                        if outflow is None:
+                            outflow = self._outflows[address] = await self._attach(stack, connection, address)
+                        await outflow.put(message)
+                for outflow in self._outflows.values():
+                    await outflow.end()
+            except ConnectionFailed as error:
+                raise HoldfastError(f"{options.url}: {error}") from error
+        return {address: outflow.count for address, outflow in self._outflows.items()}
+
+    def _message(self, row: dict[str, Any]) -> tuple[str, Message]:
+        address = self._options.address or row.get("address")
+        try:
+            if not isinstance(address, str) or not address:
+                raise ValueError(f"invalid value {address!r:.80} in column 'address'; expected a queue's name")
+            return address, message_of_row(row)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"row {self._rows} of partition {self._partition}: {error}") from None
+
+    async def _attach(self, stack: AsyncExitStack, connection: Connection, address: str) -> "_Outflow":
+        if len(self._outflows) >= ADDRESSES_MAX:
+            raise ConfigError(
+                f"partition {self._partition} has rows for more than {ADDRESSES_MAX} addresses; partition by address"
+            )
+        where = _where(self._options, address)
+        try:
+            sender = await connection.sender(address, producer=self._producer, in_doubt_max=IN_DOUBT_MAX, wait=False)
+            outflow = _Outflow(sender, where, self._partition, self._first.get(address, 1), self._options.stall_s)
+            args = argparse.Namespace(
+                verb=VERB, address=address, stall_timeout=self._options.stall_s, stall_option="stallSeconds"
+            )
+            await stack.enter_async_context(telling_stalls(args, sender, Progress()))
+            await sender.ready()
+        except LinkError as error:
+            raise _told(where, self._producer, error) from error
+        outflow.begin(must_know=self._knows)
+        return outflow
+
+
+class _Outflow:
+    """To one address. `count`: its rows so far."""
+
+    def __init__(self, sender: Sender, where: str, partition: int, first: int, stall_s: float | None) -> None:
+        self.count = 0
+        self._sender = sender
+        self._where = where
+        self._partition = partition
+        self._first = first
+        self._stall_s = stall_s
+        self._given_back_at: float | None = None
+        """Since when the node has given back all that it was asked to take."""
+        self._has_told = False
+        self._after_pause = 0
+        """How many of the next to be settled were sent before the latest pause."""
+        self._waiting: deque[tuple[asyncio.Future[Outcome], Message, int]] = deque()
+
+    def begin(self, *, must_know: bool) -> None:
+        """The node has answered which numbers it has."""
+        if must_know and self._sender.last_number < self._first - 1:
+            raise HoldfastError(
+                f"{self._where}: the node has forgotten producer {self._sender.producer!r} (its last number is "
+                f"{self._sender.last_number}, expected {self._first - 1}): rows of this batch may be there, and would "
+                "come twice; use a new checkpoint"
+            )
+
+    async def put(self, message: Message) -> None:
+        """Sends it under the next number, once there is room."""
+        number = self._first + self.count
+        self.count += 1
+        while len(self._waiting) >= IN_DOUBT_MAX:
+            await self._settle_one()
+        await self._submit(message, number)
+        while self._waiting and self._waiting[0][0].done():
+            await self._settle_one()
+
+    async def end(self) -> None:
+        """Waits until the node has stored all of it."""
+        while self._waiting:
+            await self._settle_one()
+        last = self._first + self.count - 1
+        if self._sender.last_number > last:
+            raise HoldfastError(
+                f"{self._where}: the node has number {self._sender.last_number} of producer "
+                f"{self._sender.producer!r}, and this partition ends at {last}: it was computed again with fewer rows; "
+                "rows must be the same, and in the same order, each time"
+            )
+        try:
+            await self._sender.close()
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
+
+    async def _submit(self, message: Message, number: int) -> None:
+        try:
+            self._waiting.append((await self._sender.submit(message, number=number), message, number))
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
+
+    async def _settle_one(self) -> None:
+        future, message, number = self._waiting.popleft()
+        try:
+            outcome = await future
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
+        had_pause, self._after_pause = self._after_pause > 0, max(0, self._after_pause - 1)
+        if isinstance(outcome, Accepted):
+            self._given_back_at, self._has_told = None, False
+            return
+        if is_not_taken(outcome):
+            await self._send_again(message, number, had_pause=had_pause)
+            return
+        reason = f"{outcome.condition}: {outcome.description}" if isinstance(outcome, Rejected) else str(outcome)
+        row = number - self._first + 1
+        raise HoldfastError(
+            f"{self._where}: the node refused row {row} of partition {self._partition} for this address: {reason}"
+        )
+
+    async def _send_again(self, message: Message, number: int, *, had_pause: bool) -> None:
+        """One that the node gave back, after a pause that all share which it gave back meanwhile."""
+        now = asyncio.get_running_loop().time()
+        if self._given_back_at is None:
+            self._given_back_at = now
+        if self._stall_s is not None and now - self._given_back_at >= self._stall_s:
+            text = f"given up after {self._stall_s:g} s (stallSeconds)"
+            raise HoldfastError(f"{self._sender.address}: {STALLS['back']}; {text}")
+        if not self._has_told and now - self._given_back_at >= STALLED_S:
+            self._has_told = True
+            say(f"holdfast {VERB}: {self._sender.address}: {STALLS['back']}; waiting", file=sys.stderr)
+        if not had_pause:
+            await asyncio.sleep(PAUSE_S)
+            self._after_pause = len(self._waiting)
+        await self._submit(message, number)
+
+
+def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastError:
+    if isinstance(error, LinkStolen):
+        return HoldfastError(f"{where}: producer {producer!r} was taken over by another attempt of this task")
+    return HoldfastError(f"{where}: {error}")
+
+
+async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator[list[dict[str, Any]]]:
+    """The rows in their order, some at a time."""
+    iterator = iter(batches)
+    while (batch := await in_thread(next, iterator, None)) is not None:
+        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+            yield batch.slice(start, ROWS_AT_ONCE).to_pylist()
+            await asyncio.sleep(0)

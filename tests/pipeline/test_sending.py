@@ -1,0 +1,217 @@
+"""The work of a task of the sink, at a real node and without Spark: each row once, in order, whatever is sent again."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+
+from holdfast.client import connect
+from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast import sending
+from pyspark_holdfast.sending import check_numbers, send_partition
+from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
+from support.process import NodeProcess
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
+LIMIT_S = 60.0
+
+
+def batch(first: int, last: int, **columns: Any) -> "RecordBatch":
+    numbers = range(first, last + 1)
+    told = {"body": [str(number).encode() for number in numbers]}
+    return pa.RecordBatch.from_pydict(told | {name: [value] * len(numbers) for name, value in columns.items()})
+
+
+def options_of(node: NodeProcess, **more: str) -> SinkOptions:
+    return parse_sink_options({"url": node.url, "address": "q", **more})
+
+
+async def send(
+    options: SinkOptions, batches: Iterator["RecordBatch"], *, first: int = 1, knows: bool = False, partition: int = 0
+) -> dict[str, int]:
+    work = asyncio.to_thread(send_partition, options, "p", partition, {"q": first}, batches, knows=knows)
+    return await asyncio.wait_for(work, LIMIT_S)
+
+
+async def bodies(node: NodeProcess, queue: str = "q") -> list[int]:
+    """The numbers in the queue, in its order; they stay there."""
+    async with await connect(node.url) as connection:
+        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
+        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
+        return [int(delivery.message.body_bytes()) async for delivery in receiver]
+
+
+def failing(*batches: "RecordBatch") -> Iterator["RecordBatch"]:
+    yield from batches
+    raise RuntimeError("the task was killed")
+
+
+async def test_rows_are_messages_in_their_order(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    rows = batch(1, 3_000, subject="s", application_properties={"delay": 5})
+    assert await send(options_of(node), iter([rows, batch(3_001, 3_010)])) == {"q": 3_010}
+    assert await bodies(node) == list(range(1, 3_011))
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("q", start_sequence=1, end_sequence=2)
+        (message,) = [delivery.message async for delivery in receiver]
+    assert message.properties is not None and message.properties.subject == "s"
+    assert message.application_properties == {"delay": 5}
+
+
+@pytest.mark.parametrize("done", [1, 250, 2_000])
+async def test_a_task_that_is_computed_again_sends_what_is_missing(start_node: StartNode, done: int) -> None:
+    node = await start_node("hub")
+    options = options_of(node)
+    with pytest.raises(RuntimeError, match="killed"):
+        await send(options, failing(batch(1, done)))
+    for _ in range(2):
+        assert await send(options, iter([batch(1, 2_000)]), knows=True) == {"q": 2_000}
+    assert await send(options, iter([batch(2_001, 2_100)]), first=2_001) == {"q": 100}
+    assert await bodies(node) == list(range(1, 2_101))
+
+
+async def test_a_later_attempt_fences_the_one_before(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    gate, reached = threading.Event(), threading.Event()
+
+    def slow() -> Iterator["RecordBatch"]:
+        yield batch(1, 300)
+        reached.set()
+        gate.wait(LIMIT_S)
+        yield batch(301, 600)
+
+    before = asyncio.create_task(send(options_of(node), slow()))
+    await asyncio.to_thread(reached.wait, LIMIT_S)
+    assert await send(options_of(node), iter([batch(1, 600)]), knows=True) == {"q": 600}
+    gate.set()
+    with pytest.raises(HoldfastError, match="producer 'p-0' was taken over by another attempt of this task"):
+        await before
+    assert await bodies(node) == list(range(1, 601))
+
+
+async def test_through_a_crash_of_the_node(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    reached, gate = threading.Event(), threading.Event()
+
+    def slow() -> Iterator["RecordBatch"]:
+        yield batch(1, 2_500)
+        reached.set()
+        gate.wait(LIMIT_S)
+        yield batch(2_501, 3_000)
+
+    sent = asyncio.create_task(send(options_of(node), slow()))
+    await asyncio.to_thread(reached.wait, LIMIT_S)
+    await node.kill()
+    gate.set()
+    await node.restart(same_port=True)
+    assert await sent == {"q": 3_000}
+    assert await bodies(node) == list(range(1, 3_001))
+
+
+async def test_addresses_from_a_column(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = await start_node("hub")
+    options = parse_sink_options({"url": node.url})
+    rows = [batch(1, 5, address="a"), batch(6, 9, address="b"), batch(10, 12, address="a")]
+    for _ in range(2):
+        assert await send(options, iter(rows)) == {"a": 8, "b": 4}
+    assert await bodies(node, "a") == [*range(1, 6), *range(10, 13)]
+    assert await bodies(node, "b") == [*range(6, 10)]
+    monkeypatch.setattr(sending, "ADDRESSES_MAX", 2)
+    assert await send(options, iter(rows)) == {"a": 8, "b": 4}
+    with pytest.raises(ConfigError, match="partition 0 has rows for more than 2 addresses"):
+        await send(options, iter([*rows, batch(13, 13, address="c")]))
+    with pytest.raises(ConfigError, match="row 1 of partition 0: invalid value None in column 'address'"):
+        await send(options, iter([batch(1, 1)]))
+
+
+async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    with pytest.raises(ConfigError, match=r"^row 301 of partition 4: invalid value 300 for priority; expected a whole"):
+        await send(options_of(node), iter([batch(1, 300), batch(301, 301, priority=300)]), partition=4)
+
+
+FULL = """
+[node]
+name = "full"
+data = "{data}"
+listen = ["127.0.0.1:0"]
+
+[[queue]]
+name = "q"
+messages_max = 3
+when_full = "{when_full}"
+"""
+
+
+async def test_a_refusal_names_the_row(start_node: StartNode, tmp_path: Path) -> None:
+    config = tmp_path / "full.toml"
+    more = "[limits]\nmessage_bytes_max = 10_000\n"
+    config.write_text(FULL.format(data=tmp_path / "full.holdfast", when_full="block") + more)
+    node = await start_node("full", config=config)
+    large = pa.RecordBatch.from_pydict({"body": [b"x", bytes(20_000), b"y"]})
+    with pytest.raises(HoldfastError, match="the node refused row 2 of partition 0 for this address: amqp:link:"):
+        await send(options_of(node), iter([large]))
+
+
+@pytest.mark.parametrize("when_full", ["block", "refuse"])
+async def test_a_full_queue_is_waited_for_told_and_given_up(
+    start_node: StartNode, tmp_path: Path, capfd: pytest.CaptureFixture[str], when_full: str
+) -> None:
+    config = tmp_path / "full.toml"
+    config.write_text(FULL.format(data=tmp_path / "full.holdfast", when_full=when_full))
+    node = await start_node("full", config=config)
+    with pytest.raises(HoldfastError, match=r"^q: the node .*; given up after 4 s \(stallSeconds\)$"):
+        await send(options_of(node, stallSeconds="4"), iter([batch(1, 10)]))
+    assert "holdfast Spark sink: q: the node " in capfd.readouterr().err
+    sent = asyncio.create_task(send(options_of(node), iter([batch(1, 10)]), knows=True))
+    found: list[int] = []
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("q", credit=2)
+        async for delivery in receiver:
+            found.append(int(delivery.message.body_bytes()))
+            delivery.accept()
+            if len(found) == 10:
+                break
+    assert await sent == {"q": 10}
+    assert sorted(found) == list(range(1, 11))
+
+
+async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(options_of(node), iter([batch(1, 10)]))
+    with pytest.raises(HoldfastError, match="has number 10 of producer 'p-0', and this partition ends at 9: it was"):
+        await send(options_of(node), iter([batch(1, 9)]), knows=True)
+
+
+async def test_a_producer_that_the_node_has_forgotten_is_told(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    with pytest.raises(HoldfastError, match="has forgotten producer 'p-0'"):
+        await send(options_of(node), iter([batch(1, 9)]), first=5, knows=True)
+    assert await send(options_of(node), iter([batch(1, 9)]), first=5) == {"q": 9}
+
+
+async def test_an_older_checkpoint_is_told_before_a_row_is_sent(start_node: StartNode) -> None:
+    node = await start_node("hub")
+    options = options_of(node)
+    await send(options, iter([batch(1, 10)]))
+    await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 11, 1: 1}})
+    with pytest.raises(ConfigError, match="has number 10 of producer 'p-0', and the checkpoint gives 7 next: it is an"):
+        await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 7}})
+
+
+async def test_a_node_that_is_not_there_is_told() -> None:
+    options = parse_sink_options({"url": "amqp://127.0.0.1:1", "address": "q", "retrySeconds": "0"})
+    with pytest.raises(HoldfastError, match=r"amqp://127\.0\.0\.1:1: .*refused"):
+        await send(options, iter([batch(1, 1)]))
+    with pytest.raises(HoldfastError, match=r"queue 'q' at amqp://127\.0\.0\.1:1"):
+        await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 7}})

@@ -1,0 +1,125 @@
+"""What the sink keeps in a query's checkpoint: where numbers begin, through crashes at any of its writes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
+from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
+
+LEAST = {"url": "amqp://127.0.0.1:5672"}
+
+
+def checkpoint(tmp_path: Path, planned: int = 0) -> Path:
+    """As Spark has written it before it asks the sink to write batch `planned`."""
+    place = tmp_path / "checkpoint"
+    (place / "offsets").mkdir(parents=True, exist_ok=True)
+    (place / "metadata").write_text('{"id":"7f-1"}')
+    for batch in range(planned + 1):
+        (place / "offsets" / str(batch)).write_text("v1\n{}")
+    return place
+
+
+def test_numbers_go_on_behind_those_of_the_batch_before(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    state = SinkState(place, None)
+    plan = state.plan()
+    assert plan == (0, "spark-7f-1", {}, True)
+    state.begin(0)
+    assert not state.plan().fresh
+    state.end(plan, [Sent(0, {"a": 3}), Sent(1, {}), Sent(2, {"a": 1, "b": 2})])
+    checkpoint(tmp_path, 1)
+    plan = SinkState(place, None).plan()
+    assert plan == (1, "spark-7f-1", {"a": {0: 4, 2: 2}, "b": {2: 3}}, True)
+    state.begin(1)
+    state.end(plan, [Sent(0, {"a": 1}), Sent(7, {"a": 5})])
+    checkpoint(tmp_path, 2)
+    assert SinkState(place, None).plan().numbers == {"a": {0: 5, 2: 2, 7: 6}, "b": {2: 3}}
+
+
+def test_a_batch_is_sent_again_with_its_own_numbers(tmp_path: Path) -> None:
+    """Also where the sink has ended it, and Spark has not."""
+    place = checkpoint(tmp_path)
+    state = SinkState(place, None)
+    for batch in range(4):
+        checkpoint(tmp_path, batch)
+        plan = state.plan()
+        state.begin(batch)
+        state.end(plan, [Sent(0, {"a": 10})])
+        again = SinkState(place, None).plan()
+        assert again == plan._replace(fresh=False)
+        SinkState(place, None).end(again, [Sent(0, {"a": 10})])
+    assert sorted(file.name for file in (place / DIRECTORY).iterdir()) == ["2", "2.begun", "3", "3.begun"]
+
+
+def test_a_checkpoint_without_the_sinks_files_is_refused(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path, 1)
+    with pytest.raises(ConfigError, match="batch 0 was not written by this sink, or its file in holdfast-sink is gone"):
+        SinkState(place, None).plan()
+    (place / DIRECTORY).mkdir()
+    (place / DIRECTORY / "0").write_text('{"producer": "spark-7f-1", "next": [')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        SinkState(place, None).plan()
+    shutil.rmtree(place / "offsets")
+    with pytest.raises(ConfigError, match="has no planned batch"):
+        SinkState(place, None).plan()
+    checkpoint(tmp_path)
+    (place / "metadata").write_text("{}")
+    with pytest.raises(ConfigError, match="expected Spark's file of a query's id"):
+        SinkState(place, None).plan()
+
+
+def test_another_producer_is_refused(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    state = SinkState(place, "one")
+    state.end(state.plan(), [])
+    checkpoint(tmp_path, 1)
+    assert SinkState(place, "one").plan().producer == "one"
+    with pytest.raises(ConfigError, match="was written as 'one', and this is 'two'"):
+        SinkState(place, "two").plan()
+
+
+def test_what_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    (place / DIRECTORY).write_text("a file")
+    with pytest.raises(StorageError, match=r"0\.begun cannot be written"):
+        SinkState(place, None).begin(0)
+
+
+def test_the_file_is_json_of_few_bytes(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    state = SinkState(place, None)
+    state.end(state.plan(), [Sent(0, {"a": 3})])
+    assert json.loads((place / DIRECTORY / "0").read_text()) == {"producer": "spark-7f-1", "next": {"a": {"0": 4}}}
+
+
+# --------------------------------------------------------------------------------------------------- options
+
+
+def test_options_of_the_sink(tmp_path: Path) -> None:
+    options = parse_sink_options({**LEAST, "CheckpointLocation": str(tmp_path), "address": "a", "STALLSECONDS": "5"})
+    assert (options.checkpoint, options.address, options.stall_s, options.retry_s) == (tmp_path, "a", 5.0, 60.0)
+    options = parse_sink_options({**LEAST, "producer": "p" * PRODUCER_BYTES_MAX})
+    assert (options.checkpoint, options.address, options.stall_s) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"adress": "x"}, "unknown option 'adress'; expected one of url, urlFile"),
+        ({"urlFile": "/nowhere"}, "exactly one"),
+        ({"producer": "p" * (PRODUCER_BYTES_MAX + 1)}, "for option 'producer'; expected at most 128 bytes"),
+        ({"stallSeconds": "0"}, "invalid value '0' for option 'stallSeconds'"),
+        ({"retrySeconds": "x"}, "invalid value 'x' for option 'retrySeconds'"),
+        ({"checkpointLocation": "s3://x/y"}, "expected a directory that this machine can sync"),
+    ],
+)
+def test_a_wrong_option_is_said_in_a_line(changed: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_sink_options({**LEAST, **changed})
+    assert said in str(caught.value) and "\n" not in str(caught.value)
