@@ -105,6 +105,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "count_by": None,
         "count_by_path": None,
         "identities": None,
+        "variants": None,
     },
 }  # fmt: skip
 

@@ -388,6 +388,54 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
     assert bodies(out) == list(range(1, sent + 1))
 
 
+@pytest.mark.parametrize("node_hangs", [False, True])
+async def test_ctrl_c_ends_it_with_a_line_also_where_the_node_hangs(
+    tmp_path: Path, start_node: StartNode, node_hangs: bool
+) -> None:
+    """Which it would wait for, at 1,000 s each time."""
+    node = await start_node("hub")
+    await send(node.url, 1, 500)
+    log = default_checkpoint(tmp_path / "table") / "commits"
+    process = await start_ingest(tmp_path, node.url, "--retry", "1000")
+    try:
+        await eventually_true(partial(reached, process, log, 2), what="all batches written", limit_s=LIMIT_S)
+        if node_hangs:
+            os.kill(node.pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        said = stderr.decode()
+        assert process.returncode == 130, said
+        told = json.loads(said.splitlines()[-1])
+        assert set(told) == {"rows", "batches", "seconds", "advanced"}
+        assert said.count("\n") == (2 if node_hangs else 1), said  # the place reached is not known
+        await eventually_true(partial(gone, process.pid), what="nothing left of the driver", limit_s=LIMIT_S)
+    finally:
+        if node_hangs:
+            os.kill(node.pid, signal.SIGCONT)
+        kill_session(process.pid)
+        await process.wait()
+    assert bodies(tmp_path / "table") == list(range(1, 501))
+
+
+async def test_ctrl_c_while_spark_starts_ends_it_at_once(tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    process = await start_ingest(tmp_path, node.url)
+
+    def begun() -> bool:
+        return any(Path("/proc", str(pid), "comm").read_text() == "java\n" for pid in members(process.pid))
+
+    try:
+        await eventually_true(begun, what="a JVM", limit_s=LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        assert process.returncode == 130, stderr.decode()
+        assert stderr == b"holdfast pipeline ingest: stopped before Spark was up; nothing was written\n"
+        await eventually_true(partial(gone, process.pid), what="nothing left of Spark", limit_s=LIMIT_S)
+    finally:
+        kill_session(process.pid)
+        await process.wait()
+
+
 async def test_a_table_without_its_checkpoint_is_refused_before_spark(tmp_path: Path) -> None:
     (tmp_path / "table" / "_spark_metadata").mkdir(parents=True)
     (tmp_path / "table" / "_spark_metadata" / "0").write_text("v1\n")

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+import pyarrow.parquet as parquet
 
 from holdfast.client import Message
 from holdfast.errors import ConfigError
@@ -17,7 +18,7 @@ from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import COLUMNS, FIELDS
 from pyspark_holdfast.flights import flights_report
 from pyspark_holdfast.rows import record_batch
-from pyspark_holdfast.tables import check_table, count_by_path, property_of, read_arrow, read_table
+from pyspark_holdfast.tables import check_table, count_by_path, property_of, read_arrow, read_table, variants
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,3 +123,22 @@ def test_a_property_comes_from_the_body_where_there_is_none(spark: "SparkSession
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pipeline ingest"):
         check_table(tmp_path)
+
+
+@pytest.mark.spark
+def test_json_columns_as_variants(spark: "SparkSession", tmp_path: Path) -> None:
+    message = Message(application_properties={"delay": 5, "late": True}, value={"t": [1, 2.5], "u": None})
+    rows = record_batch("q", [Entry(1, None, message), Entry(2, None, Message(data=[b"x"]))])
+    parquet.write_table(pa.Table.from_batches([rows]), str(tmp_path / "rows.parquet"))
+    table = variants(spark.read.parquet(str(tmp_path / "rows.parquet"))).orderBy("sequence")
+    kinds = dict(table.dtypes)
+    assert [name for name, kind in kinds.items() if kind == "variant"] == [
+        "body_variant", "application_properties_variant", "annotations_variant", "delivery_annotations_variant",
+        "footer_variant",
+    ]  # fmt: skip
+    found = table.selectExpr(
+        "variant_get(application_properties_variant, '$.delay', 'int')",
+        "variant_get(body_variant, '$.t[1]', 'double')",
+        "footer_variant IS NULL",
+    ).collect()
+    assert [tuple(row) for row in found] == [(5, 2.5, True), (None, None, True)]

@@ -2,17 +2,26 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from pyspark.sql.types import StructType
 
 from holdfast.amqp.message.message import Message
 from holdfast.client import connect
 from holdfast.client.messages import payload as cutting
 from holdfast.client.messages.payload import Cut
+from holdfast.errors import HoldfastError
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
 from pyspark_holdfast.rows import record_batch
+from pyspark_holdfast.source import HoldfastDataSource
 from support.process import NodeProcess
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
@@ -21,14 +30,18 @@ ODD = bytes.fromhex("005377d000000005000000013f")
 GOOD = [Message(data=[b"%d" % number]).encode() for number in range(3)]
 
 
-async def test_it_is_a_row_and_so_are_the_others(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = await start_node("hub")
+async def send(node: NodeProcess, monkeypatch: pytest.MonkeyPatch, *payloads: bytes) -> None:
     monkeypatch.setattr(cutting, "cut", lambda payload: Cut(b"", None, payload))
     async with await connect(node.url) as connection:
         sender = await connection.sender("q")
-        for payload in (ODD, GOOD[0], ODD, ODD, GOOD[1], GOOD[2], ODD):
+        for payload in payloads:
             await sender.post(payload)  # type: ignore[arg-type]  # the test's own `cut` takes bytes as a message
         await sender.drain()
+
+
+async def test_it_is_a_row_and_so_are_the_others(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = await start_node("hub")
+    await send(node, monkeypatch, ODD, GOOD[0], ODD, ODD, GOOD[1], GOOD[2], ODD)
 
     def read() -> list[Entry]:
         bus = NodeBus(parse_options({"url": node.url, "address": "q"}))
@@ -44,3 +57,32 @@ async def test_it_is_a_row_and_so_are_the_others(start_node: StartNode, monkeypa
     assert [row["body"] for row in rows if row["body_kind"] == "data"] == [b"0", b"1", b"2"]
     assert all(row["body"].endswith(ODD) for row in rows if row["body_kind"] == "undecodable")
     assert rows[0]["enqueued"] is not None and "no format code" in rows[0]["body_value"]
+
+
+async def test_the_query_s_options_say_what_becomes_of_it(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node = await start_node("hub")
+    await send(node, monkeypatch, GOOD[0], ODD, GOOD[1])
+
+    def read(**options: str) -> list[int]:
+        source = HoldfastDataSource({"url": node.url, "address": "q", **options})
+        reader = source.reader(StructType())
+        found: list[int] = []
+        for partition in reader.partitions():
+            for batch in reader.read(partition):
+                assert isinstance(batch, pa.RecordBatch)
+                found += batch.column("sequence").to_pylist()
+        return found
+
+    assert await asyncio.to_thread(read) == [1, 2, 3]
+    with pytest.raises(HoldfastError, match="queue 'q', sequence 2: no row can tell it: "):
+        await asyncio.to_thread(read, onUnreadable="fail")
+    for _ in range(2):
+        found = await asyncio.to_thread(read, onUnreadable="deadLetter", deadLetterPath=str(tmp_path / "dead"))
+        assert found == [1, 3]
+    (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
+    assert (row["address"], row["sequence"]) == ("q", 2) and row["payload"].endswith(ODD)
+    async with await connect(node.url) as connection:
+        told = await connection.manage("READ", "holdfast:queue", "q")
+    assert row["queue_uuid"] == str(told["uuid"])

@@ -18,21 +18,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import CLEAR_LINE, json_line, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark_holdfast.ingest import IngestJob, Progress
 
-TRIGGER_S = 1.0
+TRIGGER_S: Final = 1.0
+STOP_S: Final = 5.0
+"""How long a query may take to stop. Then its JVM is killed, which costs no row: a node that does not answer would hold
+it for as long as it may be tried again."""
+ASK_S: Final = 2.0
+"""How long the node is asked for the place reached, at the end."""
+INTERRUPTED: Final = 130
 
 
 def ingest(args: argparse.Namespace) -> int:
     """`args`: address, url, password_file, retry, out, checkpoint, subscription, start, master, max_rows,
-    trigger_s, available_now (docs/spark.md). Returns 0, or raises HoldfastError with one line.
+    trigger_s, available_now (docs/spark.md). Returns 0, or 130 if Ctrl-C ended it; raises HoldfastError with one line.
     """
     try:
         from pyspark_holdfast.ingest import check_pair
@@ -52,15 +60,26 @@ def ingest(args: argparse.Namespace) -> int:
         bus.close()
     _draw("starting Spark …")
     stop = threading.Event()
+    heard: list[int] = []
     screen = os.dup(2)  # while Spark starts, all else that is written there goes to a file (session.py)
-    before = _on_signals(stop, lambda: _write(screen, "holdfast pipeline ingest: stops once Spark is up"))
+
+    def tell() -> None:
+        if heard == [signal.SIGINT]:
+            _write(screen, "holdfast pipeline ingest: stopped before Spark was up; nothing was written")
+            raise KeyboardInterrupt  # what has started of the JVM ends with this process
+        _write(screen, "holdfast pipeline ingest: stops once Spark is up")
+
+    before = _on_signals(stop, tell, heard)
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     try:
-        progress = _run(job, args.master, logs, stop)
+        progress = _run(job, args.master, logs, stop, heard)
     except HoldfastError as error:
         message = f"{error} (Spark's log: {logs / 'spark.log'})"
         raise (ConfigError(message) if isinstance(error, ConfigError) else HoldfastError(message)) from error
+    except KeyboardInterrupt:
+        shutil.rmtree(logs, ignore_errors=True)
+        raise
     finally:
         _end_line()
         for number, handler in before.items():
@@ -71,7 +90,7 @@ def ingest(args: argparse.Namespace) -> int:
     from pyspark_holdfast.ingest import summary
 
     advanced: int | None = None
-    bus = NodeBus(options, retry_s=2.0)
+    bus = NodeBus(options, retry_s=ASK_S, manage_limit_s=ASK_S)
     try:
         advanced = bus.place().advanced
     except HoldfastError as error:
@@ -79,7 +98,7 @@ def ingest(args: argparse.Namespace) -> int:
     finally:
         bus.close()
     say(json_line(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
-    return 0
+    return INTERRUPTED if heard[:1] == [signal.SIGINT] else 0
 
 
 def swarm(args: argparse.Namespace) -> int:
@@ -132,18 +151,28 @@ def check_writable(option: str, directory: Path) -> None:
         raise ConfigError(text) from None
 
 
-def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":
+def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event, heard: list[int]) -> "Progress":
     from pyspark_holdfast.ingest import Progress, run_ingest
-    from pyspark_holdfast.session import start_session, stop_session
+    from pyspark_holdfast.session import jvm_of, start_session, stop_session
 
     if stop.is_set():
         return Progress()
     spark = start_session("holdfast ingest", logs=logs, master=master)
-    _on_signals(stop)  # Spark's own handler for Ctrl-C took ours away
+    _on_signals(stop, heard=heard)  # Spark's own handler for Ctrl-C took ours away
+    ended = threading.Event()
+    threading.Thread(target=_end_jvm, args=(jvm_of(spark), stop, ended), daemon=True).start()
     try:
         return run_ingest(spark, job, stop, _draw_progress)
     finally:
         stop_session(spark)
+        ended.set()
+
+
+def _end_jvm(process: "subprocess.Popen[bytes] | None", stop: threading.Event, ended: threading.Event) -> None:
+    """Once it is to stop, kills a JVM that has not stopped in STOP_S."""
+    stop.wait()
+    if not ended.wait(STOP_S) and process is not None:
+        process.kill()
 
 
 def _job(args: argparse.Namespace) -> "IngestJob":
@@ -193,10 +222,15 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
     return place.with_password(getpass.getpass(f"password of {place.user} at {place}: ")).with_login()
 
 
-def _on_signals(stop: threading.Event, tell: Callable[[], object] | None = None) -> dict[signal.Signals, Any]:
-    """SIGTERM, SIGINT and SIGHUP set `stop`, and call `tell` the first time; returns the handlers that were there."""
+def _on_signals(
+    stop: threading.Event, tell: Callable[[], object] | None = None, heard: list[int] | None = None
+) -> dict[signal.Signals, Any]:
+    """SIGTERM, SIGINT and SIGHUP set `stop`, are added to `heard`, and call `tell` the first time; returns the handlers
+    that were there."""
 
-    def stops(*_: object) -> None:
+    def stops(number: int, _: object) -> None:
+        if heard is not None:
+            heard.append(number)
         if tell is not None and not stop.is_set():
             tell()
         stop.set()

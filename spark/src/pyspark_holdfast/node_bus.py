@@ -21,11 +21,14 @@ _ILLEGAL_STATE: Final = "amqp:illegal-state"
 
 
 class NodeBus:
-    """`Bus` over one connection; `retry_s` overrides the option's."""
+    """`Bus` over one connection; `retry_s` overrides the option's. `manage_limit_s`: how long a request may take."""
 
-    def __init__(self, options: SourceOptions, *, retry_s: float | None = None) -> None:
+    def __init__(
+        self, options: SourceOptions, *, retry_s: float | None = None, manage_limit_s: float = MANAGE_LIMIT_S
+    ) -> None:
         self._options = options
         self._retry_s = options.retry_s if retry_s is None else retry_s
+        self._manage_limit_s = manage_limit_s
         self._connection: BlockingConnection | None = None
 
     def reach(self) -> None:
@@ -68,7 +71,7 @@ class NodeBus:
 
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
         """One request. Its time limit is the retry time, within which the client asks anew by itself."""
-        limit_s = max(MANAGE_LIMIT_S, self._retry_s)
+        limit_s = max(self._manage_limit_s, self._retry_s)
         try:
             return self._connected().manage(operation, type, name, arguments, limit_s=limit_s)
         except (ManagementError, ConnectionFailed) as error:

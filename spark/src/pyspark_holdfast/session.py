@@ -116,10 +116,16 @@ def start_session(
     return session
 
 
+def jvm_of(session: SparkSession) -> "subprocess.Popen[bytes] | None":
+    """The JVM, where this process has started it."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    return process
+
+
 def stop_session(session: SparkSession) -> None:
     """Stops the session and its JVM, and waits until the JVM is gone. One that has ended already is no error."""
     gateway = session.sparkContext._gateway
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    process = jvm_of(session)
     try:
         with warnings.catch_warnings(action="ignore"):  # pyspark warns of a JVM that is gone
             session.stop()
@@ -160,7 +166,7 @@ def _log_python_to(path: Path, session: SparkSession) -> None:
 
 def reason(error: BaseException, session: SparkSession) -> str:
     """`first_line`; where the JVM is gone, how it ended: the exception says what was asked of it just then."""
-    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    process = jvm_of(session)
     if process is None or isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError):
         return first_line(error)
     try:

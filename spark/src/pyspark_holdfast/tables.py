@@ -69,6 +69,19 @@ def property_of(name: str) -> "Column":
     return f.coalesce(own, body, f.get_json_object("body_value", f"$.{name}"))
 
 
+def variants(rows: "DataFrame") -> "DataFrame":
+    """`rows` with a VARIANT column in place of each column that holds JSON with AMQP's types, in the same order:
+    `body_variant` of `body_value`, and `…_variant` of `…_json`. Null stays null.
+    """
+    from pyspark.sql import functions as f
+
+    names = {name: f"{name.removesuffix('_json')}_variant" for name in rows.columns if name.endswith("_json")}
+    names |= {"body_value": "body_variant"}
+    return rows.select(
+        *(f.parse_json(name).alias(names[name]) if name in names else f.col(f"`{name}`") for name in rows.columns)
+    )
+
+
 def identities(rows: "DataFrame") -> "DataFrame":
     """One row that tells whether anything is there twice: the number of rows, and of different identities.
 
