@@ -398,7 +398,7 @@ async def test_ctrl_c_ends_it_with_a_line_also_where_the_node_hangs(
     log = default_checkpoint(tmp_path / "table") / "commits"
     process = await start_ingest(tmp_path, node.url, "--retry", "1000")
     try:
-        await eventually_true(partial(reached, process, log, 2), what="all batches written", limit_s=LIMIT_S)
+        await eventually_true(partial(reached, process, log, 0), what="a batch written", limit_s=LIMIT_S)
         if node_hangs:
             os.kill(node.pid, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
@@ -414,7 +414,8 @@ async def test_ctrl_c_ends_it_with_a_line_also_where_the_node_hangs(
             os.kill(node.pid, signal.SIGCONT)
         kill_session(process.pid)
         await process.wait()
-    assert bodies(tmp_path / "table") == list(range(1, 501))
+    numbers = bodies(tmp_path / "table")
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 200
 
 
 async def test_ctrl_c_while_spark_starts_ends_it_at_once(tmp_path: Path, start_node: StartNode) -> None:
