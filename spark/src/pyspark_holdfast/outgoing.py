@@ -12,7 +12,7 @@ from datetime import time as time_of_day
 from decimal import Decimal
 from typing import Any, Final
 
-from holdfast.amqp.message.message import Message
+from holdfast.client import Message
 from holdfast.client.messages.message_json import BODY_KINDS, FORMAT, message_of
 from holdfast.errors import ConfigError
 from pyspark_holdfast.columns import FIELDS

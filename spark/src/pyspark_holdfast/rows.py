@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
-from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.client import Header, Properties
 from holdfast.client.messages.message_json import exact_rest
+from holdfast.client.messages.payload import way_of
 from holdfast.client.messages.typed_json import TypedBody, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
@@ -208,6 +208,7 @@ def _row(entry: Entry, body: TypedBody, header: Header | None) -> tuple[Any, ...
     else:
         told = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
     notes = message.message_annotations
+    way = way_of(notes)
     return (
         entry.sequence,
         _identifier(fields.message_id),
@@ -232,18 +233,10 @@ def _row(entry: Entry, body: TypedBody, header: Header | None) -> tuple[Any, ...
         map_text(notes),
         map_text(message.delivery_annotations),
         map_text(message.footer),
-        *((None, None, None) if notes is None or PATH not in notes else _way(notes)),
+        None if way.origin is None else str(way.origin),
+        way.number,
+        way.path,
         None if header is None else _rest(message, body),
-    )
-
-
-def _way(notes: dict[Any, Any]) -> tuple[str | None, int | None, list[str] | None]:
-    """Origin, number and path, as a node tells them."""
-    origin, number, path = notes.get(ORIGIN), notes.get(NUMBER), notes.get(PATH)
-    return (
-        str(origin) if isinstance(origin, UUID) else None,
-        int(number) if isinstance(number, int) and number < 2**63 else None,
-        [str(name) for name in path] if isinstance(path, list) else None,
     )
 
 

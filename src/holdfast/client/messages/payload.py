@@ -7,11 +7,12 @@ of a delivery, `x-opt-holdfast-number` (ulong) of a named producer's message (AM
 
 from struct import Struct
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from holdfast.amqp.message.message import Message, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
-from holdfast.amqp.wire.extensions import NUMBER
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
 
@@ -30,6 +31,30 @@ _FIRST_KEY_AT: Final = len(_MAP32) + 8  # size and count
 _FIRST_VALUE_AT: Final = _FIRST_KEY_AT + len(_SEQUENCE_KEY)
 _PAIR: Final = Struct(f">Q{len(_ENQUEUED_KEY)}sq")
 _PAIR_END: Final = _FIRST_VALUE_AT + _PAIR.size
+
+
+class Way(NamedTuple):
+    """Where a message from another node comes from: its origin's store and its number from there, and the nodes that it
+    passed. None is what was not told."""
+
+    origin: UUID | None
+    number: int | None
+    path: list[str] | None
+
+
+NO_WAY: Final = Way(None, None, None)
+
+
+def way_of(annotations: dict[Any, Any] | None) -> Way:
+    """As a node tells the reader that asks for paths (docs/amqp.md, "Paths")."""
+    if annotations is None or PATH not in annotations:
+        return NO_WAY
+    origin, number, path = annotations.get(ORIGIN), annotations.get(NUMBER), annotations.get(PATH)
+    return Way(
+        origin if isinstance(origin, UUID) else None,
+        int(number) if isinstance(number, int) and 0 < number < 2**63 else None,
+        [str(name) for name in path] if isinstance(path, list) else None,
+    )
 
 
 class Cut(NamedTuple):
