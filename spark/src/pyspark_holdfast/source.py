@@ -3,7 +3,8 @@
 Rules of this file: a batch is a range of sequences and nothing else, so that Spark may plan and read it any
 number of times. Reading acknowledges nothing. The node is told to let entries go only for what the query's
 checkpoint proves, after that proof is on disk. No sockets or locks before first use: readers are pickled.
-Imports that the workers need are inside `read`.
+Imports that the workers need are inside `read`, and the sink's where it is asked for: Spark gives a worker 10 s to
+start.
 """
 
 import logging
@@ -34,8 +35,6 @@ from pyspark_holdfast.bus import Bus, Lease, Position, QueueMadeAnew
 from pyspark_holdfast.checkpoint import Checkpoint, Offset, SinkLog, offset_of
 from pyspark_holdfast.columns import COLUMNS
 from pyspark_holdfast.options import SourceOptions, parse_options
-from pyspark_holdfast.sink import HoldfastStreamWriter, HoldfastWriter
-from pyspark_holdfast.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -93,9 +92,15 @@ class HoldfastDataSource(DataSource):
         return HoldfastBatchReader(self, self.options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pyspark_holdfast.sink import HoldfastStreamWriter
+        from pyspark_holdfast.sink_options import parse_sink_options
+
         return HoldfastStreamWriter(schema, parse_sink_options(self.options), overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_holdfast.sink import HoldfastWriter
+        from pyspark_holdfast.sink_options import parse_sink_options
+
         return HoldfastWriter(schema, parse_sink_options(self.options), overwrite=overwrite)
 
 
