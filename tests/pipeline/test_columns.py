@@ -33,7 +33,9 @@ from holdfast.amqp.wire.types import (
     Ushort,
 )
 from holdfast.client import Header, Message, Properties
+from holdfast.client.messages.typed_json import typed_body
 from holdfast.errors import ConfigError, HoldfastError, StorageError
+from pyspark_holdfast import rows
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.dead_letters import DeadLetterTable
@@ -54,6 +56,14 @@ def row_of(message: Message) -> dict[str, Any]:
 @settings(max_examples=300, deadline=None)
 def test_a_row_is_the_message_again(message: Message) -> None:
     assert bare(message_of_row(row_of(message))) == bare(message)
+
+
+@given(messages())
+@settings(max_examples=300, deadline=None)
+def test_what_is_seen_at_once_to_have_no_rest_has_none(message: Message) -> None:
+    message = Message.decode(message.encode())
+    body = typed_body(message)
+    assert not rows._has_no_rest(message, body) or rows._rest(message, body) is None
 
 
 VALUES: dict[str, tuple[Any, Any]] = {

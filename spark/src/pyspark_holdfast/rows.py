@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.client import Header, Properties
-from holdfast.client.messages.message_json import exact_rest
-from holdfast.client.messages.payload import way_of
+from holdfast.client.messages.message_json import PLAIN_TYPES, exact_rest
+from holdfast.client.messages.payload import ENQUEUED, SEQUENCE, is_placed, way_of
 from holdfast.client.messages.typed_json import TypedBody, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
@@ -34,6 +34,8 @@ _GATHERED: Final = tuple(name for name in FIELDS if name not in _OWN)
 _NO_HEADER: Final = Header()
 _NO_PROPERTIES: Final = Properties()
 _HEADER_COLUMNS: Final = 5
+_PLACED: Final = '{"x-opt-sequence-number":%d,"x-opt-enqueued-time":{"amqp:timestamp":%d}}'
+_PLACED_KEYS: Final = [str(SEQUENCE), str(ENQUEUED)]
 
 
 class DeadLetters(Protocol):
@@ -128,7 +130,8 @@ class _Gathered:
         try:
             row = _row(entry, typed_body(message), message.header or _NO_HEADER)
             properties = _flat(message.application_properties)
-            annotations = _flat(message.message_annotations)
+            notes = message.message_annotations
+            annotations = _placed(notes) or _flat(notes)
         except (TypeError, ValueError, RecursionError) as error:
             self._add_unreadable(entry, _encoded(message), str(error))
             return
@@ -230,13 +233,41 @@ def _row(entry: Entry, body: TypedBody, header: Header | None) -> tuple[Any, ...
         fields.reply_to_group_id,
         *told,
         map_text(message.application_properties),
-        map_text(notes),
+        map_text(notes) if notes is None or not is_placed(notes) else _PLACED % (notes[SEQUENCE], notes[ENQUEUED]),
         map_text(message.delivery_annotations),
         map_text(message.footer),
         None if way.origin is None else str(way.origin),
         way.number,
         way.path,
-        None if header is None else _rest(message, body),
+        None if header is None or _has_no_rest(message, body) else _rest(message, body),
+    )
+
+
+def _placed(notes: dict[Any, Any] | None) -> tuple[list[str], list[str | None]] | None:
+    """Their `_flat`, where they are all."""
+    if notes is None or not is_placed(notes):
+        return None
+    return _PLACED_KEYS, [text_of(notes[SEQUENCE]), text_of(notes[ENQUEUED])]
+
+
+def _has_no_rest(message: Any, body: TypedBody) -> bool:
+    """Whether it can be seen at once that `_rest` is None."""
+    fields, properties, notes = message.properties, message.application_properties, message.message_annotations
+    if body.value is not None or message.footer is not None or (notes is not None and not is_placed(notes)):
+        return False
+    if fields is not None:
+        if fields.message_id is None and fields.subject is None:
+            return False  # a section without any field is no section left out
+        for value in (fields.message_id, fields.correlation_id, fields.to, fields.reply_to):
+            if value is not None and type(value) is not str:
+                return False
+        for time_ms in (fields.creation_time, fields.absolute_expiry_time):
+            if time_ms is not None and _microseconds(time_ms) is None:
+                return False
+    if properties is None:
+        return True
+    return bool(properties) and all(
+        type(key) is str and type(value) in PLAIN_TYPES for key, value in properties.items()
     )
 
 
@@ -279,6 +310,8 @@ def _flat(mapping: dict[Any, Any] | None) -> tuple[list[str], list[str | None]]:
 def _bytes_of(values: Iterable[Any]) -> int:
     size = 0
     for value in values:
+        if value is None or value is True or value is False:
+            continue
         if isinstance(value, str):
             size += len(value) if value.isascii() else len(value.encode())
         elif isinstance(value, bytes):

@@ -41,6 +41,8 @@ KEYS: Final = frozenset(
     )
 )  # fmt: skip
 BODY_KINDS: Final = ("data", "string", "binary", "value", "sequence", "none")
+PLAIN_TYPES: Final = frozenset((str, bool, int, Long, type(None)))
+"""Types of values that JSON says exactly; and float, where it is finite."""
 YEAR_1000_MS: Final = -30_610_224_000_000
 YEAR_10000_MS: Final = 253_402_300_800_000
 """The times between them are told exactly in ISO 8601."""
@@ -103,7 +105,7 @@ def _exact_properties(properties: Properties) -> dict[str, Any]:
 def _is_plain(value: Any) -> bool:
     """Whether JSON says it exactly."""
     kind = type(value)
-    return value is None or kind in (str, bool, int, Long) or (kind is float and isfinite(value))
+    return kind in PLAIN_TYPES or (kind is float and isfinite(value))
 
 
 def _put_map(amqp: dict[str, Any], name: str, values: dict[Any, Any] | None, key_type: type[str]) -> None:

@@ -13,7 +13,7 @@ from holdfast.amqp.message.message import Message, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
-from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
 from holdfast.errors import RemoteProtocolError
 
 SEQUENCE: Final = Symbol("x-opt-sequence-number")
@@ -31,6 +31,15 @@ _FIRST_KEY_AT: Final = len(_MAP32) + 8  # size and count
 _FIRST_VALUE_AT: Final = _FIRST_KEY_AT + len(_SEQUENCE_KEY)
 _PAIR: Final = Struct(f">Q{len(_ENQUEUED_KEY)}sq")
 _PAIR_END: Final = _FIRST_VALUE_AT + _PAIR.size
+
+
+def is_placed(annotations: dict[Any, Any]) -> bool:
+    """Whether the two that a node writes of every delivery are all: so are those of most messages."""
+    return (
+        len(annotations) == 2
+        and type(annotations.get(SEQUENCE)) is Ulong
+        and type(annotations.get(ENQUEUED)) is Timestamp
+    )
 
 
 class Way(NamedTuple):

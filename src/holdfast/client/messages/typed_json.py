@@ -23,6 +23,7 @@ from holdfast.amqp.wire.types import (
     Descriptors,
     Float,
     Int,
+    Long,
     Pairs,
     Short,
     Symbol,
@@ -35,6 +36,11 @@ from holdfast.amqp.wire.types import (
 
 PREFIX: Final = "amqp:"
 """Begins the key of every object that stands for a value of another type; no map's own key does."""
+
+
+_encoded: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_AS_JSON: Final = frozenset((str, bool, int, type(None), Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long))
+"""Types of values that JSON has as they are, without their width."""
 
 
 class TypedBody(NamedTuple):
@@ -66,7 +72,7 @@ def typed_body(message: Message) -> TypedBody:
 
 def json_text(value: Any) -> str:
     """`value` in one line of JSON."""
-    return json.dumps(typed_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encoded(typed_json(value))
 
 
 def map_text(mapping: dict[Any, Any] | None) -> str | None:
@@ -74,11 +80,13 @@ def map_text(mapping: dict[Any, Any] | None) -> str | None:
     None of one that is not there."""
     if mapping is None:
         return None
-    if all(isinstance(key, str) and not isinstance(key, Char) and not key.startswith(PREFIX) for key in mapping):
-        told: Any = {str(key): _typed(item, False) for key, item in mapping.items()}
-    else:
-        told = _map(mapping, False)
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    told: dict[Any, Any] = {}
+    for key, item in mapping.items():
+        kind = type(key)
+        if (kind is not str and kind is not Symbol) or key.startswith(PREFIX):
+            return _encoded(_map(mapping, False))
+        told[key] = item if type(item) in _AS_JSON else _typed(item, False)
+    return _encoded(told)
 
 
 def typed_json(value: Any) -> Any:
