@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from holdfast.broker.entries.host_names import host_of
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.groups import Group, Groups, Waiting
 from holdfast.broker.stored.ranges import RangeSet
@@ -40,7 +41,7 @@ class Origin:
     `mark`: all up to it is finished. `finished`: what is beyond. `ended`: numbers that a tombstone, an operator or
     a grace time ended without delivery. `passed`: the highest number that went on before a gap below it closed.
     `clocks`: how long each gap was waited for. `suffix`: the name of this node that the numbers were given for; empty:
-    the first that its store was opened under.
+    the first that its store was opened under. In a virtual host HOST@ and that.
     """
 
     origin: UUID
@@ -54,6 +55,8 @@ class Origin:
     duplicates: int = 0
     late: int = 0
     suffix: str = ""
+    host: str = field(init=False)
+    """The virtual host in which its messages end."""
     known: RangeSet = field(init=False)
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
@@ -64,6 +67,7 @@ class Origin:
     """Of a row from before each gap had a clock: what the clocks of its gaps begin at."""
 
     def __post_init__(self) -> None:
+        self.host = host_of(self.suffix)
         self._derive()
 
     def _derive(self) -> None:
