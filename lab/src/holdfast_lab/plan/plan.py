@@ -71,12 +71,13 @@ def from_json(text: str) -> Plan:
         routing = topology.pop("routing", None)
         routing = None if routing is None else RoutingConfig(**routing)
         supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
+        crossing = tuple(topology.pop("crossing", ()))
         pacing = {node: _pacing(table) for node, table in topology.pop("pacing", {}).items()}
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
             nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
-            pacing=pacing, **topology,
+            crossing=crossing, pacing=pacing, **topology,
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
