@@ -60,7 +60,7 @@ def with_crossing(plan: Plan, seed: int) -> Plan:
     them may be full, lines break, and nodes run as an earlier version for a while."""
     random = SeedTree(seed).child("swarm").stream("crossing hosts")
     topology = plan.topology
-    if random.random() >= CROSSING_SHARE:
+    if random.random() >= CROSSING_SHARE or topology.takes:
         return plan
     nodes = [name for name in topology.nodes if not fails(plan, name) and name not in renewed_in(plan)]
     if len(nodes) < 2:
