@@ -381,7 +381,7 @@ def test_every_act_is_carried_out_in_some_host_with_something_to_see() -> None:
         steps += [(who, kind, number) for kind in ACTS[:4] for number in range(6)]
         steps += [(who, "in_transaction", 1), (who, "in_transaction", 2), (who, "dynamic", 0), (who, "own", 0)]
         steps += [(who, "subscribe", number) for number in range(6)]
-        steps += [(who, "across", number) for number in range(6)] + [(who, "far", 3), (who, "far", 23)]
+        steps += [(who, "across", number) for number in range(12)] + [(who, "far", 3), (who, "far", 23)]
     steps.append((len(HOSTS), "to_queue", 0))
     for who in range(len(HOSTS)):
         steps += [(who, "consume", number) for number in range(16)] + [(who, "browse", number) for number in range(5)]

@@ -93,9 +93,9 @@ class Ledger:
         """What was counted for another name stays on disk, but for what something that waits may need."""
         names, host = self.names, host_of(suffix)
         if suffix == names.own(host):
-            self.by_host[host][uuid] = Origin.load(uuid, records.unpack_origin(data), suffix)
+            self.by_host[host][uuid] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
         elif any(suffix == names.suffix(name) for _, name in names.waited):
-            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix)
+            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
 
     def _load_renewal(self, destination: str, data: bytes) -> None:
         if destination in self._transit:
@@ -111,7 +111,7 @@ class Ledger:
         origins = self.by_host[host]
         origin = origins.get(uuid)
         if origin is None:
-            origin = origins[uuid] = Origin(uuid, suffix=self.names.own(host))
+            origin = origins[uuid] = Origin(uuid, suffix=self.names.own(host), host=host)
         return origin
 
     def origin_at(self, host: str, uuid: UUID, sequence: int) -> Origin:
@@ -119,7 +119,7 @@ class Ledger:
         suffix = self.names.suffix_at(host, sequence)
         if suffix == self.names.own(host):
             return self.origin(host, uuid)
-        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix))
+        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix, host=host))
 
     def all_origins(self) -> Iterator[Origin]:
         """Those of the present name, in each host, and those of others of which something waits still."""

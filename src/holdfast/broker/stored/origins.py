@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from holdfast.broker.entries.host_names import host_of
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.groups import Group, Groups, Waiting
 from holdfast.broker.stored.ranges import RangeSet
@@ -55,8 +54,8 @@ class Origin:
     duplicates: int = 0
     late: int = 0
     suffix: str = ""
-    host: str = field(init=False)
-    """The virtual host in which its messages end."""
+    host: str = ""
+    """The virtual host in which its messages end, "" for the default one."""
     known: RangeSet = field(init=False)
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
@@ -67,7 +66,6 @@ class Origin:
     """Of a row from before each gap had a clock: what the clocks of its gaps begin at."""
 
     def __post_init__(self) -> None:
-        self.host = host_of(self.suffix)
         self._derive()
 
     def _derive(self) -> None:
@@ -84,8 +82,9 @@ class Origin:
             self.shortest_wait_s = min(self.shortest_wait_s, waiting.order_wait_s)
 
     @classmethod
-    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "") -> "Origin":
-        loaded = cls(origin, record.mark, record.passed, record.clocks, record.finished, record.ended, suffix=suffix)
+    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "", host: str = "") -> "Origin":
+        known = record.mark, record.passed, record.clocks, record.finished, record.ended
+        loaded = cls(origin, *known, suffix=suffix, host=host)
         loaded.waited_before_s = 0.0 if record.clocks else record.waited_s
         return loaded
 
