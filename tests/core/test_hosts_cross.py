@@ -394,6 +394,26 @@ def test_links_moves_topics_and_dead_letters_lead_to_their_own_host() -> None:
     nothing_astray(jfk, hub)
 
 
+def test_a_link_that_a_request_made_waits_where_its_host_may_cross_no_more() -> None:
+    rig, (jfk, hub) = line("jfk", "hub")
+    say(jfk, "acme", "acme-1", to="raw")
+    done(client_of(jfk, "acme"), "CREATE", "link", "out", **{"from": "raw", "to": "work@hub"})
+    rig.run(2)
+    assert bodies(hub, "acme") == ["acme-1"]
+    restart(jfk)
+    rig.run(5)
+    say(jfk, "acme", "acme-2", to="raw")
+    rig.run(5)
+    assert bodies(jfk, "acme", "@acme@hub") == ["acme-2"]
+    restart(jfk, "acme")
+    rig.run(5)
+    assert bodies(hub, "acme") == ["acme-1", "acme-2"]
+    restart(jfk)
+    rig.run(3)
+    done(client_of(jfk, "acme"), "DELETE", "link", "out")
+    nothing_astray(jfk, hub)
+
+
 def test_a_dead_letter_goes_back_to_the_node_that_it_was_for() -> None:
     rig, (jfk, hub) = line("jfk", "hub")
     client = say(jfk, "acme", "acme-1", to="raw")

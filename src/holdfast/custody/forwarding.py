@@ -138,9 +138,12 @@ class Forwarding:
 
         That something is queued for it says nothing: it may have left (ADR 0024).
         """
-        if self.via(destination) in self._hops:
+        if self.table.get(destination, destination) in self._hops:
             return True
-        return self._directory is not None and self._directory.knows(node_of(destination))
+        node = node_of(destination)
+        if node != destination:
+            return self.knows(node)
+        return self._directory is not None and self._directory.knows(node)
 
     def may_leave(self, host: str) -> bool:
         """Whether messages of that virtual host may cross to any neighbour."""
@@ -311,12 +314,12 @@ class Forwarding:
         share = RESERVE_BYTES // max(1, len(self._catalog.transit))
         return not queue.messages or queue.bytes_held + size <= share
 
-    def credit(self, destination: str) -> int:
+    def credit(self, destination: str, *, in_transit: bool) -> int:
         """The credit that a custody link for `destination` may have now; 0 where the store is full or the disk
-        stalls."""
+        stalls. `in_transit`: whether another node is meant."""
         if self._disk.takes_nothing:
             return 0
-        if node_of(destination) == self._config.name:
+        if not in_transit:
             return self._config.limits.credit if self._room.has(ROOM_BYTES, forwarding=True) else 0
         if self._room.has(ROOM_BYTES):
             return self._config.limits.credit

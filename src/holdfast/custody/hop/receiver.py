@@ -107,7 +107,8 @@ class CustodyReceiver(Intake):
         if self.parked or self.failed or not self.link.attached:
             return
         forwarding = self.parts.forwarding
-        credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
+        most = forwarding.credit(self.destination, in_transit=self.in_transit)
+        credit = forwarding.hop_credits.credit(self.key, most)
         if credit:
             self.top_up(credit)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
