@@ -244,6 +244,8 @@ def test_what_is_ahead_waits_in_its_own_host_and_is_given_up_there() -> None:
     assert done(client_of(hub, "globex"), "SKIP", "queue", "")["lost"] == []
     lost = done(acme, "SKIP", "queue", "work")["lost"]
     assert [(row["first"], row["last"]) for row in lost] == [(1, 2)]
+    losses = client_of(hub, "").manage("STATUS", "node")[1]["losses"]
+    assert [loss["reason"] for loss in losses] == ["virtual host 'acme': skipped by hand"]
     rig.run(2)
     assert [bodies(hub, host) for host in HOSTS] == [[], number(2, "acme"), number(2, "globex")]
     assert done(client_of(hub, ""), "SKIP", "queue", "")["lost"] and (rig.run(2) or bodies(hub, "") == number(2))

@@ -42,6 +42,11 @@ def node_of(destination: str) -> str:
     return destination.rpartition("@")[2]
 
 
+def said_in(host: str, text: str) -> str:
+    """What a log says of something in that host, which of another one than the default begins with its name."""
+    return f"virtual host {host!r}: {text}" if host else text
+
+
 def shown(host: str, name: str) -> str:
     """Both for a person who sees more than one host: in the default one the name as it is, quoted."""
     return f"{name!r} of virtual host {host!r}" if host else repr(name)

@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import HostedName, hosted
+from holdfast.broker.entries.host_names import HostedName, hosted, said_in
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
@@ -268,7 +268,7 @@ class Destination:
         reason = "this node's store is older than the marks that it has sent"
         if not known:
             reason = "they were stored on this node's former disk; messages that no consumer had taken are lost"
-        self._losses.add(origin.origin, missing, reason)
+        self._losses.add(origin.origin, missing, said_in(origin.host, reason))
         self._changed(origin)
 
     def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> bytes:
@@ -588,7 +588,7 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         lost = origin.skip()
         if lost:
-            self._losses.add(origin.origin, lost, reason)
+            self._losses.add(origin.origin, lost, said_in(origin.host, reason))
             self._changed(origin)
             self.release(origin)
         return lost
