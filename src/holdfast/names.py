@@ -11,6 +11,12 @@ from holdfast.errors import ConfigError
 NAME_BYTES_MAX: Final = 200
 """A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
 
+HOST_BYTES_MAX: Final = 63
+"""A virtual host's name in UTF-8: the store's keys hold it beside a queue's, twice beside a transmission queue's."""
+
+DESTINATION_BYTES_MAX: Final = HOST_BYTES_MAX + 1 + NAME_BYTES_MAX
+"""What messages in custody are for: NODE, or HOST@NODE in UTF-8."""
+
 LABEL_MAX: Final = 63
 """Characters between two dots of a host's name, as it is asked for (RFC 1035, 2.3.4)."""
 

@@ -10,22 +10,20 @@ from typing import Final
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
 from holdfast.errors import ConfigError
-from holdfast.names import check_name
+from holdfast.names import HOST_BYTES_MAX, check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import ROUTING_DEFAULTS, RoutingConfig
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
 LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
-COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 DELIVERIES_MAX_MOST: Final = 10_000
 """Bounds what is stored of the earlier lives of a node, for each cursor."""
 ORDER_WAIT_S_MAX: Final = 86_400 * 365
 KEEP_S_MAX: Final = 86_400 * 3_650
-HOST_BYTES_MAX: Final = 63
-"""A virtual host's name in UTF-8: the store's keys hold it beside a queue's."""
 HOSTS_MAX: Final = 256
 ALIAS_BYTES_MAX: Final = 253
 """A name by which others find the node (RFC 1035, 2.3.4)."""
@@ -181,6 +179,7 @@ class NeighbourConfig:
     `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
     (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
     long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
+    `hosts`: the virtual hosts, beside the default one, whose messages may cross to it and from it.
     """
 
     name: str
@@ -191,6 +190,7 @@ class NeighbourConfig:
     probe_s: float | None = None
     user: str | None = None
     password: str | None = None
+    hosts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
@@ -449,45 +449,6 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingConfig:
-    """How a node with a topology computes its routes (docs/routing.md). All nodes of a network are to have the same
-    `heartbeat_s`: a super node expects others' as often as its own.
-    """
-
-    heartbeat_s: float = 1.0
-    registration_s: float = 1.0
-    """How long a node that starts waits for its links' first states before it says them."""
-    cost: str = "given"
-    """`given`: as the topology file has them; `measured`: with what the links' probes find."""
-    records_max: int = 1_000
-    """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
-    neighbours_max: int = 256
-    """Links of one node's record."""
-    refresh_s: float = 30.0
-    """How often a node compares its table with its neighbours': whatever went wrong in one is right again then."""
-    forget_s: float = 86_400.0
-    """How long a node that the topology file does not name may be gone before it is forgotten."""
-
-    def validate(self) -> None:
-        """Raises ConfigError that names the key."""
-        _one_of("routing cost", self.cost, COSTS)
-        for key, (low, high) in _ROUTING_WITHIN.items():
-            value = getattr(self, key)
-            if not low <= value <= high:
-                raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
-
-
-_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
-    "heartbeat_s": (0.05, 3_600),
-    "registration_s": (0, 3_600),
-    "records_max": (1, 100_000),
-    "refresh_s": (0.1, 3_600),
-    "forget_s": (1, 86_400 * 3_650),
-    "neighbours_max": (1, 4_096),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
@@ -520,7 +481,7 @@ class NodeConfig:
     dead_letters: DeadLettersConfig = DeadLettersConfig()
     limits: Limits = Limits()
     topology: Topology | None = None
-    routing: RoutingConfig = RoutingConfig()
+    routing: RoutingConfig = ROUTING_DEFAULTS
     pacing: PacingConfig = NO_PACING
 
     def validate(self) -> None:
@@ -598,3 +559,10 @@ class NodeConfig:
                 if each.vhost and each.vhost not in names:
                     expected = f"expected the name of a [[vhost]] ({', '.join(names) or 'there is none'})"
                     raise ConfigError(f"invalid value {each.vhost!r} for {what} {each.name!r} vhost; {expected}")
+        for neighbour in self.neighbours:
+            for name in neighbour.hosts:
+                if name not in names:
+                    expected = f"expected names of [[vhost]] ({', '.join(names) or 'there is none'})"
+                    raise ConfigError(f"invalid value {name!r} for neighbour {neighbour.name!r} hosts; {expected}")
+            if len(set(neighbour.hosts)) < len(neighbour.hosts):
+                raise ConfigError(f"neighbour {neighbour.name!r} hosts lists a virtual host twice; list it once")

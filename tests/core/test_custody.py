@@ -326,7 +326,7 @@ def test_parked_numbers_go_back_when_the_disk_is_full() -> None:
 
 def test_late_after_tombstone() -> None:
     rig, jfk, hub = together()
-    origin = hub.core.catalog.ledger.origin(jfk.core.identities.store_uuid)
+    origin = hub.core.catalog.ledger.origin("", jfk.core.identities.store_uuid)
     origin.end(1)
     send(rig, jfk, "1", "2")
     client = rig.client(hub)

@@ -1,12 +1,12 @@
 """Nothing crosses between virtual hosts: what the clients of a host do and see is what they would alone on a node.
 
-Rules of this file: every name is the same in every host. What one host's clients see among others is compared, act by
-act, with the same acts on a node where nobody else is (noninterference, Goguen and Meseguer 1982); times, UUIDs and
-drawn names are left out.
+Rules of this file: every name is the same in every host, at two nodes between which all of them may cross. What one
+host's clients see among others is compared, act by act, with the same acts on nodes where nobody else is
+(noninterference, Goguen and Meseguer 1982); times, UUIDs and drawn names are left out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hypothesis import given, settings
@@ -16,7 +16,8 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.settings import LinkConfig, QueueConfig, TriggerConfig, VhostConfig
+from holdfast.custody.hop.sender import CUSTODY_ADDRESS
+from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig, TriggerConfig, VhostConfig
 from support.rig import Client, Node, Rig
 from support.transactions import Controller, bound_for, within
 
@@ -24,18 +25,22 @@ HOSTS: Final = ("", "acme", "globex")
 COPY: Final = Symbol("copy")
 OUTCOMES: Final = (Accepted(), Rejected(), Released(), Modified(delivery_failed=True))
 ADDRESSES: Final = ("work", "target", "topic/news", "topic/news/a.b", "small", "$dead-letters")
-UNTOLD: Final = ("uuid", "queue_uuid", "enqueued", "oldest_s", "store", "since", "expires_in_s")
+FAR: Final = ("work@far", "small@far", "target@far", "topic/news@far", "$dead-letters@far", "work@nowhere")
+UNTOLD: Final = ("uuid", "queue_uuid", "enqueued", "oldest_s", "store", "since", "at", "expires_in_s")
 """Of rows: of each life, or of the moment."""
 
 
 @dataclass
 class Actor:
-    """The clients of one host, and what they saw."""
+    """The clients of one host, and what they saw. `other`: the node that is not `node`."""
 
     node: Node
+    other: Node
     host: str
     seen: list[Any] = field(default_factory=list)
     client: Client = field(init=False)
+    there: Client = field(init=False)
+    """At the other node."""
     sent: int = 0
     temporary: list[str] = field(default_factory=list)
     acts: int = 0
@@ -48,7 +53,8 @@ class Actor:
         return self.node.rig
 
     def connect(self) -> None:
-        self.client = self.rig.client(self.node, hostname=f"vhost:{self.host}" if self.host else None)
+        hostname = f"vhost:{self.host}" if self.host else None
+        self.client, self.there = (self.rig.client(node, hostname=hostname) for node in (self.node, self.other))
         self.rig.settle()
 
     def body(self) -> str:
@@ -183,6 +189,19 @@ class Actor:
         self.send(self.temporary[-1])
         return self.client.accept(link=link)
 
+    def across(self, number: int) -> Any:
+        """To a queue of the other node."""
+        return self.send(FAR[number % len(FAR)])
+
+    def far(self, number: int) -> Any:
+        """An act at the other node, of which some send to the first."""
+        self.client, self.there = self.there, self.client
+        try:
+            kind = ("consume", "browse", "manage", "back")[number % 4]
+            return self.send("work@hub") if kind == "back" else getattr(self, kind)(number // 4)
+        finally:
+            self.client, self.there = self.there, self.client
+
     def guess(self, address: str) -> Any:
         """What is said of an address that a client of another host may know, in each direction."""
         found = [self.attached(lambda: self.client.sender(address, name=self.name()))]
@@ -257,7 +276,7 @@ REQUESTS: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
 )
 ACTS: Final = (
     "to_queue", "to_named", "anonymously", "later", "in_transaction", "consume", "browse", "read_range", "subscribe",
-    "unsubscribe", "listen", "dynamic", "own", "guess", "manage", "manage",
+    "unsubscribe", "listen", "dynamic", "own", "guess", "manage", "manage", "across", "across", "far", "far",
 )  # fmt: skip
 
 
@@ -279,12 +298,13 @@ def same(together: list[Any], alone: list[Any]) -> None:
         assert one == other
 
 
-def node_of(rig: Rig) -> Node:
+def node_of(rig: Rig, name: str, neighbour: NeighbourConfig) -> Node:
     def of_each(**fields: Any) -> list[dict[str, Any]]:
         return [{"vhost": host, **fields} for host in HOSTS]
 
     node = rig.node(
-        "hub",
+        name,
+        neighbours=(replace(neighbour, hosts=tuple(host for host in HOSTS if host)),),
         vhosts=tuple(VhostConfig(name=host) for host in HOSTS if host),
         create_queues=True,
         queues=(
@@ -298,7 +318,7 @@ def node_of(rig: Rig) -> Node:
             for at, each in enumerate(of_each())
         ),
     )
-    node.unwatched.add("None")  # what comes on a link without an address may be for a topic
+    node.unwatched |= {"None", CUSTODY_ADDRESS}  # what comes on a link without an address may be for a topic
     return node
 
 
@@ -312,17 +332,21 @@ STEPS: Final = st.lists(
 
 def play(steps: list[Step], hosts: tuple[str, ...]) -> dict[str, list[Any]]:
     """What the clients of these hosts see where theirs are the only acts."""
-    node = node_of(Rig())
-    actors = {host: Actor(node, host) for host in hosts}
+    rig = Rig()
+    node = node_of(rig, "hub", NeighbourConfig(name="far", remote="127.0.0.1:1"))
+    other = node_of(rig, "far", NeighbourConfig(name="hub"))
+    rig.run(2)
+    actors = {host: Actor(node, other, host) for host in hosts}
     for who, kind, number in steps:
         if who == len(HOSTS):
             node.rig.run(3)
         elif who == len(HOSTS) + 1:
             if number % 4:
                 continue
-            node.crash()
-            node.start()
-            node.rig.settle()
+            killed = other if number % 8 else node
+            killed.crash()
+            killed.start()
+            rig.run(8)  # until both have a session again
             for actor in actors.values():
                 actor.connect()
         elif HOSTS[who] in actors:
@@ -332,8 +356,10 @@ def play(steps: list[Step], hosts: tuple[str, ...]) -> dict[str, list[Any]]:
             names += [f"{host}/work" for host in HOSTS if host != actor.host] if kind != "guess" else []
             names += [theirs[-1] if theirs else f"$temporary/{'0' * 32}"]
             actor.act(kind, number, names[number % len(names)])
-    assert node.core is not None
-    node.core.validate()
+    rig.run(3)
+    for each in (node, other):
+        assert each.core is not None
+        each.core.validate()
     for host, actor in actors.items():
         marks = [f"{other or 'default'}-" for other in HOSTS if other != host]
         assert not any(mark in repr(actor.seen) for mark in marks), "a body of another host was seen"
@@ -355,6 +381,7 @@ def test_every_act_is_carried_out_in_some_host_with_something_to_see() -> None:
         steps += [(who, kind, number) for kind in ACTS[:4] for number in range(6)]
         steps += [(who, "in_transaction", 1), (who, "in_transaction", 2), (who, "dynamic", 0), (who, "own", 0)]
         steps += [(who, "subscribe", number) for number in range(6)]
+        steps += [(who, "across", number) for number in range(12)] + [(who, "far", 3), (who, "far", 23)]
     steps.append((len(HOSTS), "to_queue", 0))
     for who in range(len(HOSTS)):
         steps += [(who, "consume", number) for number in range(16)] + [(who, "browse", number) for number in range(5)]
@@ -362,12 +389,14 @@ def test_every_act_is_carried_out_in_some_host_with_something_to_see() -> None:
         steps += [(who, "subscribe", number) for number in range(6)] + [(who, "guess", number) for number in range(6)]
         steps += [(who, "manage", number) for number in range(120)]
         steps += [(who, "unsubscribe", number) for number in range(3)]
+        steps += [(who, "far", 4 * number) for number in range(16)] + [(who, "far", 4 * at + 1) for at in range(5)]
+        steps += [(who, "far", 4 * number + 2) for number in range(30)]
     together = play(steps, HOSTS)
     for host in HOSTS:
         alone = play(steps, (host,))[host]
         same(together[host], alone)
         found = {(kind, repr(told)) for kind, _, told in alone}
-        for kind in ("consume", "browse", "read_range", "subscribe", "dynamic"):
+        for kind in ("consume", "browse", "read_range", "subscribe", "dynamic", "far"):
             assert any(body in told for seen, told in found if seen == kind for body in (f"{host or 'default'}-",))
         assert all("attached" not in told for kind, told in found if kind == "guess")
         assert {told[0] for kind, _, told in alone if kind == "manage"} >= {200, 201}

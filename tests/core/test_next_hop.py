@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.custody.hop.next_hop import RECEIPTS_MAX
-from holdfast.names import NAME_BYTES_MAX
+from holdfast.names import DESTINATION_BYTES_MAX
 from support.hops import send
 from support.rig import Node, Rig
 
@@ -59,7 +59,8 @@ def heard(monkeypatch: pytest.MonkeyPatch, marks: object) -> list[tuple[str, UUI
     "row",
     [
         None, [], ["far", ORIGIN], ["far", ORIGIN, 1, 1], [7, ORIGIN, 1], ["far", "x", 1], ["far", ORIGIN, 0],
-        ["far", ORIGIN, 2**63], ["far", ORIGIN, True], ["far", ORIGIN, 1.0], ["x" * (NAME_BYTES_MAX + 1), ORIGIN, 1],
+        ["far", ORIGIN, 2**63], ["far", ORIGIN, True], ["far", ORIGIN, 1.0],
+        ["x" * (DESTINATION_BYTES_MAX + 1), ORIGIN, 1],
     ],
 )  # fmt: skip
 def test_what_is_no_mark_is_passed_over_and_the_next_is_heard(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:

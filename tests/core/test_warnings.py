@@ -368,7 +368,7 @@ def test_a_full_queue_that_other_nodes_wait_for() -> None:
         rig.settle()
     assert status(rig, c)["warnings"] == []
     rig.run(30)
-    assert not c.core.destination.full.by_name
+    assert not c.core.destination.full.by_key
 
 
 def test_a_queue_that_had_room_in_between_is_full_since_then() -> None:
@@ -377,16 +377,16 @@ def test_a_queue_that_had_room_in_between_is_full_since_then() -> None:
     a, c = rig.graph("a-c", c={"queues": (FULL,)})
     rig.run(warnings_module.LOOK_S / 2)
     send(rig, a, *names(1, 4), to="c")
-    since = c.core.destination.full.by_name["work"].since
+    since = c.core.destination.full.by_key["work"].since
     rig.run(1)
     client = rig.client(c)
     link = client.receiver("work", credit=3)
     rig.settle()
     assert client.accept(link=link) == names(1, 3)
     rig.settle()
-    assert not c.core.destination.full.by_name
+    assert not c.core.destination.full.by_key
     send(rig, a, *names(5, 8), to="c")
-    assert c.core.destination.full.is_full("work") and c.core.destination.full.by_name["work"].since > since
+    assert c.core.destination.full.is_full("work") and c.core.destination.full.by_key["work"].since > since
     rig.run(since + warnings_module.FULL_S + 0.5 - rig.now)
     assert status(rig, c)["warnings"] == []
     rig.run(1)
@@ -426,7 +426,7 @@ def test_full_queues_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatc
     for node, queue in zip([a, *nodes[2:]], ("one", "two", "three"), strict=True):
         send(rig, node, *names(1, 3), to="c", queue=queue)
     rig.run(30)
-    assert sorted(c.core.destination.full.by_name) == ["one", "two"]
+    assert sorted(c.core.destination.full.by_key) == ["one", "two"]
     assert len(status(rig, c)["warnings"]) == 2
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.settings import QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import QueueConfig
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import LinkShape, Topology, line
 from holdfast_lab.plan.plan import Plan
@@ -43,6 +44,19 @@ async def test_a_plan_holds_on_real_nodes_and_in_the_simulator(tmp_path: Path) -
         assert real.metrics[name] == simulated.metrics[name] == 600
     assert real.metrics["faults"] == {"crash": 1, "partition": 1, "silent-cut": 1}
     assert [note.text for note in real.notes if note.place == "hub"] == ["life 1", "life 2"]
+
+
+async def test_messages_of_virtual_hosts_cross_between_real_nodes(tmp_path: Path) -> None:
+    queues = tuple(QueueConfig(name="flights", vhost=host, order="strict") for host in ("", "acme"))
+    topology = replace(NODES, queues={"lhr": queues}, crossing=("acme",))
+    workloads = tuple(
+        {**told, "vhost": host, "name": f"{told['kind']}-{host or 'default'}"}
+        for host in ("", "acme")
+        for told in (PUBLISH, CONSUME)
+    )
+    result = await run_on_testbed(PLAN.shrunk(topology=topology, workloads=workloads), tmp_path, 1)
+    assert result.ok, f"{result.failure}; {result.notes}"
+    assert result.metrics["accepted"] == result.metrics["received"] == 1_200
 
 
 async def test_what_goes_wrong_on_real_nodes_is_the_verdict(tmp_path: Path) -> None:

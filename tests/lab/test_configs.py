@@ -56,3 +56,12 @@ def test_the_virtual_hosts_of_its_queues_are_there(tmp_path: Path) -> None:
     document = tomllib.loads(NodeFile(name="hub", role="root", data=tmp_path, queues=queues).text())
     assert document["vhost"] == [{"name": "acme"}] and document["node"]["hostnames"] == ["harness"]
     assert document["queue"] == [{"name": "q"}, {"name": "q", "vhost": "acme"}, {"name": "p", "vhost": "acme"}]
+
+
+def test_the_virtual_hosts_that_cross_are_there(tmp_path: Path) -> None:
+    neighbours = [Neighbour(name="jfk", hosts=("acme", "globex")), Neighbour(name="lhr")]
+    queues = [QueueConfig(name="q", vhost="acme")]
+    file = NodeFile(name="hub", role="root", data=tmp_path, neighbours=neighbours, queues=queues)
+    document = tomllib.loads(file.text())
+    assert [each.get("hosts") for each in document["neighbour"]] == [["acme", "globex"], None]
+    assert document["vhost"] == [{"name": "acme"}, {"name": "globex"}]

@@ -30,6 +30,7 @@ def test_a_share_of_the_seeds_has_each() -> None:
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_policies, "POLICIES", {})  # these are drawn behind them
     monkeypatch.setattr(drawn_hosts, "HOSTS", {})
+    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
     monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
     plans = list(map(draw_plan, SEEDS[:60]))
     monkeypatch.setattr(drawn_clients, "CLIENTS", {name: (0.0, draw) for name, (_, draw) in CLIENTS.items()})

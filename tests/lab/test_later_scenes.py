@@ -57,6 +57,7 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(drawn_clients, "CLIENTS", {})  # these are drawn behind them
     monkeypatch.setattr(drawn_policies, "POLICIES", {})
     monkeypatch.setattr(drawn_hosts, "HOSTS", {})
+    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
     monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
     plans = list(map(draw_plan, seeds))
     monkeypatch.setattr(drawn_scenes, "LATER", {name: (0.0, draw) for name, (_, draw) in LATER.items()})

@@ -225,6 +225,21 @@ def test_the_name_alone_moves_the_default_data() -> None:
     assert load_settings(None, name="a/b").data == Path("./a_b.holdfast")
 
 
+def test_the_hosts_that_may_cross_to_a_neighbour_arrive(tmp_path: Path) -> None:
+    vhosts = '[[vhost]]\nname = "acme"\n[[vhost]]\nname = "globex"\n'
+    text = vhosts + '[[neighbour]]\nname = "jfk"\nhosts = ["acme", "globex"]\n[[neighbour]]\nname = "lhr"\n'
+    neighbours = load_settings(write(tmp_path, text)).core.neighbours
+    assert [neighbour.hosts for neighbour in neighbours] == [("acme", "globex"), ()]
+    for hosts, expected in (
+        ('["acme", "nobody"]', "invalid value 'nobody' for neighbour 'jfk' hosts; expected names of [[vhost]]"),
+        ('"acme"', "invalid value 'acme' for neighbour 'jfk' hosts; expected a list of texts in quotes"),
+        ("[1]", "invalid value [1] for neighbour 'jfk' hosts; expected a list of texts in quotes"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            load_settings(write(tmp_path, f'{vhosts}[[neighbour]]\nname = "jfk"\nhosts = {hosts}\n'))
+        assert expected in str(raised.value) and "\n" not in str(raised.value)
+
+
 def test_virtual_hosts_arrive(tmp_path: Path, password: Path) -> None:
     core = load_settings(write(tmp_path, HOSTS)).core
     assert core.vhosts == (

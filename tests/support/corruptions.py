@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
 from support.corruption import breaks, one_more
 from support.queue_corruptions import lying
@@ -320,7 +321,7 @@ def _(s: Any) -> None:
 
 @breaks("custody: origin {} is blocked, and nothing of it waits", waiting)
 def _(s: Any) -> None:
-    other = s.core.catalog.ledger.origin(UUID(int=7))
+    other = s.core.catalog.ledger.origin("", UUID(int=7))
     assert not other.waiting
     s.core.destination.blocked[other] = None
 
@@ -347,7 +348,17 @@ def _(s: Any) -> None:
 
 @breaks("custody: transmission queue {} is gone", apart)
 def _(s: Any) -> None:
-    s.core.catalog.transit["gone"] = type("Gone", (), {"queue_id": 999, "name": "@gone", "key": "@gone"})()
+    s.core.catalog.transit["gone"] = type("Gone", (), {"queue_id": 999, "name": "@gone", "key": "@gone", "host": ""})()
+
+
+@breaks("custody: {}: its queue is another host's", apart)
+def _(s: Any) -> None:
+    s.core.catalog.transit["acme@hub"] = s.core.catalog.transit["hub"]
+
+
+@breaks("custody: origin {} counts for another virtual host", waiting)
+def _(s: Any) -> None:
+    s.core.catalog.ledger.by_host["acme"][s.origin.origin] = Origin(s.origin.origin)
 
 
 @breaks("core: a part that has nothing to wait for has a deadline", serving)

@@ -234,7 +234,7 @@ class Parts:
             config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities,
             self.dead_lettering, self.forwarding, self.large_sends, self.new_uuid, self.rates.pacers,
         )  # fmt: skip
-        self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
+        self.next_hops |= {item.name: NextHop(self.hop_parts, item.name, item.hosts) for item in config.neighbours}
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,

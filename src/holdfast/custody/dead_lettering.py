@@ -13,7 +13,6 @@ from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import annotate, entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -214,10 +213,11 @@ class DeadLettering:
         self.move_out(queue, sequence, value)
         self._tombstone(queue, value)
 
-    def dead_letter_unroutable(self, value: bytes, to: str, node: str) -> int:
-        """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
+    def dead_letter_unroutable(self, host: str, value: bytes, to: str, node: str) -> int:
+        """A message of that host for a node of which nothing is known, as a dead letter with that reason; its sequence
+        there."""
         self.unroutable += 1
-        return self.dead_letter(DEFAULT_HOST, value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
+        return self.dead_letter(host, value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
 
     def annotate_entry(self, peer: Peer, queue: Queue, sequence: int, notes: annotate.Notes) -> tuple[Ended, str]:
         """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's

@@ -13,6 +13,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
@@ -112,10 +113,10 @@ class Departures:
             return
         for name, queue in unknown.items():
             for link in list(self._links.producers_of(queue)):
-                link.detach_with(f"{self._config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+                link.detach_with(f"{self._config.name!r} has no route to {node_of(name)!r}", conditions.NOT_FOUND)
         for receiver in list(self._links.custody_receivers.values()):
             if receiver.destination in unknown:
-                text = f"{self._config.name!r} has no route to {receiver.destination!r}"
+                text = f"{self._config.name!r} has no route to {node_of(receiver.destination)!r}"
                 receiver.dismiss(Error(Symbol(conditions.NOT_FOUND), text))
 
     def find(self) -> dict[str, Queue]:
@@ -198,7 +199,7 @@ class Departures:
     def _some(self, queue: Queue, departure: Departure) -> None:
         if self._dead_lettering.has_moved_its_share():
             return
-        name = queue.destination
+        name = node_of(queue.destination)
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
@@ -247,5 +248,7 @@ class Departures:
 
 
 def _advice(name: str, count: int) -> str:
-    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
-    return f"{left}: `holdfast queue delete @{name}` makes them dead letters"
+    host = host_of(name)
+    where, option = (f" of virtual host {host!r}", f" --vhost {host}") if host else ("", "")
+    left = f"{count} messages{where} wait for node {node_of(name)!r}, in neither the configuration nor the topology"
+    return f"{left}: `holdfast queue delete @{name}{option}` makes them dead letters"

@@ -232,7 +232,7 @@ class Expiry:
                 if ended:
                     rewriting.replace(queue, sequence, value, stone, self._turns.gathered.rewritten)
             else:
-                ended = self._destination.expire(sequence, value)
+                ended = self._destination.expire(queue, sequence, value)
             if ended:
                 done.append(sequence)
             else:

@@ -5,12 +5,12 @@ its hop number alone, copies are its destination's business.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
@@ -123,21 +123,45 @@ class Forwarding:
         self._directory = directory
 
     def via(self, destination: str) -> str:
-        """Where a message for `destination` goes next: as the table says, else to a neighbour of that name, which need
-        not be there."""
-        return self.table.get(destination, destination)
+        """Where a message for `destination` goes next: as the table says of its node, else to a neighbour of that name,
+        which need not be there."""
+        node = node_of(destination)
+        return self.table.get(node, node)
 
     def _next_hop(self, destination: str) -> Hop | None:
-        return self._hops.get(self.table.get(destination, destination))
+        """None also where its virtual host may not cross there: then it waits."""
+        hop = self._hops.get(self.via(destination))
+        return hop if hop is not None and hop.may_have(destination) else None
 
     def knows(self, destination: str) -> bool:
-        """Whether `destination` is in the configuration (a neighbour, or with a route) or in the topology.
+        """Whether the node of `destination` is in the configuration (a neighbour, or with a route) or in the topology.
 
         That something is queued for it says nothing: it may have left (ADR 0024).
         """
         if self.table.get(destination, destination) in self._hops:
             return True
-        return self._directory is not None and self._directory.knows(destination)
+        node = node_of(destination)
+        if node != destination:
+            return self.knows(node)
+        return self._directory is not None and self._directory.knows(node)
+
+    def may_leave(self, host: str) -> bool:
+        """Whether messages of that virtual host may cross to any neighbour."""
+        return not host or any(host in hop.hosts for hop in self._hops.values())
+
+    def kept_here(self) -> Iterator[tuple[str, str]]:
+        """Destinations in virtual hosts for which messages wait that the next hop may not have, or does not know, each
+        with a line about it."""
+        for destination, queue in self._catalog.transmissions():
+            waiting, host = queue.messages - queue.tombstones, host_of(destination)
+            hop = self._hops.get(self.via(destination))
+            if not host or not waiting or hop is None or hop.takes(destination):
+                continue
+            text = f"{waiting} messages of virtual host {host!r} for {node_of(destination)!r} wait"
+            if not hop.may_have(destination):
+                yield destination, f"neighbour {hop.name}: {text}: add the host to hosts of its [[neighbour]]"
+            elif hop.established:
+                yield destination, f"neighbour {hop.name}: {text}: its version knows no virtual hosts; upgrade it"
 
     def change(self, table: dict[str, str]) -> None:
         """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
@@ -222,7 +246,7 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            self._dead_lettering.dead_letter(DEFAULT_HOST, value, reason, destination)
+            self._dead_lettering.dead_letter(queue.host, value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:
@@ -290,12 +314,12 @@ class Forwarding:
         share = RESERVE_BYTES // max(1, len(self._catalog.transit))
         return not queue.messages or queue.bytes_held + size <= share
 
-    def credit(self, destination: str) -> int:
+    def credit(self, destination: str, *, in_transit: bool) -> int:
         """The credit that a custody link for `destination` may have now; 0 where the store is full or the disk
-        stalls."""
+        stalls. `in_transit`: whether another node is meant."""
         if self._disk.takes_nothing:
             return 0
-        if destination == self._config.name:
+        if not in_transit:
             return self._config.limits.credit if self._room.has(ROOM_BYTES, forwarding=True) else 0
         if self._room.has(ROOM_BYTES):
             return self._config.limits.credit

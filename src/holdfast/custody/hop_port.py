@@ -28,8 +28,19 @@ class Hop(Protocol):
     brings: dict[tuple[UUID, str], None]
     told: dict[tuple[str, UUID], int]
 
+    hosts: frozenset[str]
+    """The virtual hosts whose messages may cross to it, and from it; the default one is among them."""
+
     @property
     def name(self) -> str: ...
+    @property
+    def established(self) -> bool: ...
+    def may_have(self, destination: str) -> bool:
+        """Whether messages for that destination may cross to it, and from it."""
+
+    def takes(self, destination: str) -> bool:
+        """Whether they may, and its version knows such destinations."""
+
     @property
     def senders(self) -> Mapping[str, HopSender]: ...
     def sender_to(self, destination: str) -> object:

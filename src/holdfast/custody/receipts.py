@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import destination_of, host_of, node_of
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.hop_port import Hop
 from holdfast.custody.names.identity import Identities
@@ -77,7 +78,7 @@ class Receipts:
 
     def hear_mark(self, neighbour: Hop, destination: str, origin: UUID, mark: int) -> None:
         """A row of a control message. Passed on at most once for each value, and so never in a circle."""
-        if destination == self._name or mark <= 0:
+        if node_of(destination) == self._name or mark <= 0 or not neighbour.takes(destination):
             return
         if (origin, destination) in neighbour.brings:  # it need not hear its own words
             neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
@@ -94,18 +95,21 @@ class Receipts:
         """
         name, stored, passing = self._name, self._destination.stored_marks, self._ledger.passing
         store = self._ledger.neighbour_stores.get(neighbour.name)
-        pairs = [] if store is None else [(store, name)]
+        pairs = [] if store is None else [(store, destination_of(host, name)) for host in neighbour.hosts]
         if at_first:
             pairs += [pair for pair in passing if pair[0] == store]
         rows = []
         for origin, destination in dict.fromkeys([*pairs, *neighbour.brings]):
-            mark = stored.get(origin, 0) if destination == name else passing.get((origin, destination), 0)
-            if mark > neighbour.told.get((destination, origin), 0):
+            if node_of(destination) == name:
+                mark = stored.get((origin, host_of(destination)), 0)
+            else:
+                mark = passing.get((origin, destination), 0)
+            if mark > neighbour.told.get((destination, origin), 0) and neighbour.takes(destination):
                 rows.append((destination, origin, mark))
                 if len(rows) >= rows_max:
                     break
         return rows
 
-    def arrived(self, origin: UUID, neighbour: str) -> None:
+    def arrived(self, origin: UUID, destination: str, neighbour: str) -> None:
         """A message for this very node came by that neighbour: so its receipts go back."""
-        self.brought_by(origin, self._name, neighbour)
+        self.brought_by(origin, destination, neighbour)

@@ -3,9 +3,11 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
+from collections import Counter
+
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import host_of, shown
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -15,19 +17,20 @@ from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
-from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 from holdfast.state.validation import Entries
 
 
 def origins(entries: Entries, destination: Destination, catalog: Catalog) -> None:
     """What waits lies in `$waiting`, and nothing is both waited for and finished."""
-    held = catalog.find(DEFAULT_HOST, WAITING)
-    lies = None if held is None else entries.get(held.queue_id)
-    waiting = 0
+    all_held = {queue.host: queue for queue in catalog.queues.values() if queue.kind is QueueKind.WAITING}
+    waiting: Counter[str] = Counter()
     for origin in catalog.ledger.all_origins():
-        where = f"origin {origin.origin}"
-        waiting += len(origin.waiting)
+        where = f"origin {origin.origin} for {shown(origin.host, origin.suffix)}"
+        waiting[origin.host] += len(origin.waiting)
+        held = all_held.get(origin.host)
+        lies = None if held is None else entries.get(held.queue_id)
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
         must(low > origin.mark + 1, f"{where}: finished at or below its mark", low, origin.mark)
         _groups(origin, where)
@@ -35,8 +38,13 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
             must(number > origin.mark, f"{where}: {number} waits below the mark", origin.mark)
             must(number not in origin.finished, f"{where}: {number} waits and is finished")
             must(lies is None or item.held_at in lies, f"{where}: {number} waits and lies nowhere", item.held_at)
-    if lies is not None:
-        must(len(lies) == waiting, "messages that wait, and entries of $waiting", waiting, len(lies))
+    for host, held in all_held.items():
+        lies = entries.get(held.queue_id)
+        if lies is not None:
+            must(len(lies) == waiting[host], "messages that wait, and entries of $waiting", waiting[host], len(lies))
+    for host, origins in catalog.ledger.by_host.items():
+        for origin in origins.values():
+            must(origin.host == host, f"origin {origin.origin} counts for another virtual host", origin.host, host)
     kept = {queue.name for queue in catalog.queues.values() if queue.awaited or queue.awaited_bytes}
     awaiting = {queue.name for queue in destination.places.awaiting if catalog.has(queue)}
     must(kept == awaiting, "queues that keep room for a group", sorted(kept ^ awaiting))
@@ -64,6 +72,7 @@ def _groups(origin: Origin, where: str) -> None:
 def identities(entries: Entries, identities: Identities, catalog: Catalog) -> None:
     """No number that lies in a transmission queue is still to be given."""
     for destination, queue in catalog.transmissions():
+        must(queue.host == host_of(destination), f"{destination}: its queue is another host's", queue.host)
         numbers = [
             entry.identity_of(value).number
             for value in entries.get(queue.queue_id, {}).values()

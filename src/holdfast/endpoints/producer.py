@@ -456,7 +456,7 @@ class ProducerLink(Intake):
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
-            return self.parts.dead_lettering.dead_letter_unroutable(value, self.to, self.unknown)
+            return self.parts.dead_lettering.dead_letter_unroutable(self.queue.host, value, self.to, self.unknown)
         return self.queue.append(value, size)
 
 

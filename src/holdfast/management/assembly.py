@@ -128,7 +128,7 @@ class Administration:
         self.warnings = Warnings(
             config.name, clock, log, catalog=catalog, disk=disk, descriptors=descriptors, incidents=incidents,
             neighbours=neighbours, routing=routing, stores=store_names, destination=destination,
-            departures=departures, streams=streams,
+            forwarding=forwarding, departures=departures, streams=streams,
         )  # fmt: skip
         self.meter = Meter(config, clock, outbox, catalog)
         self.meter.each_interval(SenderMeter(outbox, catalog, next_hops, duplicates).tell)

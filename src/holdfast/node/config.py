@@ -17,6 +17,7 @@ from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number
 from holdfast.settings import (
@@ -26,7 +27,6 @@ from holdfast.settings import (
     NeighbourConfig,
     NodeConfig,
     QueueConfig,
-    RoutingConfig,
     TriggerConfig,
     UserConfig,
     VhostConfig,
@@ -201,6 +201,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "keepalive_s": SECONDS,
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
+        "hosts": TEXTS,
         "user": TEXT,
         "password_file": TEXT,
     },
@@ -271,6 +272,7 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     where = f"neighbour {given['name']!r}"
     file = given.pop("password_file", None)
     remote = given.get("remote")
+    given["hosts"] = tuple(given.get("hosts", ()))
     if "source" in given:
         given["source"] = str(parse_source(f"{where} source", given["source"]))
     if remote is not None:

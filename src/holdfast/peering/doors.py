@@ -95,6 +95,9 @@ class Doors:
         self._store = store
         self._is_stopping = is_stopping
         self._came_as_neighbour = came_as_neighbour
+        self.offers: tuple[str, ...] = features.ALL
+        """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
+        have fewer."""
 
     def open(self, event: events.ConnectionOpened) -> None:
         """A transport is up: its engine, with what we say of ourselves, and the session that dialled it."""
@@ -125,7 +128,7 @@ class Doors:
             told[sessions.DIAL] = Ulong(neighbour.dials)
             settings = amqp.Settings(
                 **common,
-                offered_capabilities=features.ALL,
+                offered_capabilities=self.offers,
                 properties=told,
                 desired_capabilities=(features.CUSTODY,),
                 idle_time_out_s=config.hold_time_s,
@@ -184,11 +187,11 @@ class Doors:
 
         Of the features a node is offered those that it offers: a client's answer stays short.
         """
-        both = features.offered_by(theirs)
+        both = features.offered_by(theirs, self.offers)
         told = ours.offered_capabilities or ()
         ours.offered_capabilities = (
             *told,
-            *(Symbol(item) for item in features.ALL if item in both and item not in told),
+            *(Symbol(item) for item in self.offers if item in both and item not in told),
         )
         peer = self._connections.get(number)
         host = DEFAULT_HOST if peer is None else self._hosts.enter(peer.login_hosts, theirs.hostname)
@@ -257,7 +260,7 @@ class Doors:
             return
         name = str(event.open.container_id)
         properties = event.open.properties or {}
-        peer.features = features.offered_by(event.open)
+        peer.features = features.offered_by(event.open, self.offers)
         if peer.dialled:
             neighbour = peer.neighbour
             assert neighbour is not None

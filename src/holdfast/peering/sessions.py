@@ -88,7 +88,7 @@ class Neighbour:
         self.clock = clock = parts.clock
         self.config = config
         self.hop = hop
-        hop.joined(stir=self.stir, tell_version=self.tell_version)
+        hop.joined(stir=self.stir, tell_version=self.tell_version, features=lambda: self.features)
         self.state = State.IDLE
         self.since = clock.now
         self.reason = self.ended = ""

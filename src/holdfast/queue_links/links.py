@@ -15,7 +15,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
-from holdfast.broker.entries.host_names import HostedName, hosted, read_key
+from holdfast.broker.entries.host_names import HostedName, destination_of, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
@@ -115,7 +115,8 @@ class QueueLinks:
         selector = self._compiled(config, where)
         steps = parsing.steps_of(config.steps, where)
         source = self._source(config, where)
-        node, to, target = self._target(config, where, source)
+        is_stored = is_created and link_id is not None
+        node, to, target = self._target(config, where, source, is_stored=is_stored)
         if link_id is None:
             link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
         selects = LinkSelector(link_id, selector)
@@ -153,8 +154,14 @@ class QueueLinks:
             raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
         return source
 
-    def _target(self, config: LinkConfig, where: str, source: Queue) -> tuple[str | None, str, Queue | None]:
-        """The node and the queue there that the link leads to; or None, "" and the queue here."""
+    def _target(
+        self, config: LinkConfig, where: str, source: Queue, *, is_stored: bool
+    ) -> tuple[str | None, str, Queue | None]:
+        """The destination in custody and the queue there that the link leads to; or None, "" and the queue here.
+
+        `is_stored`: it was made by a request before this start. If its host may cross to no neighbour any more, what it
+        moves waits; else nobody could start the node to delete it.
+        """
         expected = "expected another queue or topic of this node, or QUEUE@NODE"
         try:
             address = parse(
@@ -162,13 +169,13 @@ class QueueLinks:
             )
         except ConfigError as error:
             raise ConfigError(f"invalid value {config.target!r} for {where} to: {error}") from error
-        if address.node is not None and config.vhost:
+        if address.node is not None and not is_stored and not self._forwarding.may_leave(config.vhost):
             text = f"messages of virtual host {config.vhost!r} do not leave this node"
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
         if address.node is not None:
             if (split_topic(address.queue) or ("", ""))[1]:
                 raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
-            return address.node, address.queue, None
+            return destination_of(config.vhost, address.node), address.queue, None
         target = self._local(address.host, address.queue)
         if target is None or target is source or target.name != address.queue:
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")

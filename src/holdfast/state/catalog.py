@@ -1,7 +1,7 @@
 """What a node has: its queues, cursors, producers and origins, as the store's small tables say.
 
 Rules of this file: tables are read once, at start; every change goes into the turn's batch. Queue ids are given
-once. Transmission queues are named `@NODE`, which no user's queue can be.
+once. Transmission queues are named `@NODE`, those of another virtual host `@HOST@NODE`: no user's queue can be.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import COUNTERS, Queue, rows_of
@@ -97,6 +97,11 @@ def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
     return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
 
 
+def _is_made(queue: Queue) -> bool:
+    """Whether it counts as one that its virtual host made."""
+    return queue.name not in OWN_QUEUES and not queue.in_transit
+
+
 def names_topic(name: str) -> bool:
     """Whether a queue of that name that is made now is a topic."""
     return split_topic(name) == (name, "")
@@ -127,13 +132,13 @@ class Catalog:
         self.hosts = {DEFAULT_HOST: None} | {item.name: item for item in config.vhosts}
         """The virtual hosts by name; None: nothing is said of it in the node's file."""
         self.made: Counter[str] = Counter()
-        """By virtual host: queues beside OWN_QUEUES, but for dynamic nodes'."""
+        """By virtual host: queues beside the node's own, but for dynamic nodes'."""
         self.producers = NamedProducers(config.limits.producers_max, clock, work, memory)
         self.former: UUID | None = None
         """Who the store was when these tables were last written, where it got a new UUID since."""
         self.by_id: dict[int, Queue] = {}
         self.transit: dict[str, Queue] = {}
-        """Transmission queues by destination."""
+        """Transmission queues by destination, of all virtual hosts."""
         self.leaving: dict[int, int] = {}
         """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
         self.ledger = Ledger(config.name, work, self.transit)
@@ -273,7 +278,7 @@ class Catalog:
             host=config.vhost,
         )
         self.queues[queue.key] = self.by_id[queue_id] = queue
-        self.made[queue.host] += queue.name not in OWN_QUEUES
+        self.made[queue.host] += _is_made(queue)
         if queue.in_transit:
             self.transit[queue.destination] = queue
         self.next_queue_id = max(self.next_queue_id, queue_id + 1)
@@ -384,7 +389,7 @@ class Catalog:
         for producer_key in producers:
             del self.producers[producer_key]
         del self.queues[queue.key], self.by_id[queue_id]
-        self.made[queue.host] -= queue.name not in OWN_QUEUES
+        self.made[queue.host] -= _is_made(queue)
         if destination is not None:
             del self.transit[destination]
 
@@ -467,16 +472,16 @@ class Catalog:
         """One of OWN_QUEUES, that host's."""
         return self.find(host, name) or self._create(QueueConfig(name=name, vhost=host))
 
-    def transmission(self, node: str, *, known: bool = True) -> Queue:
-        """The one transmission queue for that node (amqp-illustrations, "Message Relay").
+    def transmission(self, destination: str, *, known: bool = True) -> Queue:
+        """The one transmission queue for that destination, in its virtual host (amqp-illustrations, "Message Relay").
 
         Nodes that are known are bounded by what knows them, and their queues are outside the bound on queues; of
         others TooManyQueues at that bound.
         """
-        queue = self.find(DEFAULT_HOST, f"@{node}")
+        queue = self.transit.get(destination)
         if queue is not None:
             return queue
-        config = QueueConfig(name=f"@{node}")
+        config = QueueConfig(name=f"@{destination}", vhost=host_of(destination))
         return self._create(config) if known else self.create(config)
 
     def transmissions(self) -> list[tuple[str, Queue]]:

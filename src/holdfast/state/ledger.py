@@ -3,10 +3,12 @@
 Rules of this file: read once, at start; every change goes into the turn's batch.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from uuid import UUID
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST, host_of
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
@@ -22,7 +24,9 @@ class Ledger:
         self._work = work
         self._transit = transit
         self.names = OwnNames(name, name)
-        self.origins: dict[UUID, Origin] = {}
+        self.by_host: defaultdict[str, dict[UUID, Origin]] = defaultdict(dict)
+        """By virtual host: the origins of what is for this node, by their UUIDs."""
+        self.origins = self.by_host[DEFAULT_HOST]
         self.former_origins: dict[tuple[UUID, str], Origin] = {}
         """By origin and suffix: those counted for another name of this node, of which something waits still."""
         self.identities: dict[str, int] = {}
@@ -87,11 +91,11 @@ class Ledger:
 
     def _load_origin(self, uuid: UUID, suffix: str, data: bytes) -> None:
         """What was counted for another name stays on disk, but for what something that waits may need."""
-        names = self.names
-        if suffix == names.own:
-            self.origins[uuid] = Origin.load(uuid, records.unpack_origin(data), suffix)
+        names, host = self.names, host_of(suffix)
+        if suffix == names.own(host):
+            self.by_host[host][uuid] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
         elif any(suffix == names.suffix(name) for _, name in names.waited):
-            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix)
+            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
 
     def _load_renewal(self, destination: str, data: bytes) -> None:
         if destination in self._transit:
@@ -102,23 +106,29 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------ origins
 
-    def origin(self, uuid: UUID) -> Origin:
+    def origin(self, host: str, uuid: UUID) -> Origin:
         """The record of that origin; made where there is none."""
-        origin = self.origins.get(uuid)
+        origins = self.by_host[host]
+        origin = origins.get(uuid)
         if origin is None:
-            origin = self.origins[uuid] = Origin(uuid, suffix=self.names.own)
+            origin = origins[uuid] = Origin(uuid, suffix=self.names.own(host), host=host)
         return origin
 
-    def origin_at(self, uuid: UUID, sequence: int) -> Origin:
-        """The record by which what is at `sequence` of `$waiting`, of that origin, waits."""
-        suffix = self.names.suffix_at(sequence)
-        if suffix == self.names.own:
-            return self.origin(uuid)
-        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix))
+    def origin_at(self, host: str, uuid: UUID, sequence: int) -> Origin:
+        """The record by which what is at `sequence` of that host's `$waiting`, of that origin, waits."""
+        suffix = self.names.suffix_at(host, sequence)
+        if suffix == self.names.own(host):
+            return self.origin(host, uuid)
+        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix, host=host))
 
     def all_origins(self) -> Iterator[Origin]:
-        """Those of the present name, and those of others of which something waits still."""
-        return chain(self.origins.values(), self.former_origins.values())
+        """Those of the present name, in each host, and those of others of which something waits still."""
+        return chain(*(origins.values() for origins in self.by_host.values()), self.former_origins.values())
+
+    def marks(self) -> dict[tuple[UUID, str], int]:
+        """The mark of each of the present name, by origin and virtual host."""
+        found = [(host, origin) for host, origins in self.by_host.items() for origin in origins.values()]
+        return {(origin.origin, host): origin.mark for host, origin in found}
 
     def put_origin(self, origin: Origin) -> None:
         place = records.origin_key(origin.origin, origin.suffix)

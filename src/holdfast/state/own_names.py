@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from holdfast.broker.entries.host_names import destination_of, host_of, node_of, read_key
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.stored import records
 from holdfast.engine.port import Rows
@@ -22,27 +23,30 @@ class Tables(Protocol):
 
 class OwnNames(NamedTuple):
     """`first`: the name whose rows say no name. `waited`: (end, name) each, ascending: what waits in `$waiting` below
-    that sequence, and not below an earlier end, came for that name."""
+    that sequence, and not below an earlier end, came for that name; HOST@NAME of what waits in a virtual host's."""
 
     present: str
     first: str
     waited: tuple[tuple[int, str], ...] = ()
 
     def suffix(self, name: str) -> str:
-        """What the rows of that name's origins say of it."""
-        return "" if name == self.first else name
+        """What the rows of that name's origins say of it; HOST@ and that in a virtual host."""
+        if name == self.first:
+            return ""
+        host, node = host_of(name), node_of(name)
+        return destination_of(host, "" if node == self.first else node)
 
-    @property
-    def own(self) -> str:
+    def own(self, host: str) -> str:
         """The suffix of the present name."""
-        return self.suffix(self.present)
+        return self.suffix(destination_of(host, self.present))
 
-    def suffix_at(self, sequence: int) -> str:
-        """Of the name for which came what waits at that sequence of `$waiting`."""
-        return self.suffix(next((name for end, name in self.waited if sequence < end), self.present))
+    def suffix_at(self, host: str, sequence: int) -> str:
+        """Of the name for which came what waits at that sequence of the host's `$waiting`."""
+        theirs = (name for end, name in self.waited if sequence < end and host_of(name) == host)
+        return self.suffix(next(theirs, destination_of(host, self.present)))
 
     def name_of(self, suffix: str) -> str:
-        return suffix or self.first
+        return node_of(suffix) or self.first
 
 
 def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
@@ -78,14 +82,20 @@ class Renamed(NamedTuple):
 def change(store: Tables, present: str, waiting: str) -> Renamed | None:
     """Where the store was opened under another name than `present` last; None where it was not, or nobody knows.
 
-    `waiting`: the queue of what waits for an earlier number.
+    `waiting`: the queue of what waits for an earlier number, in each virtual host.
     """
     rows = dict(store.table("node"))
     known = rows.get(records.NAME)
     if known is None or known.decode() == present:
         return None
     before = read(rows, known.decode())
-    waited = (*before.waited, (end, before.present)) if (end := _end(store, rows, waiting)) else ()
+    ends = {}
+    for key, record in store.table("queues"):
+        host, name = read_key(key.decode())
+        if name == waiting and (end := _end(rows, record)):
+            ends[host] = end
+    waited = tuple(item for item in before.waited if host_of(item[1]) in ends)
+    waited += tuple((end, destination_of(host, before.present)) for host, end in ends.items())
     changed = {
         records.NAME: present.encode(),
         records.FIRST_NAME: before.first.encode(),
@@ -96,10 +106,9 @@ def change(store: Tables, present: str, waiting: str) -> Renamed | None:
     return Renamed(before.present, changed, tuple((key, number.to_bytes(8, "big")) for key, number in destinations))
 
 
-def _end(store: Tables, rows: Mapping[bytes, bytes], queue: str) -> int:
-    """Behind the last sequence of the queue; 0 where it is empty."""
-    record = dict(store.table("queues")).get(queue.encode())
-    counters = rows.get(records.counters_key(int(records.unpack_map(record)["id"]))) if record is not None else None
+def _end(rows: Mapping[bytes, bytes], record: bytes) -> int:
+    """Behind the last sequence of the queue with that record; 0 where it is empty."""
+    counters = rows.get(records.counters_key(int(records.unpack_map(record)["id"])))
     if counters is None:
         return 0
     following, messages, _, _ = COUNTERS.unpack(counters)

@@ -87,8 +87,8 @@ class Turn:
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
     touched: dict[Origin, None] = field(default_factory=dict)
     """Origins whose records go with it."""
-    reached: dict[UUID, int] = field(default_factory=dict)
-    """By origin: its mark, once the batch is on disk."""
+    reached: dict[tuple[UUID, str], int] = field(default_factory=dict)
+    """By origin and virtual host: its mark, once the batch is on disk."""
     hops: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
     """By the key of a hop: (epoch, last stored), once the batch is on disk."""
     identities: dict[str, int] = field(default_factory=dict)

@@ -37,13 +37,13 @@ def _hop_number_ahead(original: Function) -> Function:
 def _seen_range_one_off(original: Function) -> Function:
     """Where several origins send and copies came twice, the number just behind an origin's mark counts as seen."""
 
-    def take(self: Any, arrival: Any, *, message_format: int, via: str) -> bool | None:
-        number = arrival.identity.number
-        origin = self.catalog.ledger.origins.get(arrival.identity.origin)
-        several = len(self.catalog.ledger.origins) > 1 and number > MANY
+    def take(self: Any, host: str, arrival: Any, *, message_format: int, via: str) -> bool | None:
+        number, origins = arrival.identity.number, self.catalog.ledger.by_host[host]
+        origin = origins.get(arrival.identity.origin)
+        several = len(origins) > 1 and number > MANY
         if several and origin is not None and origin.duplicates and number == origin.mark + 1:
             return True
-        taken: bool | None = original(self, arrival, message_format=message_format, via=via)
+        taken: bool | None = original(self, host, arrival, message_format=message_format, via=via)
         return taken
 
     return take
@@ -144,8 +144,8 @@ HOP_CANARIES = (
         name="seen-range-one-off",
         sentence="The destination takes the number just behind its mark for seen, once copies came twice.",
         target="custody.arrival.destination:Destination.take",
-        signature="(self, arrival: holdfast.custody.transfers.carried.Arrival, *, message_format: int, via: "
-        "str) -> bool | None",
+        signature="(self, host: str, arrival: holdfast.custody.transfers.carried.Arrival, *, message_format: int, "
+        "via: str) -> bool | None",
         broken=_seen_range_one_off,
         expected="accepted",
     ),

@@ -6,6 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.broker.entries.host_names import node_of
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -41,6 +42,20 @@ def _any_queue(original: Function) -> Function:
     return find
 
 
+def _forgotten_at_a_hop(original: Function) -> Function:
+    """The next node is told the destination's node alone."""
+
+    def attach(self: Any, peer: Any, session: Any) -> Any:
+        whole = self.destination
+        self.destination = node_of(whole)
+        try:
+            return original(self, peer, session)
+        finally:
+            self.destination = whole
+
+    return attach
+
+
 HOST_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="dead-letters-of-all",
@@ -66,5 +81,13 @@ HOST_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, host: str, name: str) -> holdfast.broker.queue.Queue | None",
         broken=_any_queue,
         expected="was told of queue",
+    ),
+    Canary(
+        name="host-lost-on-the-way",
+        sentence="A node passes messages of a virtual host on as the default host's.",
+        target="custody.hop.sender:CustodySender.attach",
+        signature="(self, peer: holdfast.peers.peer.Peer, session: holdfast.amqp.session.session.Session) -> None",
+        broken=_forgotten_at_a_hop,
+        expected="was sent in virtual host",
     ),
 )

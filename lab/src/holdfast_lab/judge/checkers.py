@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.amqp.wire import conditions, fast
 from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import read_key
+from holdfast.broker.entries.host_names import destination_of, read_key
 from holdfast.broker.stored import records
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
@@ -20,6 +20,7 @@ from holdfast_lab.judge.frames import FrameReader
 
 TRANSMISSION: Final = "@"
 OWN: Final = "$"
+WAITING: Final = "$waiting"
 DEAD_LETTERS: Final = "$dead-letters"
 BROKEN_PROTOCOL: Final = frozenset(
     (
@@ -52,13 +53,16 @@ def key_of(value: bytes, store: Store, coming: Iterable[tuple[int, int, bytes]] 
 class Disk:
     """What lies on one node's disk, as its commits said: place to key, and the queues' names."""
 
-    __slots__ = ("answered", "counts", "ever", "name", "names", "places", "store")
+    __slots__ = ("answered", "counts", "ever", "name", "names", "places", "store", "transit", "waiting")
 
     def __init__(self, name: str, store: Store) -> None:
         self.name = name
         self.store = store
         self.places: dict[tuple[int, int], bytes] = {}
         self.names: dict[int, str] = {}
+        self.transit: set[int] = set()
+        self.waiting: set[int] = set()
+        """Transmission queues, and those of what waits for earlier messages, of all virtual hosts."""
         self.counts: dict[int, int] = {}
         self.ever: set[bytes] = set()
         """Keys that this place, on whichever disk, has stored."""
@@ -124,8 +128,8 @@ class Ledger:
         for key in before:
             self.copies[key] -= 1
         disk.places.clear()
-        disk.names.clear()
-        disk.counts.clear()
+        for known in (disk.names, disk.counts, disk.transit, disk.waiting):
+            known.clear()
         disk.store = store
         self.history.disk_changed(name)
         self.history.may_repeat.update(key for key in self.history.offered if key not in self.history.accepted)
@@ -154,8 +158,13 @@ class Ledger:
 
     def _named(self, disk: Disk, raw: bytes, data: bytes) -> None:
         queue_id = int(records.unpack_map(data)["id"])
-        disk.names[queue_id] = raw.decode()
+        name = disk.names[queue_id] = raw.decode()
         disk.counts.setdefault(queue_id, 0)
+        own_name = read_key(name)[1]
+        if own_name.startswith(TRANSMISSION):
+            disk.transit.add(queue_id)
+        elif own_name == WAITING:
+            disk.waiting.add(queue_id)
 
     # ------------------------------------------------------------------------------------------------ commits
 
@@ -175,7 +184,8 @@ class Ledger:
         offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:
             if value[1] & entry.TOMBSTONE and value[1] & entry.CUSTODY:
-                self.ended.add((disk.names[queue_id].removeprefix(TRANSMISSION), value[_IDENTITY_AT:_IDENTITY_END]))
+                destination = read_key(disk.names[queue_id])[1].removeprefix(TRANSMISSION)
+                self.ended.add((destination, value[_IDENTITY_AT:_IDENTITY_END]))
             key = value[-KEY_BYTES:] if not value[1] & entry.BLOB else key_of(value, store) or b""
             if key not in offered or value[1] & entry.TOMBSTONE:
                 continue
@@ -185,7 +195,8 @@ class Ledger:
                     self._in_order(name, key)
                 self._put(disk, queue_id, sequence, key)
                 name_there = disk.names[queue_id]
-                if name_there[0] != TRANSMISSION and name_there != "$waiting":
+                self.history.stays(key, f"{name_there} at {name}", "lies in")
+                if queue_id not in disk.transit and queue_id not in disk.waiting:
                     self._arrived(disk, name_there, key, value)
             if self._remark is not None:
                 self._remark(name, "append", f"{key.decode()} to {disk.names[queue_id]}")
@@ -198,7 +209,7 @@ class Ledger:
             queue_id = place[0]
             disk.counts[queue_id] -= 1
             left = copies[gone] = copies[gone] - 1
-            if disk.names[queue_id][0] == TRANSMISSION and place not in ended:
+            if queue_id in disk.transit and place not in ended:
                 self.hops += 1
             if left <= 0:
                 del copies[gone]
@@ -234,7 +245,6 @@ class Ledger:
 
     def _arrived(self, disk: Disk, name: str, key: bytes, value: bytes) -> None:
         """In a queue of that node's own: at its destination, or among the dead letters."""
-        self.history.stays(key, f"{name} at {disk.name}", "lies in")
         if read_key(name)[1] == DEAD_LETTERS:
             self.dead[key] = disk.name
             return
@@ -259,7 +269,7 @@ class Ledger:
             wrong = ""
             if not late:
                 wrong = "and not as a late one" if number <= last else ""
-            elif order == "strict" and not self._may_be_late(disk.name, value):
+            elif order == "strict" and not self._may_be_late(name, disk.name, value):
                 wrong = "late, though its order is strict and it never ended"
             if wrong:
                 raise Violation(
@@ -269,13 +279,13 @@ class Ledger:
             if not late:  # a copy of what was ended before its turn came may be ahead of the others: it is marked
                 self._last[place, origin] = max(last, number)
 
-    def _may_be_late(self, destination: str, value: bytes) -> bool:
+    def _may_be_late(self, name: str, node: str, value: bytes) -> bool:
         """Whether a `strict` queue may have gone on without that message: it ended somewhere (with a time to live also
         on the wire, where no tombstone is written), an operator gave it up, or its store may be gone."""
         return (
-            (destination, value[_IDENTITY_AT:_IDENTITY_END]) in self.ended
+            (destination_of(read_key(name)[0], node), value[_IDENTITY_AT:_IDENTITY_END]) in self.ended
             or value[12:20] != entry.NEVER
-            or destination in self.history.nodes_that_skip
+            or node in self.history.nodes_that_skip
             or any(self.history.disks_changed.values())
         )
 
@@ -300,9 +310,8 @@ class Ledger:
         """Where a message still lies between its nodes, or waits for an earlier one; empty where none does."""
         for disk in self.disks.values():
             for (queue_id, _), key in disk.places.items():
-                name = disk.names[queue_id]
-                if (name[0] == TRANSMISSION or name == "$waiting") and key not in self.doubtful:
-                    return f"{key.decode()} still lies in {name} at {disk.name}"
+                if (queue_id in disk.transit or queue_id in disk.waiting) and key not in self.doubtful:
+                    return f"{key.decode()} still lies in {disk.names[queue_id]} at {disk.name}"
         return ""
 
     def at_rest(self) -> None:

@@ -68,6 +68,7 @@ KINDS: Final = {
     "cut-clients": "node",
     "refusing-links": "node",
     "forbid": "node",
+    "earlier-version": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -192,7 +193,8 @@ def _amount(random: Random, kind: str) -> float:
 
 
 def _downs(fault: Fault) -> bool:
-    return fault.kind in ("crash", "power", "stop", "replace-disk", "failed-sync") or fault.kind in PUT_BACK
+    downs = ("crash", "power", "stop", "replace-disk", "failed-sync", "earlier-version")
+    return fault.kind in downs or fault.kind in PUT_BACK
 
 
 def _overlap(one: Fault, other: Fault) -> bool:

@@ -12,9 +12,10 @@ from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, VhostConfig
+from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, VhostConfig
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5
@@ -74,6 +75,8 @@ class Topology:
     joins: tuple[str, ...] = ()
     """Nodes that the topology file of most does not have: only their own and their neighbours' files do."""
 
+    crossing: tuple[str, ...] = ()
+    """Virtual hosts that each node has, and whose messages may cross between all that are neighbours."""
     pacing: Mapping[str, PacingConfig] = field(default_factory=dict)
     """By node: what a root shares among its clients, and which clients keep to whose rates."""
 
@@ -122,6 +125,7 @@ class Topology:
                 keepalive_s=self.keepalive_s,
                 probe_s=self.keepalive_s,
                 hold_time_s=self.hold_time_s,
+                hosts=self.crossing,
             )
             for name in self.neighbours(node)
         )
@@ -141,8 +145,9 @@ class Topology:
         )
 
     def hosts(self, node: str) -> list[str]:
-        """The virtual hosts of that node beside the default one: those of its queues."""
-        return list(dict.fromkeys(queue.vhost for queue in self.queues.get(node, ()) if queue.vhost))
+        """The virtual hosts of that node beside the default one: those that cross, and those of its queues."""
+        of_queues = (queue.vhost for queue in self.queues.get(node, ()) if queue.vhost)
+        return list(dict.fromkeys((*self.crossing, *of_queues)))
 
     def map(self) -> Map:
         """The topology as its file would have it: a link's cost is by its slower direction's rate and longer delay."""

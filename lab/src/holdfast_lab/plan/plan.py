@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import Limits, QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import Limits, QueueConfig
 from holdfast_lab.plan.faults import Fault, make_fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
 
@@ -70,12 +71,13 @@ def from_json(text: str) -> Plan:
         routing = topology.pop("routing", None)
         routing = None if routing is None else RoutingConfig(**routing)
         supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
+        crossing = tuple(topology.pop("crossing", ()))
         pacing = {node: _pacing(table) for node, table in topology.pop("pacing", {}).items()}
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
             nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
-            pacing=pacing, **topology,
+            crossing=crossing, pacing=pacing, **topology,
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

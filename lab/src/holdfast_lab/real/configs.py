@@ -21,13 +21,15 @@ class Neighbour:
     keepalive_s: float | None = 0.5
     hold_time_s: float | None = 1.5
     probe_s: float | None = None
+    hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFile:
     """One node's file. `role` None: as the topology says. `topology`: the file of the network.
 
-    `queues` by name alone or with all their settings; `routes` are (destination, neighbour that it goes to next).
+    `queues` by name alone or with all their settings; `routes` are (destination, neighbour that it goes to next). The
+    file has the virtual hosts of its neighbours and of its queues.
     """
 
     name: str
@@ -51,7 +53,8 @@ class NodeFile:
         ]
         if self.role is not None:
             lines.append(f"roles = [{_quoted(self.role)}]")
-        hosts = dict.fromkeys(queue.vhost for queue in self.queues if isinstance(queue, QueueConfig) and queue.vhost)
+        hosts = dict.fromkeys(host for neighbour in self.neighbours for host in neighbour.hosts)
+        hosts |= dict.fromkeys(queue.vhost for queue in self.queues if isinstance(queue, QueueConfig) and queue.vhost)
         if hosts:
             lines.append(f"hostnames = [{_quoted(HARNESS)}]")
         if self.create_queues:
@@ -63,6 +66,8 @@ class NodeFile:
             for key in ("keepalive_s", "hold_time_s", "probe_s"):
                 if (value := getattr(neighbour, key)) is not None:
                     lines.append(f"{key} = {value}")
+            if neighbour.hosts:
+                lines.append(f"hosts = [{', '.join(map(_quoted, neighbour.hosts))}]")
         for host in hosts:
             lines += ["", "[[vhost]]", f"name = {_quoted(host)}"]
         for queue in self.queues:

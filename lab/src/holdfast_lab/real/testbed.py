@@ -99,6 +99,7 @@ class TestBed:
                     remote=found.remote,
                     keepalive_s=found.keepalive_s,
                     hold_time_s=found.hold_time_s,
+                    hosts=found.hosts,
                 )
                 for found in told.neighbours
             ],

@@ -7,9 +7,10 @@ time is over, and `heal` undoes all.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.engine import events
+from holdfast.peers.neighbours import features
 from holdfast.peers.use import Use
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.checkers import key_of
@@ -23,6 +24,11 @@ from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.sim.store import Fate, Snapshot
+
+EARLIER: Final = tuple(feature for feature in features.ALL if feature != features.HOSTS)
+"""What a node of an earlier version offers its neighbours."""
+AGAIN_S: Final = 0.2
+"""How long a node is down that is started as another version."""
 
 
 @dataclass(slots=True)
@@ -109,6 +115,7 @@ class Faults:
             "cut-clients": self._cut_clients,
             "refusing-links": self._refuse_links,
             "forbid": self._forbid,
+            "earlier-version": self._degrade,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -208,6 +215,23 @@ class Faults:
         if node.up:  # it did not end in time: kill -9
             node.crash()
         self._start(node)
+
+    def _degrade(self, fault: Fault) -> None:
+        """The node is killed, and runs as one of an earlier version until it is killed again."""
+        node = self.bed.sim_nodes[fault.node]
+        node.offers = EARLIER
+        self._again(node)
+        self._later(fault.seconds, self._upgrade, node)
+
+    def _upgrade(self, node: SimNode) -> None:
+        node.offers = features.ALL
+        self._again(node)
+
+    def _again(self, node: SimNode) -> None:
+        if node.up:
+            node.crash()
+        self._down[node] = self._down.get(node, 0) + 1
+        self._later(AGAIN_S, self._start, node)
 
     def _failed_sync(self, fault: Fault) -> None:
         node = self.bed.sim_nodes[fault.node]
@@ -374,7 +398,8 @@ class Faults:
             node.store.slow = 1.0
             node.store.unstall()
             node.store.fail_next_sync = False
-            if node.up and node.core is not None and node.core.stopping:
+            is_earlier, node.offers = node.offers != features.ALL, features.ALL
+            if node.core is not None and (is_earlier or node.core.stopping):
                 node.crash()
             if not node.up:
                 node.start()

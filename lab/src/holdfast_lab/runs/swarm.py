@@ -23,7 +23,7 @@ from holdfast_lab.draws.drawn_aims import with_aims
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
 from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
-from holdfast_lab.draws.drawn_hosts import with_hosts
+from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_pacing import with_pacing
@@ -64,6 +64,7 @@ DRAWS: Final = (
     with_policies,
     with_hosts,
     with_pacing,
+    with_crossing,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

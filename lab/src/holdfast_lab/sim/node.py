@@ -14,6 +14,7 @@ from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
 from holdfast.peering.liveness import MISSES_MAX
 from holdfast.peers.authorise import Authoriser
+from holdfast.peers.neighbours import features
 from holdfast.peers.neighbours.session_states import State
 from holdfast.settings import NodeConfig
 from holdfast_lab.base.client_history import Violation
@@ -103,6 +104,8 @@ class SimNode:
         self.on_log: Callable[[str], None] = lambda text: None
         self.on_turn: list[Callable[[SimNode], None]] = []
         self.records: list[tuple[float, str, dict[str, Any]]] = []
+        self.offers: tuple[str, ...] = features.ALL
+        """The features that it offers its neighbours, from its next start on."""
         self.defects: Defects | None = None
         """What makes its own functions raise."""
         self.liar: Speech | None = None
@@ -169,6 +172,7 @@ class SimNode:
             now=self.clock.monotonic(now),
             authoriser=self._authoriser,
         )
+        self.core.doors.offers = self.offers
         self._checks = RARE_TURNS
         self.observer.started(self)
         self._do(self._take_commands())

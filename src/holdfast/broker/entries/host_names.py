@@ -27,6 +27,26 @@ def read_key(key: str) -> tuple[str, str]:
     return (host, name) if nul else (DEFAULT_HOST, key)
 
 
+def destination_of(host: str, node: str) -> str:
+    """What custody is for: the node, or HOST@NODE where the messages are to end in that virtual host there."""
+    return f"{host}@{node}" if host else node
+
+
+def host_of(destination: str) -> str:
+    """The virtual host in which messages for that destination are, from their first node to their last."""
+    return destination.rpartition("@")[0]
+
+
+def node_of(destination: str) -> str:
+    """The node where they end. No name of a node has an `@`."""
+    return destination.rpartition("@")[2]
+
+
+def said_in(host: str, text: str) -> str:
+    """What a log says of something in that host, which of another one than the default begins with its name."""
+    return f"virtual host {host!r}: {text}" if host else text
+
+
 def shown(host: str, name: str) -> str:
     """Both for a person who sees more than one host: in the default one the name as it is, quoted."""
     return f"{name!r} of virtual host {host!r}" if host else repr(name)

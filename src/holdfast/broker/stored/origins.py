@@ -40,7 +40,7 @@ class Origin:
     `mark`: all up to it is finished. `finished`: what is beyond. `ended`: numbers that a tombstone, an operator or
     a grace time ended without delivery. `passed`: the highest number that went on before a gap below it closed.
     `clocks`: how long each gap was waited for. `suffix`: the name of this node that the numbers were given for; empty:
-    the first that its store was opened under.
+    the first that its store was opened under. In a virtual host HOST@ and that.
     """
 
     origin: UUID
@@ -54,6 +54,8 @@ class Origin:
     duplicates: int = 0
     late: int = 0
     suffix: str = ""
+    host: str = ""
+    """The virtual host in which its messages end, "" for the default one."""
     known: RangeSet = field(init=False)
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
@@ -80,8 +82,9 @@ class Origin:
             self.shortest_wait_s = min(self.shortest_wait_s, waiting.order_wait_s)
 
     @classmethod
-    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "") -> "Origin":
-        loaded = cls(origin, record.mark, record.passed, record.clocks, record.finished, record.ended, suffix=suffix)
+    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "", host: str = "") -> "Origin":
+        known = record.mark, record.passed, record.clocks, record.finished, record.ended
+        loaded = cls(origin, *known, suffix=suffix, host=host)
         loaded.waited_before_s = 0.0 if record.clocks else record.waited_s
         return loaded
 

@@ -4,7 +4,6 @@ Rules of this file: what is decided about a copy is stored with the append that 
 wait lies in `$waiting` until its turn; what its own queue refuses goes to the dead letters with the reason.
 """
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -12,7 +11,8 @@ from uuid import UUID
 from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import HostedName, hosted, said_in
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.groups import Group, Waiting
@@ -23,6 +23,7 @@ from holdfast.custody.arrival.full_queues import WAITERS_MAX, FullQueues
 from holdfast.custody.arrival.group_bounds import NO_ROOM, GroupBounds
 from holdfast.custody.arrival.path_check import PathCheck
 from holdfast.custody.arrival.places import Needed, Places
+from holdfast.custody.arrival.share import Share
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.transfers import carried
 from holdfast.custody.transfers.carried import Arrival
@@ -94,7 +95,7 @@ class Destination:
         self._duplicates = duplicates
         self.catalog = catalog
         self._ledger = catalog.ledger
-        self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self._ledger.origins.values()}
+        self.stored_marks = self._ledger.marks()
         self.waiters: dict[Origin, None] = {}
         """Origins of which something waits."""
         self.releasing: dict[Origin, list[int]] = {}
@@ -122,15 +123,18 @@ class Destination:
             self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
-        held = self.catalog.find(DEFAULT_HOST, WAITING)
-        if held is None or not held.messages:
-            return
+        for held in [queue for queue in self.catalog.queues.values() if queue.kind is QueueKind.WAITING]:
+            self._load_from(held)
+        for origin in self.waiters:
+            self.release(origin)
+
+    def _load_from(self, held: Queue) -> None:
         first = 0
         while found := held.read(first, count_max=LOAD_COUNT, bytes_max=LOAD_BYTES):
             for sequence, value in found:
                 item = entry.unpack(value)
                 if item.identity is not None:
-                    origin = self._ledger.origin_at(item.identity.origin, sequence)
+                    origin = self._ledger.origin_at(held.host, item.identity.origin, sequence)
                     group = self.groups.range_of(item.identity, item.group)
                     waited_s = max(0, self._clock.wall_ms - item.enqueued_ms) / 1000
                     waiting = Waiting(
@@ -138,8 +142,6 @@ class Destination:
                     )
                     self._wait(origin, item.identity.number, waiting, origin.waited_before_s)
             first = found[-1][0] + 1
-        for origin in self.waiters:
-            self.release(origin)
 
     def _keep_former(self) -> None:
         """Of what was counted for another name of this node that is kept which something waits by."""
@@ -158,7 +160,7 @@ class Destination:
 
     def _wait(self, origin: Origin, number: int, waiting: Waiting, waited_s: float) -> None:
         """By the rule that its queue has now."""
-        queue = self.catalog.find(DEFAULT_HOST, waiting.queue)
+        queue = self.catalog.find(origin.host, waiting.queue)
         waiting.order = queue.config.order if queue is not None else "bounded"
         waiting.order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
         origin.wait(number, waiting, waited_s)
@@ -174,17 +176,15 @@ class Destination:
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
-    def take(self, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
+    def take(self, host: str, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
         """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room.
 
-        `via`: the neighbour that brought it.
+        `host`: the virtual host that it is for. `via`: the neighbour that brought it.
         """
         uuid, number = arrival.identity
-        if uuid not in self._ledger.origins and len(self._ledger.origins) >= self._config.limits.origins_max:
-            text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
-            self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
+        origin = self._ledger.by_host[host].get(uuid) or self._new(host, uuid)
+        if origin is None:
             return False
-        origin = self._ledger.origin(uuid)
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
@@ -195,7 +195,7 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        queue = self.catalog.local_or_none(DEFAULT_HOST, arrival.to)
+        queue = self.catalog.local_or_none(host, arrival.to)
         fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
         keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
@@ -219,11 +219,11 @@ class Destination:
         size, waits = arrival.size, verdict is Verdict.WAIT
         begins = not waits or (group is not None and group[0] not in origin.groups.by_first)
         if begins and queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
-            self.full.no_room(queue.name, size, via)  # before it is copied: it is asked about in each turn
+            self.full.no_room(queue.key, size, via)  # before it is copied: it is asked about in each turn
             return None
         overtaken = group is not None and order == "bounded" and number < origin.passed
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE or overtaken)
-        if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(DEFAULT_HOST):
+        if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(host):
             return False
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
@@ -232,7 +232,7 @@ class Destination:
             self._turns.gathered.keep_origin(origin)
             self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
-            held = self.catalog.own(DEFAULT_HOST, WAITING)
+            held = self.catalog.own(host, WAITING)
             ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
             held_at = held.append(value, size)
             waiting = Waiting(held_at, arrival.to, "", 0.0, group, self._clock.now, size, len(value))
@@ -251,6 +251,14 @@ class Destination:
         self.release(origin)
         return True
 
+    def _new(self, host: str, uuid: UUID) -> Origin | None:
+        """An origin that nothing is known of yet; None where there is no place for one more."""
+        if len(self._ledger.by_host[host]) >= self._config.limits.origins_max:
+            text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
+            self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
+            return None
+        return self._ledger.origin(host, uuid)
+
     def _adopt(self, origin: Origin, receipt: int) -> None:
         """The origin has our word for more than we know: our disk is new, or was rolled back."""
         self._turns.gathered.keep_origin(origin)
@@ -260,7 +268,7 @@ class Destination:
         reason = "this node's store is older than the marks that it has sent"
         if not known:
             reason = "they were stored on this node's former disk; messages that no consumer had taken are lost"
-        self._losses.add(origin.origin, missing, reason)
+        self._losses.add(origin.origin, missing, said_in(origin.host, reason))
         self._changed(origin)
 
     def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> bytes:
@@ -281,19 +289,19 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(origin.host, value, f"no message: {fault}", to)
         elif queue is None:
-            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"no queue {to!r} at {self._config.name!r}", to)
+            self._dead_lettering.dead_letter(origin.host, value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
             self._dead_lettering.dead_letter(
-                DEFAULT_HOST, value, f"queue {to!r} is in memory and takes nothing from other nodes", to
+                origin.host, value, f"queue {to!r} is in memory and takes nothing from other nodes", to
             )
         elif not queue.fits(size) and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
-            self._dead_lettering.dead_letter(DEFAULT_HOST, value, f"queue {to!r} is full", to)
+            self._dead_lettering.dead_letter(origin.host, value, f"queue {to!r} is full", to)
         else:
-            full = self.full.by_name.get(queue.name)
+            full = self.full.by_key.get(queue.key)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
-                del self.full.by_name[queue.name]
+                del self.full.by_key[queue.key]
             sequence = queue.append(value, size)
             if self._config.telemetry_messages:
                 record_message(self._outbox, "received", queue, sequence, value)
@@ -307,11 +315,11 @@ class Destination:
     # ------------------------------------------------------------------------------------------------ turns
 
     def before_commit(self, turn: Turn) -> None:
-        own = self._ledger.names.own
+        names = self._ledger.names
         for origin in turn.touched:
             self._ledger.put_origin(origin)
-            if origin.suffix == own:
-                turn.reached[origin.origin] = origin.mark
+            if origin.suffix == names.own(origin.host):
+                turn.reached[origin.origin, origin.host] = origin.mark
 
     def committed(self, turn: Turn) -> None:
         self.stored_marks.update(turn.reached)
@@ -357,7 +365,7 @@ class Destination:
                 self.places.keep_room(needed)
             else:
                 self.release(origin)
-        share = _Share(RELEASE_COUNT - len(self._turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
+        share = Share(RELEASE_COUNT - len(self._turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
         for origin in list(self.releasing):
             if share.is_used:
                 break
@@ -365,7 +373,7 @@ class Destination:
             if self._release_some(origin, past_gap, share):
                 self.releasing[origin] = past_gap  # behind the others
 
-    def _release_some(self, origin: Origin, past_gap: list[int], share: "_Share") -> bool:
+    def _release_some(self, origin: Origin, past_gap: list[int], share: Share) -> bool:
         """Whether there may be more."""
         while not share.is_used:
             if origin.groups.due or origin.groups.apart:
@@ -402,19 +410,20 @@ class Destination:
                 return False
         return True
 
-    def _move(self, origin: Origin, number: int, share: "_Share") -> bool:
+    def _move(self, origin: Origin, number: int, share: Share) -> bool:
         """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
         yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
         waiting = origin.waiting[number]
-        held = self.catalog.own(DEFAULT_HOST, WAITING)
+        held = self.catalog.own(origin.host, WAITING)
         value = held.value(waiting.held_at)
         if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
             self.blocked[origin] = None
             return False
         share.bytes -= len(value)
-        queue = self.catalog.local_or_none(DEFAULT_HOST, waiting.queue)
+        queue = self.catalog.local_or_none(origin.host, waiting.queue)
         size = entry.size_of(value)
-        needed = Needed(((waiting.queue, 1, size),), len(value), self.catalog.is_delayed(queue, value))
+        place = hosted(origin.host, waiting.queue) if queue is None else queue.key
+        needed = Needed(origin.host, ((place, 1, size),), len(value), self.catalog.is_delayed(queue, value))
         if not self.places.has_place(needed):
             self.blocked[origin] = needed
             return False
@@ -433,9 +442,9 @@ class Destination:
         """It waits no longer; the origin is kept already."""
         self._turns.gathered.waiting_changes(origin, number)
         waiting = origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), waiting.held_at, value)
+        self._dead_lettering.move_out(self.catalog.own(origin.host, WAITING), waiting.held_at, value)
 
-    def _release_groups(self, origin: Origin, share: "_Share") -> bool:
+    def _release_groups(self, origin: Origin, share: Share) -> bool:
         """What waited for a group that is given up, and the groups that may go now; False where it is blocked."""
         groups = origin.groups
         for number in list(groups.apart):
@@ -455,24 +464,26 @@ class Destination:
                 return False
         return True
 
-    def _show(self, origin: Origin, group: Group, share: "_Share") -> bool:
+    def _show(self, origin: Origin, group: Group, share: Share) -> bool:
         """Moves all of a group at once, or gives it up; False where it is blocked, as `_move` says."""
-        held = self.catalog.own(DEFAULT_HOST, WAITING)
+        held = self.catalog.own(origin.host, WAITING)
         numbers = sorted(group.members)
-        places: dict[str, tuple[int, int]] = {}
+        places: dict[HostedName, tuple[int, int]] = {}
         for number in numbers:
             item = origin.waiting[number]
-            count, size = places.get(item.queue, (0, 0))
-            places[item.queue] = count + 1, size + item.size
+            key = hosted(origin.host, item.queue)
+            count, size = places.get(key, (0, 0))
+            places[key] = count + 1, size + item.size
         values = [held.value(origin.waiting[number].held_at) for number in numbers]
         share.bytes -= group.stored_bytes
         found = [value for value in values if value is not None]
         if len(found) < len(values):  # taken in this very turn
             self.blocked[origin] = None
             return False
-        queues = [self.catalog.find(DEFAULT_HOST, origin.waiting[number].queue) for number in numbers]
+        queues = [self.catalog.find(origin.host, origin.waiting[number].queue) for number in numbers]
         delayed = sum(map(self.catalog.is_delayed, queues, found))
-        needed = Needed(tuple((name, *place) for name, place in places.items()), group.stored_bytes, delayed)
+        asked = tuple((key, *place) for key, place in places.items())
+        needed = Needed(origin.host, asked, group.stored_bytes, delayed)
         never = self.places.never_fits(needed)
         if never is not None:
             self.groups.give_up(origin, group, NO_ROOM, never)
@@ -491,33 +502,33 @@ class Destination:
             origin.late += late
             self._move_out(origin, number, value)
             shown = entry.shown(value, late=late)
-            queue = self.catalog.local_or_none(DEFAULT_HOST, item.queue)
+            queue = self.catalog.local_or_none(origin.host, item.queue)
             self._deliver(origin, number, queue, shown, item.size, item.queue)
             if past_gap and bounded:
                 origin.went_on(number)
         return True
 
-    def expire(self, sequence: int, value: bytes) -> bool:
-        """A message in `$waiting` whose time to live is over is done with, and its number waited for by nobody; False
-        where its origin's record has no place for one more range now."""
+    def expire(self, held: Queue, sequence: int, value: bytes) -> bool:
+        """A message in that `$waiting` whose time to live is over is done with, and its number waited for by nobody;
+        False where its origin's record has no place for one more range now."""
         uuid, number = entry.identity_of(value)
-        origin = self._ledger.origin_at(uuid, sequence)
+        origin = self._ledger.origin_at(held.host, uuid, sequence)
         waiting = origin.waiting.get(number)
         if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
             return False
         self._turns.gathered.keep_origin(origin)
         self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self._dead_lettering.move_out(self.catalog.own(DEFAULT_HOST, WAITING), sequence, value)
+        self._dead_lettering.move_out(held, sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)
         return True
 
-    def blocked_by(self, name: str) -> int:
+    def blocked_by(self, key: HostedName) -> int:
         """Origins of which something waits in `$waiting` for room in that queue, at most WAITERS_MAX."""
         blocked = islice(self.blocked.values(), WAITERS_MAX)
-        return sum(needed is not None and name in [place[0] for place in needed.places] for needed in blocked)
+        return sum(needed is not None and key in [place[0] for place in needed.places] for needed in blocked)
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -525,13 +536,15 @@ class Destination:
         """Counts the time waited into the stored clocks, so that restarts do not begin it anew."""
         for uuid, at in list(self.closing.items()):
             if now >= at:
-                origin = self._ledger.origins.get(uuid)
-                if origin is None or not origin.gaps(1):  # asked again until it is done: a full disk undoes it
+                found = [origins[uuid] for origins in self._ledger.by_host.values() if uuid in origins]
+                gaping = [origin for origin in found if origin.gaps(1)]
+                if not gaping:  # asked again until it is done: a full disk undoes it
                     del self.closing[uuid]
                     self._ledger.drop_replaced(uuid)
                     continue
                 self.closing[uuid] = now + TICK_S
-                self.skip(origin, "its store was replaced")
+                for origin in gaping:
+                    self.skip(origin, "its store was replaced")
         if self.closing_former is not None and now >= self.closing_former:
             for origin in list(self._ledger.former_origins.values()):
                 self.skip(
@@ -575,7 +588,7 @@ class Destination:
         self._turns.gathered.keep_origin(origin)
         lost = origin.skip()
         if lost:
-            self._losses.add(origin.origin, lost, reason)
+            self._losses.add(origin.origin, lost, said_in(origin.host, reason))
             self._changed(origin)
             self.release(origin)
         return lost
@@ -584,16 +597,3 @@ class Destination:
         at = self._clock.now if self.ticking else self.next_tick
         moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
         return min(moments, default=None)
-
-
-@dataclass(slots=True)
-class _Share:
-    """What is left of one turn's share: messages to move, their bytes, numbers to look at."""
-
-    count: int
-    bytes: int
-    looks: int
-
-    @property
-    def is_used(self) -> bool:
-        return self.count <= 0 or self.bytes <= 0 or self.looks <= 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import HostedName, read_key
 from holdfast.engine.clock import Clock
 from holdfast.peers.link_tables import LinkTables
 from holdfast.state.catalog import Catalog
@@ -32,41 +32,44 @@ class Full:
 
 
 class FullQueues:
-    """`by_name`: queues that had no room, and may have some again by now."""
+    """`by_key`: queues that had no room, and may have some again by now."""
 
     def __init__(self, clock: Clock, catalog: Catalog, links: LinkTables) -> None:
         self._clock = clock
         self._catalog = catalog
         self._links = links
-        self.by_name: dict[str, Full] = {}
+        self.by_key: dict[HostedName, Full] = {}
 
-    def no_room(self, name: str, size: int, via: str | None) -> None:
-        full = self.by_name.get(name)
+    def no_room(self, key: HostedName, size: int, via: str | None) -> None:
+        full = self.by_key.get(key)
         if full is None:
-            if len(self.by_name) >= FULL_QUEUES_MAX:
+            if len(self.by_key) >= FULL_QUEUES_MAX:
                 return
-            full = self.by_name[name] = Full(self._clock.now)
+            full = self.by_key[key] = Full(self._clock.now)
         full.size = size
         if via is not None and len(full.via) < NEIGHBOURS_MAX:
             full.via[via] = None
 
-    def is_full(self, name: str) -> bool:
+    def is_full(self, key: HostedName) -> bool:
         """Whether the queue had no room for something from another node, and still has none for it."""
-        full, queue = self.by_name.get(name), self._catalog.find(DEFAULT_HOST, name)
+        full, queue = self.by_key.get(key), self._catalog.queues.get(key)
         return full is not None and queue is not None and not queue.fits(full.size)
 
     def forget_some(self) -> None:
         """Those that have room again, or are gone. To be called now and then."""
-        for name in [name for name in self.by_name if not self.is_full(name)]:
-            del self.by_name[name]
+        for key in [key for key in self.by_key if not self.is_full(key)]:
+            del self.by_key[key]
 
-    def waiting_for_room(self, name: str) -> tuple[list[str], int]:
+    def waiting_for_room(self, key: HostedName) -> tuple[list[str], int]:
         """Of a full queue: the neighbours whose links wait for it, and the messages that wait on them, for it or behind
         one that is. Bounded by WAITERS_MAX."""
         named: dict[str, None] = {}
         messages = 0
+        host, _ = read_key(key)
         for receiver in islice(self._links.parked_receivers, WAITERS_MAX):
-            if receiver.parked and not receiver.in_transit and receiver.neighbour in self.by_name[name].via:
+            if receiver.host != host or receiver.in_transit:
+                continue
+            if receiver.parked and receiver.neighbour in self.by_key[key].via:
                 named[receiver.neighbour] = None
                 messages += len(receiver.parked)
         return list(named), messages

@@ -1,6 +1,6 @@
 """A root as a destination: what it takes of each origin is measured (docs/pacing.md).
 
-Rules of this file: it counts what was taken, and decides nothing.
+Rules of this file: it counts what was taken into the default virtual host, and decides nothing.
 """
 
 from typing import Protocol
@@ -20,8 +20,8 @@ class MeasuredDestination(Destination):
 
     took: Took
 
-    def take(self, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
-        taken = super().take(arrival, message_format=message_format, via=via)
-        if taken and not arrival.tombstone:
+    def take(self, host: str, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
+        taken = super().take(host, arrival, message_format=message_format, via=via)
+        if taken and not arrival.tombstone and not host:
             self.took(arrival.identity.origin, arrival.size)
         return taken

@@ -6,7 +6,7 @@ Rules of this file: room is kept for one group alone, lest two wait for each oth
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import HostedName
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.full_queues import FullQueues
 from holdfast.state.catalog import Catalog
@@ -14,9 +14,11 @@ from holdfast.state.room import Room
 
 
 class Needed(NamedTuple):
-    """By queue how many messages and their bytes there, their bytes on disk, and how many are to be delayed."""
+    """In a virtual host: by queue how many messages and their bytes there, their bytes on disk, and how many are to be
+    delayed."""
 
-    places: tuple[tuple[str, int, int], ...]
+    host: str
+    places: tuple[tuple[HostedName, int, int], ...]
     stored_bytes: int
     delayed: int = 0
 
@@ -37,15 +39,15 @@ class Places:
     def has_place(self, needed: Needed) -> bool:
         """Whether there is room for all of it now; where a queue has none that is noted."""
         for queue, count, size in self._without_room(needed):
-            self._full.no_room(queue.name, size // count, None)
+            self._full.no_room(queue.key, size // count, None)
             return False
-        if needed.delayed > self._catalog.delayed_room(DEFAULT_HOST):
+        if needed.delayed > self._catalog.delayed_room(needed.host):
             return False
         return self._room.has(needed.stored_bytes, forwarding=True)
 
     def _without_room(self, needed: Needed) -> Iterator[tuple[Queue, int, int]]:
-        for name, count, size in needed.places:
-            queue = self._catalog.find(DEFAULT_HOST, name)
+        for key, count, size in needed.places:
+            queue = self._catalog.queues.get(key)
             if queue is None or queue.config.when_full != "block":
                 continue
             if not (queue.fits(size) if count == 1 else queue.fits_all(count, size)):

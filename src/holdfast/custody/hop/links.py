@@ -76,6 +76,7 @@ class TakesTurns:
     """The part of a custody sender that gives its link up so that another destination can have one."""
 
     clock: Clock
+    hop: HopState
     destination: str
     queue: Queue
     peer: Peer | None
@@ -105,7 +106,7 @@ class TakesTurns:
     @property
     def may_attach(self) -> bool:
         """Whether it has no link, and nothing keeps it from one."""
-        return self.active and self.link is None and self.retry_at is None
+        return self.active and self.link is None and self.retry_at is None and self.hop.takes(self.destination)
 
     @property
     def has_work(self) -> bool:

@@ -4,7 +4,7 @@ Rules of this file: a session sets it from above, by `session_up` and `session_l
 `joined`, or the call, was given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.sender import CustodySender, HopParts
 from holdfast.custody.hop.state import HopState
-from holdfast.names import NAME_BYTES_MAX
+from holdfast.names import DESTINATION_BYTES_MAX
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
@@ -33,8 +33,8 @@ class Send(Protocol):
 class NextHop(HopState):
     """The senders towards one neighbour, by destination."""
 
-    def __init__(self, parts: HopParts, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, parts: HopParts, name: str, hosts: Iterable[str] = ()) -> None:
+        super().__init__(name, hosts)
         self._parts = parts
         self.senders: dict[str, CustodySender] = {}
         self.links = HopLinks(parts.config.limits, parts.clock, parts.log, self)
@@ -45,9 +45,12 @@ class NextHop(HopState):
         self.tell_version: Callable[[], None] = lambda: None
         """Our forwarding table is another one: what we sent back may be tried again."""
 
-    def joined(self, *, stir: Callable[[], None], tell_version: Callable[[], None]) -> None:
-        """What its session does for it."""
+    def joined(
+        self, *, stir: Callable[[], None], tell_version: Callable[[], None], features: Callable[[], Set[str]]
+    ) -> None:
+        """What its session does for it, and knows."""
         self.stir = stir
+        self.features = features
         self.tell_version = tell_version
 
     # ------------------------------------------------------------------------------------------------ the session
@@ -153,7 +156,7 @@ class NextHop(HopState):
             destination, origin, mark = row
             if (
                 isinstance(destination, str)
-                and len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX
+                and len(destination.encode("utf-8", "replace")) <= DESTINATION_BYTES_MAX
                 and isinstance(origin, UUID)
                 and is_whole_within(mark, 1, 2**63)
             ):

@@ -5,6 +5,7 @@ Rules of this file: how far a hop has come is stored with what came.
 
 from collections.abc import Mapping
 
+from holdfast.broker.entries.host_names import node_of
 from holdfast.custody.hop.links import hop_key
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.custody.hop.state import HopState
@@ -31,13 +32,13 @@ class HopProgress:
     def committed(self, turn: Turn) -> None:
         self.stored.update(turn.hops)
 
-    def forget(self, node: str) -> None:
-        """That node left: nothing is kept of hops to it, or from it, that have no link. A sender that goes on with one
-        all the same is told nothing, and sends again what it has not retired."""
-        name = node.encode()
-        shortened = {hop_key(neighbour, node) for neighbour in self._hops}
+    def forget(self, destination: str) -> None:
+        """Its node left: nothing is kept of hops to that destination, or from that node, that have no link. A sender
+        that goes on with one all the same is told nothing, and sends again what it has not retired."""
+        name, node = destination.encode(), node_of(destination).encode()
+        shortened = {hop_key(neighbour, destination) for neighbour in self._hops}
         for key in {**self._ledger.hops, **self.stored}:
-            of_it = key.endswith(b"\0" + name) or key.startswith(name + b"\0") or key in shortened
+            of_it = key.endswith(b"\0" + name) or key.startswith(node + b"\0") or key in shortened
             if of_it and key not in self._links.custody_receivers:
                 self.stored.pop(key, None)
                 self._ledger.drop_hop(key)

@@ -15,6 +15,7 @@ from holdfast.amqp.session.events import Deliveries, DeliveryBegun
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Released
 from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.forwarding import Forwarding
@@ -67,7 +68,8 @@ class CustodyReceiver(Intake):
         self.neighbour = neighbour
         self.destination = destination
         self.key = hop_key(neighbour, destination)
-        self.in_transit = destination != parts.config.name
+        self.host = host_of(destination)
+        self.in_transit = node_of(destination) != parts.config.name
         self.way: tuple[int, UUID] | None = None
         """The origin last noted as coming this way, and when, as `Receipts.ways` counts."""
         self.onward: Queue | None = None
@@ -105,7 +107,8 @@ class CustodyReceiver(Intake):
         if self.parked or self.failed or not self.link.attached:
             return
         forwarding = self.parts.forwarding
-        credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
+        most = forwarding.credit(self.destination, in_transit=self.in_transit)
+        credit = forwarding.hop_credits.credit(self.key, most)
         if credit:
             self.top_up(credit)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
@@ -273,8 +276,8 @@ class CustodyReceiver(Intake):
         if self.in_transit:
             taken = self.parts.forwarding.take(self, arrival, message_format)
         else:  # asked first, whatever the trace says (CUSTODY, "Trace")
-            self.parts.forwarding.receipts.arrived(arrival.identity.origin, self.neighbour)
-            taken = self.parts.destination.take(arrival, message_format=message_format, via=self.neighbour)
+            self.parts.forwarding.receipts.arrived(arrival.identity.origin, self.destination, self.neighbour)
+            taken = self.parts.destination.take(self.host, arrival, message_format=message_format, via=self.neighbour)
         if taken is None:
             if not self.parts.room.is_known:
                 self.parts.links.wait_for_room(self)

@@ -126,7 +126,7 @@ class CustodySender(TakesTurns):
         if not self.active:
             self.active = True
             self.queue.touch()
-        if self.link is None and peer is not None and peer.amqp.usable:
+        if self.link is None and peer is not None and peer.amqp.usable and self.hop.takes(self.destination):
             self.places.ask(self)
 
     def stop(self) -> None:

@@ -3,10 +3,12 @@
 Rules of this file: data. A session sets it from above (next_hop.py); nothing here names the session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
+from holdfast.broker.entries.host_names import DEFAULT_HOST, host_of
 from holdfast.engine.due_times import Timed
+from holdfast.peers.neighbours.features import HOSTS
 from holdfast.peers.peer import Peer
 
 
@@ -27,9 +29,10 @@ class TimedSender(Timed, Protocol):
 class HopState:
     """What all senders to one neighbour share; it outlives sessions."""
 
-    def __init__(self, name: str) -> None:
-        """`name`: the neighbour's."""
+    def __init__(self, name: str, hosts: Iterable[str] = ()) -> None:
+        """`name`: the neighbour's. `hosts`: the virtual hosts beside the default one that may cross, as configured."""
         self.name = name
+        self.hosts = frozenset((DEFAULT_HOST, *hosts))
         self.peer: Peer | None = None
         """The connection of the session that is Established; None while none is."""
         self.unanswered: dict[Doubting, float] = {}
@@ -38,12 +41,24 @@ class HopState:
         """Those that may have something to do at a moment of their own: all are many, and few of them do."""
         self.messages_in = self.messages_out = 0
         """Taken of links that have ended, and stored by the neighbour."""
+        self.features: Callable[[], Set[str]] = frozenset
+        """What the neighbour offers of what this node can."""
         self.stir: Callable[[], None] = _nobody
         """Its next moment may be nearer than was told last."""
 
     @property
     def established(self) -> bool:
         return self.peer is not None
+
+    def may_have(self, destination: str) -> bool:
+        """Whether messages for that destination may cross to the neighbour, and from it."""
+        return host_of(destination) in self.hosts
+
+    def takes(self, destination: str) -> bool:
+        """Whether they may, and the neighbour's version knows such destinations, as far as it has said what it is."""
+        if not host_of(destination):
+            return "@" not in destination
+        return self.may_have(destination) and HOSTS in self.features()
 
 
 def _nobody() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.entries.address import Address, parse, split_topic
+from holdfast.broker.entries.host_names import destination_of, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
@@ -101,16 +102,18 @@ class Resolver:
             queue = self._local(address.host, address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
             return ResolvedAddress(queue, None, "", subject=subject)
-        if address.host:
-            text = f"{address}: messages of virtual host {address.host!r} do not leave this node; send to a queue of it"
-            raise Refusal(conditions.NOT_ALLOWED, text)
+        if not self._forwarding.may_leave(address.host):
+            why = "no [[neighbour]] lists it in hosts"
+            text = f"{address}: messages of virtual host {address.host!r} do not leave this node, since {why}"
+            raise Refusal(conditions.NOT_ALLOWED, f"{text}; send to a queue of this node")
         topic = split_topic(address.queue)
         if topic is not None and topic[1]:
             text = f"{address}: a topic of another node takes no subject from an address; give the messages one"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         if self._config.unknown_destination == "dead-letter" and not self._forwarding.knows(address.node):
             return ResolvedAddress(self._catalog.own(address.host, DEAD_LETTERS), None, address.queue, address.node)
-        return ResolvedAddress(self.transmission(address.node), address.node, address.queue)
+        destination = destination_of(address.host, address.node)
+        return ResolvedAddress(self.transmission(destination), destination, address.queue)
 
     def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, ResolvedAddress]:
         """The terminus as the answer to an attach tells it, and where it lies; a dynamic one is made here (§3.5.3,
@@ -147,11 +150,13 @@ class Resolver:
         return queue
 
     def transmission(self, destination: str) -> Queue:
-        """The queue for what is bound for another node, which must have been heard of, unless such are kept."""
-        known = self._forwarding.knows(check_name(destination))
+        """The queue for what is bound for another node, which must have been heard of, unless such are kept. Whether
+        its virtual host may leave was asked before."""
+        node = check_name(node_of(destination))
+        known = self._forwarding.knows(node)
         if not known and self._config.unknown_destination != "keep":
             self._forwarding.refused += 1
-            raise Refusal(conditions.NOT_FOUND, f"{self._config.name!r} has no route to {destination!r}")
+            raise Refusal(conditions.NOT_FOUND, f"{self._config.name!r} has no route to {node!r}")
         try:
             queue = self._catalog.transmission(destination, known=known)
         except TooManyQueues as error:

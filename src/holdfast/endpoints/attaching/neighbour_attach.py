@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire import conditions
+from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.receiver import CustodyReceiver, ReceiverParts
 from holdfast.endpoints.addresses.attach import AttachTable
@@ -80,7 +81,11 @@ class NeighbourAttach:
         if not isinstance(destination, str) or not isinstance(epoch, UUID):
             text = f"invalid properties; expected {hops.DESTINATION}, a string, and {hops.EPOCH}, a UUID"
             raise Refusal(conditions.INVALID_FIELD, text)
-        if destination != self._name:
+        host = host_of(destination)
+        if not self._parts.hops[neighbour.name].takes(destination):
+            text = f"{self._name!r} takes nothing of virtual host {host[:60]!r} from neighbour {neighbour.name!r}"
+            raise Refusal(conditions.NOT_ALLOWED, f"{text}; add it to hosts of its [[neighbour]] there")
+        if node_of(destination) != self._name:
             self._resolver.transmission(str(destination))
         receiver = CustodyReceiver(
             self._parts, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch

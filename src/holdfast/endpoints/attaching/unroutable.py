@@ -5,6 +5,7 @@ is asked anew with each message: as soon as the node is known, all goes its way.
 """
 
 from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.broker.entries.host_names import destination_of
 from holdfast.broker.stored.producers import Producer
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
@@ -41,6 +42,6 @@ class UnroutableLink(ProducerLink):
         node = self.unknown
         if node is not None and self.parts.resolver.knows(node):
             self.parts.links.producers_of(self.queue).pop(self, None)
-            self.unknown, self.destination = None, node
-            self.queue = self.parts.resolver.transmission(node)
+            self.unknown, self.destination = None, destination_of(self.queue.host, node)
+            self.queue = self.parts.resolver.transmission(self.destination)
             self.parts.links.producers_of(self.queue)[self] = None

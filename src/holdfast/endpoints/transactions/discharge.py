@@ -212,7 +212,9 @@ class Commits:
             group = None if together is None else together.next(message.destination)
             value = entry.repack(entry.unpack(value)._replace(identity=identity, group=group))
         if message.unknown is not None:
-            sequence = parts.dead_lettering.dead_letter_unroutable(value, message.to, message.unknown)
+            sequence = parts.dead_lettering.dead_letter_unroutable(
+                message.queue.host, value, message.to, message.unknown
+            )
         elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
             held = message.queue.hold(value)
             sequence = message.queue.store(value, message.size) if held is None else held

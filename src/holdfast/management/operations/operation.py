@@ -87,10 +87,10 @@ class Management:
             return 1 + len(self.operations) // 10
         if operation in ("STATUS", "QUERY"):
             links = self._links() if kind == MANAGEMENT else 0
-            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.origins) + links) // 10
+            return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.ledger.by_host[host]) + links) // 10
         if operation == "SKIP":
             held = catalog.find(host, WAITING)
-            return 1 + len(catalog.ledger.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
+            return 1 + len(catalog.ledger.by_host[host]) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
         if operation == "DELETE":
             return 1 + len(catalog.producers) // 100
         if operation not in ("READ", "OPEN"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
+from holdfast.broker.entries.host_names import HostedName, hosted, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.origins import Origin
@@ -216,7 +216,7 @@ class QueueOperations:
     def _delete_for_departed(self, queue: Queue, arguments: dict[str, Any]) -> Later:
         """The messages become dead letters; tombstones stay, with the queue, unless they are given up too (ADR
         0024)."""
-        node = queue.destination
+        node = node_of(queue.destination)
         with_tombstones = arguments.get("tombstones", False)
         if not isinstance(with_tombstones, bool):
             raise Refused(400, f"invalid value {with_tombstones!r} for tombstones; expected true or false")
@@ -259,11 +259,10 @@ class QueueOperations:
 
     def skip(self, host: str, name: str, arguments: dict[str, Any]) -> Answer | Later:
         """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
-        if host != DEFAULT_HOST:
-            raise Refused(409, f"queue {name!r}: nothing comes from other nodes to virtual host {host!r}")
         wanted = None if arguments.get("origin") is None else str(arguments["origin"])
         lost = []
-        origins = [origin for origin in self._ledger.all_origins() if not name or _waits_for(origin, name)]
+        theirs = [origin for origin in self._ledger.all_origins() if origin.host == host]
+        origins = [origin for origin in theirs if not name or _waits_for(origin, name)]
         if name and not origins and self._catalog.find(host, name) is None:  # one that is not there may be waited for
             raise Refused(404, f"no queue {name!r}")
         for origin in origins:

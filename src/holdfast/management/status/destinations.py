@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.entries.host_names import destination_of, node_of
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.peering.routes import Routes
@@ -25,18 +26,20 @@ class DestinationStatus:
         self._hops = hops
         self._routing = routing
 
-    def status(self) -> list[dict[str, Any]]:
-        """A row for each destination that can be reached, nearest first, and for each that something waits for."""
+    def status(self, host: str) -> list[dict[str, Any]]:
+        """A row for each node that something of that virtual host waits for; to the default one also for each that can
+        be reached, nearest first."""
         paths = {} if self._routing is None else self._routing.paths
-        waiting = dict(self._catalog.transmissions())
+        all_waiting = self._catalog.transmissions()
+        waiting = {node_of(destination): queue for destination, queue in all_waiting if queue.host == host}
         rows = []
-        for name in dict.fromkeys([*paths, *waiting]):
+        for name in dict.fromkeys([*([] if host else paths), *waiting]):
             hop, queue, path = self._hops.get(self._forwarding.via(name)), waiting.get(name), paths.get(name)
             row: dict[str, Any] = {
                 "destination": name,
                 "next_hop": None if hop is None else hop.name,
                 "waiting": Ulong(0 if queue is None else queue.messages - queue.tombstones),
-                "held": self._forwarding.sent_back.held(name),
+                "held": self._forwarding.sent_back.held(destination_of(host, name)),
             }
             if self._routing is not None:
                 row["cost"] = None if path is None else path.cost_micro / MICRO

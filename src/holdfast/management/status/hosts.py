@@ -26,7 +26,9 @@ class HostStatus:
         connections = Counter(peer.host for peer in self._connections.values())
         messages: Counter[str] = Counter()
         held: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
         for queue in catalog.queues.values():
+            waiting[queue.host] += queue.messages - queue.tombstones if queue.in_transit else 0
             messages[queue.host] += queue.messages
             held[queue.host] += queue.bytes_held
         return [
@@ -37,6 +39,7 @@ class HostStatus:
                 "queues": catalog.made[name],
                 "messages": Ulong(messages[name]),
                 "bytes": Ulong(held[name]),
+                "waiting": Ulong(waiting[name]),
             }
             for name in catalog.hosts
             if name

@@ -124,7 +124,7 @@ class SenderMeter:
         self._duplicates = duplicates
 
     def tell(self) -> None:
-        origins = self._catalog.ledger.origins.values()
+        origins = list(self._catalog.ledger.all_origins())
         late, gaps = sum(origin.late for origin in origins), sum(len(origin.finished) for origin in origins)
         for hop in self._hops.values():
             for destination, sender in hop.senders.items():

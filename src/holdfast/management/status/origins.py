@@ -27,24 +27,21 @@ class OriginStatus:
         self._bounds = bounds
         self._transactions = transactions
 
-    def fields(self) -> dict[str, Any]:
-        """The rows, and how many there are beside them; what is said of groups."""
-        rows = self._rows()
-        return {
-            "origins": rows,
-            "origins_more": Ulong(len(self._ledger.origins) - len(rows)),
-            "groups": self._groups(),
-        }
+    def fields(self, host: str) -> dict[str, Any]:
+        """The rows of a virtual host, and how many there are beside them."""
+        rows = self._rows(host)
+        return {"origins": rows, "origins_more": Ulong(len(self._ledger.by_host[host]) - len(rows))}
 
-    def _groups(self) -> dict[str, Ulong]:
+    def groups(self) -> dict[str, Ulong]:
+        """What is said of those that are shown together, in all virtual hosts."""
         counts = {reason: self._bounds.apart[reason] for reason in REASONS}
         counts["waiting"] = sum(len(origin.groups.by_first) for origin in self._ledger.all_origins())
         counts["sent_apart"] = self._transactions.groups_apart
         return {name: Ulong(count) for name, count in counts.items()}
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self, host: str) -> list[dict[str, Any]]:
         """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""
-        everyone = self._ledger.origins.values()
+        everyone = self._ledger.by_host[host].values()
         with_gaps = [origin for origin in everyone if origin.finished or origin.waiting]
         worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))
         latest = islice(reversed(everyone), 2 * ORIGINS_LISTED)

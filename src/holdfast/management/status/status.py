@@ -107,7 +107,7 @@ class NodeStatus:
         tells_host("links", queue_links.status)
         tells_host("triggers", triggers.status)
         tells("sessions", sessions.status)
-        tells("routes", destinations.status)
+        tells_host("routes", destinations.status)
         if routing is not None:
             tells("routing", partial(route_status.status, routing))
         if config.pacing.rate is not None:
@@ -127,7 +127,9 @@ class NodeStatus:
         if config.vhosts:
             tells("vhosts", hosts.status)
         tells("failures", lambda: _counts(peers_ended=containment.peers_ended, parts=containment.parts_failed))
-        tell(origins.fields)
+        tell(lambda: origins.fields(DEFAULT_HOST))
+        self._of_host.append(origins.fields)
+        tells("groups", origins.groups)
         tell(losses.fields)
         tells("warnings", lambda: [text for _, text in warnings.all()])
         tells("log_lines_left_out", lambda: Ulong(log.left_out_total))

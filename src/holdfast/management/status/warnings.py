@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sized
 from itertools import islice
 from typing import Final
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
 from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.departed import Departures
+from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
@@ -35,6 +35,9 @@ GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
 REFUSALS_MAX: Final = 5
 """Destinations for which one neighbour takes nothing, of which one look says something."""
+
+KEPT_MAX: Final = 20
+"""Destinations in virtual hosts that the next hop does not take, of which one look says something."""
 
 AWAY_S: Final = 60.0
 """How long a neighbour that dials this node may be away before that is a warning: it may be started anew."""
@@ -74,6 +77,7 @@ class Warnings:
         routing: Routes | None,
         stores: StoreNames,
         destination: Destination,
+        forwarding: Forwarding,
         departures: Departures,
         streams: Sized,
     ) -> None:
@@ -90,6 +94,7 @@ class Warnings:
         self._routing = routing
         self._stores = stores
         self._destination = destination
+        self._forwarding = forwarding
         self._departures = departures
         self._streams = streams
         self._look_at = clock.now + LOOK_S
@@ -147,6 +152,8 @@ class Warnings:
             text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         yield from self._full()
+        for name, text in islice(self._forwarding.kept_here(), KEPT_MAX):
+            yield f"kept {name}", text
         for name, text in self._departures.waiting():
             yield f"{LEFT} {name}", text
         waiting = (origin for origin in self._ledger.all_origins() if origin.waiting)
@@ -212,18 +219,19 @@ class Warnings:
     def _full(self) -> Iterator[Condition]:
         """Queues here that have had no room for a while, which other nodes wait for."""
         destination = self._destination
-        for name, full in destination.full.by_name.items():
-            if self._clock.now < full.since + FULL_S or not destination.full.is_full(name):
+        for key, full in destination.full.by_key.items():
+            if self._clock.now < full.since + FULL_S or not destination.full.is_full(key):
                 continue
-            neighbours, messages = destination.full.waiting_for_room(name)
-            origins = destination.blocked_by(name)
-            queue = self._catalog.queues[hosted(DEFAULT_HOST, name)]
+            neighbours, messages = destination.full.waiting_for_room(key)
+            origins = destination.blocked_by(key)
+            queue = self._catalog.queues[key]
+            name = _shown(queue.host, f"queue {queue.name}")
             waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
             if waits:
                 advice = "take messages out of it, or raise its messages_max or bytes_max"
                 text = f"full ({queue.messages} messages, {queue.bytes_held} bytes): {', '.join(waits)}; {advice}"
-                yield f"full {name}", f"queue {name}: {text}"
+                yield f"full {queue.queue_id}", f"{name}: {text}"
 
     def _missing(self, origin: Origin) -> Iterator[Condition]:
         """Queues that wait, in order, for numbers that have not come."""
@@ -236,8 +244,12 @@ class Warnings:
         spelt = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
         more = f" and {len(gaps) - GAPS_MAX} more gaps" if len(gaps) > GAPS_MAX else ""
         who = self._name_of(origin)
+        text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
+        if origin.host:
+            advice = f"`holdfast queue skip QUEUE --vhost {origin.host}` gives them up"
+            yield f"host {origin.host} {origin.origin}", f"{_shown(origin.host, '')}: {text}; {advice}"
+            return
         for queue in strict[:GAPS_MAX]:
-            text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
             yield (
                 f"queue {queue} {origin.origin}",
                 f"queue {queue}: {text}; `holdfast queue skip {queue}` gives them up",
@@ -248,3 +260,8 @@ class Warnings:
         names = (name for name, known in self._ledger.neighbour_stores.items() if known == store)
         name = next(names, None if routing is None else routing.name_of_store(store))
         return f"origin {store}" if name is None else f"{name} ({store})"
+
+
+def _shown(host: str, what: str) -> str:
+    """What a line is about; of another virtual host than the default one no name."""
+    return f"virtual host {host!r}" if host else what

@@ -9,19 +9,19 @@ that it ends where it comes round.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.management.where.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.management.where.search import Hint, Look, Step, Whereabouts
-from holdfast.names import NAME_BYTES_MAX
+from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
 from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.schema import is_whole, is_whole_within
@@ -184,7 +184,8 @@ class WhereQuestions:
         look, here = ask.look, self.here
         hint, name = look.onward or look.hint, here.node
         step = look.step
-        if step is None and hint is not None and hint.destination == name:
+        is_here = hint is not None and node_of(hint.destination) == name
+        if step is None and hint is not None and is_here:
             step = here.finished_here(hint)
             if step["state"] == "delivered" and look.complete:
                 step |= {"state": "consumed", "waits_for": "nothing"}
@@ -195,12 +196,12 @@ class WhereQuestions:
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
         ask.steps = [{"node": name, "store": str(self._identities.store_uuid), **step}]
-        if hint is None or hint.destination == name or (step["state"] in _FOUND and look.onward is None):
+        if hint is None or is_here or (step["state"] in _FOUND and look.onward is None):
             self._end(ask)
             return
         asked = look.neighbour if look.neighbour is not None else here.forwarding.via(hint.destination)
         onward = self._neighbours.get(asked)
-        if onward is None:
+        if onward is None or not here.hops[onward.name].takes(hint.destination):
             self._end(ask)
         elif onward.name in ask.asked:
             self._end(ask, {"node": onward.name, "state": "asked before", "note": "the question came round"})
@@ -245,7 +246,8 @@ class WhereQuestions:
             or not 0 < len(ids) <= IDS_MAX
             or not isinstance(asked, list)
             or len(asked) >= NODES_MAX
-            or not all(_is_name(name) for name in (*asked, destination, to))
+            or not all(_is_name(name) for name in (*asked, to))
+            or not _is_name(destination, DESTINATION_BYTES_MAX)
             or not isinstance(origin, UUID)
             or not is_whole_within(count, 1, 2**63)
             or not is_whole_within(limit_ms, 0, 2**63)
@@ -265,9 +267,13 @@ class WhereQuestions:
         if self.here.node in asked:
             told([{"node": self.here.node, "state": "asked before", "note": "the question came round"}])
             return
+        host = host_of(destination)
+        if host and not self.here.hops[neighbour.name].takes(destination):
+            told([{"node": self.here.node, "state": "not here"}])
+            return
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
-        self._begin(DEFAULT_HOST, wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
+        self._begin(host, wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
 
     def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, steps = fields.get("ask"), fields.get("steps")
@@ -355,5 +361,5 @@ def _read_step(told: dict[Any, Any]) -> Step:
     return step
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= NAME_BYTES_MAX
+def _is_name(value: object, bytes_max: int = NAME_BYTES_MAX) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= bytes_max

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.broker.entries import annotate, delays, entry
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import host_of, hosted, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.destination import Destination
@@ -94,7 +94,7 @@ class Whereabouts:
         return {
             "origin": self._names.name_of(item.identity.origin),
             "number": item.identity.number,
-            "destination": destination,
+            "destination": node_of(destination),
             "path": self._names.names_of(item.trace),
         }
 
@@ -113,7 +113,7 @@ class Whereabouts:
         if queue.kind is QueueKind.DELAYED:
             return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
-            return step | {"state": "held back", "waits_for": self._gap(item, sequence)}
+            return step | {"state": "held back", "waits_for": self._gap(queue.host, item, sequence)}
         if onward:
             return step | {"state": "in transmission", "waits_for": self._wait(queue.destination, queue, sequence)}
         return step | _in_local(queue, sequence)
@@ -138,13 +138,13 @@ class Whereabouts:
             return _room(name)
         return "its time" if due_ms is None else f"its time, {iso8601(due_ms)}"
 
-    def _gap(self, item: entry.Entry, sequence: int) -> str:
+    def _gap(self, host: str, item: entry.Entry, sequence: int) -> str:
         """Which earlier numbers keep it waiting."""
         assert item.identity is not None
-        origin = self._ledger.origin_at(item.identity.origin, sequence)
+        origin = self._ledger.origin_at(host, item.identity.origin, sequence)
         gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
         if not gaps:
-            return _room(item.to) if self._destination.full.is_full(item.to) else "its turn"
+            return _room(item.to) if self._destination.full.is_full(hosted(host, item.to)) else "its turn"
         told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
         more = " and more" if len(gaps) > GAPS_MAX else ""
         return f"missing numbers of {self._names.name_of(item.identity.origin)}: {told}{more}"
@@ -154,17 +154,21 @@ class Whereabouts:
         forwarding = self.forwarding
         hop = self.hops.get(forwarding.via(destination))
         if hop is None:
-            return f"a route to {destination!r}"
+            return f"a route to {node_of(destination)!r}"
+        if not hop.may_have(destination):
+            return f"hosts of the [[neighbour]] {hop.name!r}, which does not list its virtual host"
         if forwarding.sent_back.holds(destination, sequence):
             return "a change of a table: it came back"
         if not hop.established:
             return f"the session with {hop.name!r}, which is {self._neighbours[hop.name].state.value}"
+        if not hop.takes(destination):
+            return f"a version of {hop.name!r} that knows virtual hosts"
         sender = hop.senders.get(destination)
         blocked = None if sender is None else _blocked(sender, queue.value(sequence))
         if blocked is not None:
             return blocked
         if sender is None or sender.link is None or not sender.open:
-            return f"a link to {hop.name!r} for {destination!r}"
+            return f"a link to {hop.name!r} for {node_of(destination)!r}"
         if isinstance(sender, PacedSender) and sequence in sender.waiting:
             return f"its rate: {destination!r} paces this node"
         if sequence in sender.in_doubt.values():
@@ -184,13 +188,14 @@ class Whereabouts:
 
     def finished_here(self, hint: Hint) -> Step:
         """What this node, its destination, knows of an identity that lies in none of its queues."""
-        origin = self._ledger.origins.get(hint.identity.origin)
+        host = host_of(hint.destination)
+        origin = self._ledger.by_host[host].get(hint.identity.origin)
         number = hint.identity.number
         if origin is not None and (number <= origin.mark or number in origin.finished):
             if number in origin.ended:
                 return {"state": "ended", "reason": ENDED}
             return {"state": "delivered", "queue": hint.to}
-        waits = {"waits_for": _room(hint.to)} if self._destination.full.is_full(hint.to) else {}
+        waits = {"waits_for": _room(hint.to)} if self._destination.full.is_full(hosted(host, hint.to)) else {}
         return {"state": "expected", **waits}
 
 
@@ -275,7 +280,7 @@ class Look:
     def _names(self) -> list[str]:
         """Queues of the host in the order in which they are looked at: what is on its way first."""
         queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
-        if hint is not None and hint.destination != self.here.node:
+        if hint is not None and node_of(hint.destination) != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
         first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.in_transit)
         names = [*first, WAITING, DELAYED, DEAD_LETTERS]
@@ -326,13 +331,11 @@ class Look:
 
     def _in_passed(self) -> Iterator[None]:
         """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
-        if self.host != DEFAULT_HOST:  # nothing of another leaves the node
-            return
         passed = self.here.forwarding.passed
         for at, (value, destination, neighbour, wall_ms) in enumerate(list(reversed(passed))):
             if at % SHARE_COUNT == SHARE_COUNT - 1:
                 yield
-            if self._is(value):
+            if host_of(destination) == self.host and self._is(value):
                 self.neighbour = neighbour
                 found = entry.unpack(value)
                 assert found.identity is not None

@@ -4,6 +4,7 @@
 Rules of this file: a node of an earlier version offers fewer of them, and is spoken to as it understands.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.amqp.wire.performatives import Open
@@ -14,10 +15,12 @@ ALIASES: Final = "holdfast:aliases"
 """It reads traces by aliases (peers/neighbours/trace_aliases.py)."""
 PACING: Final = "holdfast:pacing"
 """It passes the messages of pacing on (docs/pacing.md)."""
-ALL: Final = (CUSTODY, ALIASES, PACING)
+HOSTS: Final = "holdfast:hosts"
+"""It takes destinations HOST@NODE (docs/virtual-hosts.md)."""
+ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS)
 
 
-def offered_by(theirs: Open | None) -> frozenset[str]:
-    """The features that the other end offers, of those that this node has; none before its open."""
+def offered_by(theirs: Open | None, ours: Iterable[str] = ALL) -> frozenset[str]:
+    """The features that the other end offers, of `ours`; none before its open."""
     offered = () if theirs is None else theirs.offered_capabilities or ()
-    return frozenset(ALL).intersection(map(str, offered))
+    return frozenset(ours).intersection(map(str, offered))
