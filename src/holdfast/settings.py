@@ -12,13 +12,13 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted,
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
 LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
-COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 DELIVERIES_MAX_MOST: Final = 10_000
 """Bounds what is stored of the earlier lives of a node, for each cursor."""
@@ -449,45 +449,6 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingConfig:
-    """How a node with a topology computes its routes (docs/routing.md). All nodes of a network are to have the same
-    `heartbeat_s`: a super node expects others' as often as its own.
-    """
-
-    heartbeat_s: float = 1.0
-    registration_s: float = 1.0
-    """How long a node that starts waits for its links' first states before it says them."""
-    cost: str = "given"
-    """`given`: as the topology file has them; `measured`: with what the links' probes find."""
-    records_max: int = 1_000
-    """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
-    neighbours_max: int = 256
-    """Links of one node's record."""
-    refresh_s: float = 30.0
-    """How often a node compares its table with its neighbours': whatever went wrong in one is right again then."""
-    forget_s: float = 86_400.0
-    """How long a node that the topology file does not name may be gone before it is forgotten."""
-
-    def validate(self) -> None:
-        """Raises ConfigError that names the key."""
-        _one_of("routing cost", self.cost, COSTS)
-        for key, (low, high) in _ROUTING_WITHIN.items():
-            value = getattr(self, key)
-            if not low <= value <= high:
-                raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
-
-
-_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
-    "heartbeat_s": (0.05, 3_600),
-    "registration_s": (0, 3_600),
-    "records_max": (1, 100_000),
-    "refresh_s": (0.1, 3_600),
-    "forget_s": (1, 86_400 * 3_650),
-    "neighbours_max": (1, 4_096),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
@@ -520,7 +481,7 @@ class NodeConfig:
     dead_letters: DeadLettersConfig = DeadLettersConfig()
     limits: Limits = Limits()
     topology: Topology | None = None
-    routing: RoutingConfig = RoutingConfig()
+    routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
 
     def validate(self) -> None:

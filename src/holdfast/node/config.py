@@ -17,6 +17,7 @@ from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number
 from holdfast.settings import (
@@ -26,7 +27,6 @@ from holdfast.settings import (
     NeighbourConfig,
     NodeConfig,
     QueueConfig,
-    RoutingConfig,
     TriggerConfig,
     UserConfig,
     VhostConfig,

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import Limits, QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import Limits, QueueConfig
 from holdfast_lab.plan.faults import Fault, make_fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
 
