@@ -7,6 +7,7 @@ key, the invalid value and what is expected.
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.broker.bands import QUIET_S, check_bands
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
 from holdfast.errors import ConfigError
@@ -54,6 +55,8 @@ class QueueConfig:
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
     other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
     has failed `deliveries_max` times becomes a dead letter. With `priorities` consumers are handed the highest first.
+    `room_low` and `room_normal`: the part of the bounds that clients' messages of priority 0 to 3, and of 4, may fill;
+    all of it once nothing of a higher priority has come for `room_quiet_s` seconds (broker/bands.py).
     """
 
     name: str
@@ -65,6 +68,9 @@ class QueueConfig:
     durable: bool = True
     deliveries_max: int | None = None
     priorities: bool = False
+    room_low: float = 1.0
+    room_normal: float = 1.0
+    room_quiet_s: float = QUIET_S
     vhost: str = DEFAULT_HOST
 
     @property
@@ -83,6 +89,12 @@ class QueueConfig:
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
+        check_bands(where, self.room_low, self.room_normal, self.room_quiet_s)
+        if min(self.room_low, self.room_normal) < 1 and self.bytes_max is None and self.messages_max is None:
+            raise ConfigError(f"{where} has room_low or room_normal without a bound; add bytes_max or messages_max")
+        if min(self.room_low, self.room_normal) < 1 and self.when_full == "drop-oldest":
+            text = "expected block, refuse or dead-letter beside room_low or room_normal"
+            raise ConfigError(f"invalid value 'drop-oldest' for {where} when_full; {text}")
         if self.deliveries_max is not None and not 1 <= self.deliveries_max <= DELIVERIES_MAX_MOST:
             text = f"invalid value {self.deliveries_max!r} for {where} deliveries_max; expected a whole number"
             raise ConfigError(f"{text} from 1 to {DELIVERIES_MAX_MOST:,}")

@@ -214,6 +214,9 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "durable": FLAG,
         "deliveries_max": COUNT,
         "priorities": FLAG,
+        "room_low": NUMBER,
+        "room_normal": NUMBER,
+        "room_quiet_s": SECONDS,
         "vhost": TEXT,
     },
     "user": {

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
+from holdfast.broker.bands import QUIET_S
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
@@ -305,6 +306,7 @@ class Catalog:
         """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
         the queue wins at a later start once it says something else than now."""
         queue.config = config
+        queue.set_bands()
         for cursor in queue.cursors:
             cursor.count_deliveries()
         self._store(queue)
@@ -566,8 +568,11 @@ class Catalog:
 
 CONFIG_FIELDS: Final = (
     "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
+    "room_low", "room_normal", "room_quiet_s",
 )  # fmt: skip
-LATER_FIELDS: Final[dict[str, Any]] = {"deliveries_max": None, "priorities": False}
+LATER_FIELDS: Final[dict[str, Any]] = {
+    "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
+}  # fmt: skip
 """What records of queues of an earlier version lack."""
 TOLD_FIELD: Final = "told"
 """Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
