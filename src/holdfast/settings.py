@@ -537,12 +537,23 @@ class NodeConfig:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
+        check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
         for queue in self.queues:
             queue.validate()
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+
+    def transmission(self, node: str) -> QueueConfig:
+        """The settings of the queue of what waits for that node."""
+        pacing, name = self.pacing, f"@{node}"
+        if pacing.when_full is None or node not in pacing.roots:
+            return QueueConfig(name=name)
+        return QueueConfig(
+            name=name, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full, room_low=pacing.room_low,
+            room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
+        )  # fmt: skip
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""

@@ -22,7 +22,7 @@ KINDS = {
 ROW = {
     "id": 0, "uuid": UUID(int=7), "timed": 2, "bytes_max": None, "messages_max": None, "when_full": "block",
     "order": "bounded", "order_wait_s": 30.0, "durable": True, "deliveries_max": None,
-    "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": 600.0,
+    "priorities": False,
 }  # fmt: skip
 """A queue's record as it is stored."""
 

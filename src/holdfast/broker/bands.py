@@ -13,12 +13,6 @@ from holdfast.errors import ConfigError
 PRIORITY_MOST: Final = 9
 """Higher ones count as this."""
 
-LOW_ROOM: Final = 0.90
-"""Of the bounds, for priorities 0 to 3, where bands are asked for without a number."""
-
-NORMAL_ROOM: Final = 0.95
-"""The same for priority 4, which is that of a message without a header."""
-
 QUIET_S: Final = 600.0
 """Without a message of a higher priority for so long the whole queue is open to a lower one."""
 

@@ -216,7 +216,7 @@ class Parts:
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.rates = RateControl(
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
-            self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
+            self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination):
             self.destination.took = self.rates.took
@@ -238,7 +238,7 @@ class Parts:
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, hop_progress.stored,
+            self.next_hops, hop_progress.stored, self.rates.credit if measured else None,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])

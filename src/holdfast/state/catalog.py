@@ -166,7 +166,8 @@ class Catalog:
                 name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
             )
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            told = settings.get(stored.key, stored)
+            transit = host == DEFAULT_HOST and name.startswith("@")
+            told = self.config.transmission(name[1:]) if transit else settings.get(stored.key, stored)
             if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
                 told = stored  # changed by hand since, and the file says what it said then
             is_topic = bool(fields.get(TOPIC_FIELD))
@@ -281,10 +282,10 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = told_fields(queue.config)
+        fields = stored_fields(queue.config)
         told = self._told.get(queue.key)
         if told is not None and told != queue.config:
-            fields[TOLD_FIELD] = told_fields(told)
+            fields[TOLD_FIELD] = stored_fields(told)
         if queue.kind is QueueKind.TOPIC:
             fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
@@ -478,7 +479,7 @@ class Catalog:
         queue = self.find(DEFAULT_HOST, f"@{node}")
         if queue is not None:
             return queue
-        config = QueueConfig(name=f"@{node}")
+        config = self.config.transmission(node)
         return self._create(config) if known else self.create(config)
 
     def transmissions(self) -> list[tuple[str, Queue]]:
@@ -574,6 +575,7 @@ LATER_FIELDS: Final[dict[str, Any]] = {
     "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
 }  # fmt: skip
 """What records of queues of an earlier version lack."""
+SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
 TOLD_FIELD: Final = "told"
 """Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
 
@@ -581,3 +583,9 @@ TOLD_FIELD: Final = "told"
 def told_fields(config: Settings) -> dict[str, Any]:
     """The settings of a queue as its record has them."""
     return {key: getattr(config, key) for key in CONFIG_FIELDS}
+
+
+def stored_fields(config: Settings) -> dict[str, Any]:
+    """As `told_fields`, without those that are seldom set and are not."""
+    fields = told_fields(config)
+    return {key: value for key, value in fields.items() if key not in SELDOM or value != LATER_FIELDS[key]}
