@@ -69,11 +69,12 @@ class RootCredit:
                 return 0
             assert shaper.rate is not None
             most = min(most, max(1, int(shaper.rate * GRANT_S / max(1.0, self._size))))
-        fits = free / max(1.0, self._size)
-        if fits >= most or not self._sum:
+        if not self._sum:
             return most
+        # Who is not paced has as much as the mean of those that are.
+        share = self._rates.get(neighbour, self._sum / len(self._rates)) / self._sum
         # One at least: there may be room in another queue, or for a smaller one.
-        return min(most, max(1, int(fits * self._rates.get(neighbour, 0.0) / self._sum)))
+        return min(most, max(1, int(free * share / max(1.0, self._size))))
 
     def next_deadline(self) -> float | None:
         """When one that was given no credit may have some."""

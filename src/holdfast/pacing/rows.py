@@ -22,7 +22,10 @@ IGNORING_PERIODS: Final = 3
 """For so many periods of the root, one after the other."""
 
 CUT_PERIODS: Final = 10
-"""For so many periods after it last ignored its rate a neighbour's link is held to it."""
+"""For so many periods after it last ignored its rate, or used it up, a neighbour's link is held to it."""
+
+CUT_USED: Final = 0.9
+"""Of its rate: who is cut and sends this much has more to send."""
 
 ROUND_TRIPS: Final = 8
 """Measurements of which the median counts."""
@@ -176,7 +179,8 @@ class Row:
         self.intake = self.intake_bytes / over_s
         allowed = max(self.most, self.most_before) * (1 + INTAKE_EXCESS) + self.largest / over_s
         self.over = self.over + 1 if self.told_version and self.intake > allowed else 0
-        self.cut_periods = CUT_PERIODS if self.ignoring else max(0, self.cut_periods - 1)
+        wants_more = self.is_cut and self.intake >= CUT_USED * self.most_before
+        self.cut_periods = CUT_PERIODS if self.ignoring or wants_more else max(0, self.cut_periods - 1)
         self.intake_bytes = 0
         self.most_before, self.most = self.most, float(self.told_rate)
 
