@@ -1,5 +1,5 @@
-"""Room by priority: how much of a queue's bounds what clients bring may fill, by the priority of the message (PACING,
-"All at once"; docs/pacing.md).
+"""Room by priority: how much of a queue's bounds what clients bring may fill, by the priority of the message
+(docs/adr/0077-room-by-priority.md).
 
 Rules of this file: no clock; times are seconds on `now`'s scale. A band holds for what a client brings; what this node
 or another has accepted already may fill the whole queue.
