@@ -128,6 +128,7 @@ def _with_roots(plan: Plan, random: Random) -> Plan:
                 told |= MUCH
         workloads.append(told)
     if is_deaf and near:
+        pacing[deaf] = replace(pacing[deaf], when_full=None)
         rate = max(RATES[0], rate_needed(root, len(clients), workloads))
         pacing[root] = replace(pacing[root], rate=rate, period_s=0.5)
     return replace(
