@@ -7,12 +7,13 @@ key, the invalid value and what is expected.
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.broker.bands import QUIET_S, check_bands
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, shown
 from holdfast.errors import ConfigError
 from holdfast.names import HOST_BYTES_MAX, check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
-from holdfast.routing.settings import ROUTING_DEFAULTS, RoutingConfig
+from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
@@ -52,6 +53,8 @@ class QueueConfig:
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
     other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
     has failed `deliveries_max` times becomes a dead letter. With `priorities` consumers are handed the highest first.
+    `room_low` and `room_normal`: the part of the bounds that clients' messages of priority 0 to 3, and of 4, may fill;
+    all of it once nothing of a higher priority has come for `room_quiet_s` seconds (broker/bands.py).
     """
 
     name: str
@@ -63,6 +66,9 @@ class QueueConfig:
     durable: bool = True
     deliveries_max: int | None = None
     priorities: bool = False
+    room_low: float = 1.0
+    room_normal: float = 1.0
+    room_quiet_s: float = QUIET_S
     vhost: str = DEFAULT_HOST
 
     @property
@@ -81,6 +87,12 @@ class QueueConfig:
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
+        check_bands(where, self.room_low, self.room_normal, self.room_quiet_s)
+        if min(self.room_low, self.room_normal) < 1 and self.bytes_max is None and self.messages_max is None:
+            raise ConfigError(f"{where} has room_low or room_normal without a bound; add bytes_max or messages_max")
+        if min(self.room_low, self.room_normal) < 1 and self.when_full == "drop-oldest":
+            text = "expected block, refuse or dead-letter beside room_low or room_normal"
+            raise ConfigError(f"invalid value 'drop-oldest' for {where} when_full; {text}")
         if self.deliveries_max is not None and not 1 <= self.deliveries_max <= DELIVERIES_MAX_MOST:
             text = f"invalid value {self.deliveries_max!r} for {where} deliveries_max; expected a whole number"
             raise ConfigError(f"{text} from 1 to {DELIVERIES_MAX_MOST:,}")
@@ -481,7 +493,7 @@ class NodeConfig:
     dead_letters: DeadLettersConfig = DeadLettersConfig()
     limits: Limits = Limits()
     topology: Topology | None = None
-    routing: RoutingConfig = ROUTING_DEFAULTS
+    routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
 
     def validate(self) -> None:
@@ -525,12 +537,23 @@ class NodeConfig:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
+        check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
         for queue in self.queues:
             queue.validate()
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+
+    def transmission(self, destination: str) -> QueueConfig:
+        """The settings of the queue of what waits for that destination. Only the default host's is paced."""
+        pacing, name = self.pacing, f"@{destination}"
+        if pacing.when_full is None or destination not in pacing.roots:
+            return QueueConfig(name=name, vhost=host_of(destination))
+        return QueueConfig(
+            name=name, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full, room_low=pacing.room_low,
+            room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
+        )  # fmt: skip
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import ConfigError
-from holdfast_lab.vpn import acceptance, campaign, measures
+from holdfast_lab.vpn import acceptance, campaign, measures, priorities
 from holdfast_lab.vpn.acceptance import SEEDS_FOR_MEANS, Check
 from holdfast_lab.vpn.measures import Burst, Outcome, Series
 from holdfast_lab.vpn.page import BEGIN, END, page, put_into
@@ -70,6 +70,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         outcome, series = run(experiment)
         return outcome, [queues[1] for queues in series.queues]
 
+    def at_once(policy: str, lend: float = 0.0) -> Experiment:
+        return Experiment(policy=policy, lend=lend, bursting=(1, 2, 3), burst_s=(30.0, 90.0), span_s=90.0)
+
+    monkeypatch.setattr(priorities, "all_at_once", at_once)
     monkeypatch.setattr(campaign, "run", run)
     monkeypatch.setattr(campaign, "_outcome", with_path)
     monkeypatch.setattr(campaign, "SIZES", (100.0,))
@@ -80,13 +84,13 @@ def test_the_page_has_all_tables_and_says_what_does_not_hold(short: None, tmp_pa
     told: list[str] = []
     report = campaign.accept([1], 1, told.append)
     assert not report["holds"], "two minutes overflow less than half an hour"
-    assert len(told) == 3 * len(campaign.POLICIES)
+    assert len(told) == 3 * len(campaign.POLICIES) + 2 * (len(campaign.POLICIES) + 1)
     report["varied"] = campaign.vary([1], 1, told.append)
     report |= {"client_2": {"within": 14.0, "outside": 6.0}, "root": {"fixed": 12.0, "weights": 15.0}}
     lines = page(report, "by hand")
     text = "\n".join(lines)
     assert "n = 1 runs of each (seeds 1 to 1), by hand" in text
-    for title in ("statements", "Acceptance", "burst", "Sizes", "All at once", "sensitive"):
+    for title in ("statements", "Acceptance", "burst", "Sizes", "All at once", "with priorities", "sensitive"):
         assert any(line.startswith("### ") and title in line for line in lines)
     assert "**no**" in text and "| yes |" in text
     widths = [line.count("|") for line in lines if line.startswith("|")]

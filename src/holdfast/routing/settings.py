@@ -1,4 +1,4 @@
-"""What a node with a topology is told about computing its routes.
+"""How a node with a topology computes its routes, as it is told.
 
 Rules of this file: data and its checks; TOML is read in `node/config.py`.
 """
@@ -35,15 +35,13 @@ class RoutingConfig:
         """Raises ConfigError that names the key."""
         if self.cost not in COSTS:
             raise ConfigError(f"invalid value {self.cost!r} for routing cost; expected one of {', '.join(COSTS)}")
-        for key, (low, high) in _ROUTING_WITHIN.items():
+        for key, (low, high) in _WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
                 raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
 
 
-ROUTING_DEFAULTS: Final = RoutingConfig()
-
-_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
+_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "heartbeat_s": (0.05, 3_600),
     "registration_s": (0, 3_600),
     "records_max": (1, 100_000),
@@ -51,3 +49,5 @@ _ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "forget_s": (1, 86_400 * 3_650),
     "neighbours_max": (1, 4_096),
 }
+
+DEFAULT_ROUTING: Final = RoutingConfig()

@@ -88,4 +88,7 @@ def from_json(text: str) -> Plan:
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((str(client), float(share)) for client, share in table["shares"])
-    return PacingConfig(**(table | {"shares": shares, "roots": tuple(table["roots"])}))
+    told = table | {"shares": shares, "roots": tuple(table["roots"])}
+    if "weights" in table:
+        told["weights"] = tuple((float(start), int(weight)) for start, weight in table["weights"])
+    return PacingConfig(**told)

@@ -17,6 +17,7 @@ from holdfast_lab.judge.checkers import key_of
 from holdfast_lab.plan.faults import KINDS, LIES, PUT_BACK, WEARING, Fault, meeting_name
 from holdfast_lab.plan.moments import AIM_S, MOMENTS, met
 from holdfast_lab.runs.liar import SHARE, Liar
+from holdfast_lab.runs.paced_watch import ignore_rate, obey_again
 from holdfast_lab.runs.routing_watch import RoutingWatch
 from holdfast_lab.runs.wrong_tables import spoil
 from holdfast_lab.sim.defects import SHARE as DEFECTS_SHARE
@@ -116,6 +117,7 @@ class Faults:
             "refusing-links": self._refuse_links,
             "forbid": self._forbid,
             "earlier-version": self._degrade,
+            "ignores-rate": self._ignore_rate,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -316,6 +318,22 @@ class Faults:
     def _end_forbidding(self, node: str) -> None:
         self._forbidding[node] -= 1
         self.bed.history.rights.forbid(node, self._forbidding[node] > 0)
+
+    def _ignore_rate(self, fault: Fault) -> None:
+        """The node sends to its roots as if they had given it no rate."""
+        node = self.bed.sim_nodes[fault.node]
+        until_s = self.bed.now() + fault.seconds
+
+        def turned(node: SimNode) -> None:
+            """In whichever life."""
+            for pacer in () if node.core is None else node.core.rates.pacers.values():
+                if self.over or self.bed.now() >= until_s:
+                    obey_again(pacer)
+                else:
+                    ignore_rate(pacer)
+
+        turned(node)
+        node.on_turn.append(turned)
 
     # ------------------------------------------------------------------------------------------------ links
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any, Final, TypeVar
 
-from holdfast_lab.vpn import acceptance
+from holdfast_lab.vpn import acceptance, priorities
 from holdfast_lab.vpn.acceptance import ALL_FROM, SIZES, Check
 from holdfast_lab.vpn.bound import limit
 from holdfast_lab.vpn.measures import Burst, Outcome, Series, burst_size, run, settling_s
@@ -93,6 +93,10 @@ def accept(seeds: Iterable[int], jobs: int, progress: Progress) -> dict[str, Any
         together.append({"policy": base.name, **_spread("overflow", [one.total for one in outcomes])})
         if policy in ("fixed", "weights"):
             checks.append(acceptance.of_all(outcomes))
+    banded, of_banded = priorities.rows(
+        POLICIES, seeds, lambda work: shared_out(priorities.run_banded, work, jobs), progress
+    )
+    checks += of_banded
     bursts = []
     for policy, lend in POLICIES:
         base = Experiment(policy=policy, lend=lend)
@@ -105,6 +109,7 @@ def accept(seeds: Iterable[int], jobs: int, progress: Progress) -> dict[str, Any
         "checks": [check.as_json() for check in checks],
         "paper": compared,
         "together": together,
+        "priorities": banded,
         "bursts": _sizes(bursts),
         "limits": _limit_rows(seeds, jobs),
         "holds": all(check.holds for check in checks),

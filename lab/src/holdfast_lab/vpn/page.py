@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
+from holdfast_lab.vpn import priorities
 
 BEGIN: Final = "<!-- traffic control -->"
 END: Final = "<!-- end traffic control -->"
@@ -47,6 +48,7 @@ def page(report: Report, command: str) -> list[str]:
         ("The paper's burst", _paper(report)),
         ("Sizes of bursts", _sizes(report)),
         ("All at once", _together(report)),
+        ("All at once, with priorities", _priorities(report)),
         ("What it is sensitive to", _varied(report)),
     ):
         if made:
@@ -133,6 +135,14 @@ def _together(report: Report) -> list[str]:
         for row in report["together"]
     ]  # fmt: skip
     return table(["policy", "messages that overflowed, of 72,000 in the burst"], rows)
+
+
+def _priorities(report: Report) -> list[str]:
+    found = report.get("priorities")
+    if not found:
+        return []
+    told = f"Priorities 1, 4 and 8 are drawn for 60, 30 and 10 % of the messages; n = {found[0]['n']}."
+    return [told, "", *table(priorities.HEADS, priorities.table_rows(found))]
 
 
 def _varied(report: Report) -> list[str]:
