@@ -30,7 +30,7 @@ from holdfast.queue_links.selecting import LinkSelector
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings import LinkConfig
-from holdfast.state.catalog import Tables
+from holdfast.state.catalog import Tables, TooManyQueues
 from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
@@ -155,7 +155,7 @@ class QueueLinks:
 
     def _target(self, config: LinkConfig, where: str, source: Queue) -> tuple[str | None, str, Queue | None]:
         """The node and the queue there that the link leads to; or None, "" and the queue here."""
-        expected = "expected another queue or topic of this node, or QUEUE@NODE"
+        expected = EXPECTED_HERE if config.vhost else "expected another queue or topic of this node, or QUEUE@NODE"
         try:
             address = parse(
                 config.target, own_name=self._config.name, own_addresses=self._config.own_addresses, host=config.vhost
@@ -180,6 +180,8 @@ class QueueLinks:
     def _local(self, host: str, name: str) -> Queue | None:
         try:
             return None if name.startswith("$") else self._catalog.local(host, name)
+        except TooManyQueues:
+            raise
         except ConfigError:
             return None
 

@@ -139,8 +139,7 @@ class Looking(Sharing[Ranked]):
             first = min([group.position for group in behind])
             here = [group for group in self._by_text.values() if group.position == first]
             end = min([group.position for group in self._by_text.values() if group.position > first], default=visible)
-            asked = sum(group.selector.weight for group in here)
-            found = self._read(first, min(end, visible), max(1, SCAN_COUNT // (1 + asked // WEIGHT_SCANNED)))
+            found = self._read(first, min(end, visible), here)
             free = found if self._all_free(first) else self._free_of(found)
             if cursor.tracked:
                 self._finish_missing(first, found, min(end, visible))
@@ -168,9 +167,11 @@ class Looking(Sharing[Ranked]):
                 first = number + 1
             self._cursor.raise_floor()
 
-    def _read(self, first: int, end: int, count: int) -> list[tuple[int, bytes]]:
-        """Some of what is visible from `first` on, below `end`, `count` at most."""
-        queue = self._cursor.queue
+    def _read(self, first: int, end: int, groups: list[Ranked]) -> list[tuple[int, bytes]]:
+        """Some of what is visible from `first` on, below `end`: the less, the longer it takes to ask the groups."""
+        queue, subscribed = self._cursor.queue, self._cursor.selector
+        weight = sum([group.selector.weight for group in groups]) + (0 if subscribed is None else subscribed.weight)
+        count = max(1, SCAN_COUNT // (1 + weight // WEIGHT_SCANNED))
         if first in queue.cache:
             return [*enumerate(queue.in_memory(first, min(first + count, end), READ_BYTES), first)]
         found = queue.read(first, count_max=count, bytes_max=READ_BYTES)
@@ -217,7 +218,7 @@ class Looking(Sharing[Ranked]):
         assert position is not None
         wanted = group.ready.levels.index(level)
         subscribed = self._cursor.selector
-        found = self._read(position, group.position)
+        found = self._read(position, group.position, [group])
         mine = [
             sequence
             for sequence, value in self._free_of(found)
