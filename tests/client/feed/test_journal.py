@@ -131,7 +131,7 @@ def test_a_journal_is_one_feeds(tmp_path: Path) -> None:
         Journal(tmp_path, "p", "r")
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "under"):
-        with pytest.raises(ConfigError, match="invalid value '.*' for --journal; expected a directory"):
+        with pytest.raises(ConfigError, match="for --journal; expected a directory"):
             opened(place)
 
 
