@@ -13,7 +13,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
-from holdfast.broker.entries.address import parse, split_topic
+from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.host_names import HostedName, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
@@ -114,8 +114,9 @@ class QueueLinks:
             raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
         selector = self._compiled(config, where)
         steps = parsing.steps_of(config.steps, where)
+        address = self._address(config, where)  # what can be refused is, before a queue is made on demand
         source = self._source(config, where)
-        node, to, target = self._target(config, where, source)
+        node, to, target = self._target(config, where, source, address)
         if link_id is None:
             link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
         selects = LinkSelector(link_id, selector)
@@ -148,14 +149,14 @@ class QueueLinks:
         return entry_selector(Filters(selector=predicate), self._reader, self._decoded)
 
     def _source(self, config: LinkConfig, where: str) -> Queue:
-        source = self._local(config.vhost, config.source)
+        is_topic = split_topic(config.source) is not None and self._catalog.find(config.vhost, config.source) is None
+        source = None if is_topic else self._local(config.vhost, config.source)
         if source is None or source.kind is not QueueKind.ORDINARY:
             raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
         return source
 
-    def _target(self, config: LinkConfig, where: str, source: Queue) -> tuple[str | None, str, Queue | None]:
-        """The node and the queue there that the link leads to; or None, "" and the queue here."""
-        expected = EXPECTED_HERE if config.vhost else "expected another queue or topic of this node, or QUEUE@NODE"
+    def _address(self, config: LinkConfig, where: str) -> Address:
+        """What its target's address says. ConfigError where no link can lead there."""
         try:
             address = parse(
                 config.target, own_name=self._config.name, own_addresses=self._config.own_addresses, host=config.vhost
@@ -165,10 +166,20 @@ class QueueLinks:
         if address.node is not None and config.vhost:
             text = f"messages of virtual host {config.vhost!r} do not leave this node"
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
+        expected = _expected(config)
+        if address.node is not None and (split_topic(address.queue) or ("", ""))[1]:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
+        if address.node is None and address.queue == config.source:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
+        return address
+
+    def _target(
+        self, config: LinkConfig, where: str, source: Queue, address: Address
+    ) -> tuple[str | None, str, Queue | None]:
+        """The node and the queue there that the link leads to; or None, "" and the queue here."""
         if address.node is not None:
-            if (split_topic(address.queue) or ("", ""))[1]:
-                raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
             return address.node, address.queue, None
+        expected = _expected(config)
         target = self._local(address.host, address.queue)
         if target is None or target is source or target.name != address.queue:
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
@@ -404,3 +415,7 @@ def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:
         mode=row.mode,
         steps=row.steps,
     )
+
+
+def _expected(config: LinkConfig) -> str:
+    return EXPECTED_HERE if config.vhost else "expected another queue or topic of this node, or QUEUE@NODE"
