@@ -142,6 +142,8 @@ def test_a_line_by_hand_may_be_short() -> None:
     [
         ({}, "invalid value for body; expected text, or base64 as body_base64"),
         ({"body": 5}, "invalid value for body"),
+        ({"body": "", "property": {}}, "invalid key 'property'; expected one of format, message_id"),
+        ({"body": "", "body_base64": ""}, "both body and body_base64 are given; expected one of them"),
         ({"body": "\ud800"}, "expected text that UTF-8 can encode"),
         ({"body_base64": "?"}, "body_base64: invalid value '?'; expected base64"),
         ({"body": "", "amqp": 1}, "invalid value 1 for amqp; expected an object"),

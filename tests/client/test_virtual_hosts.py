@@ -84,3 +84,22 @@ async def test_a_host_that_is_not_there_or_not_the_users_ends_a_command_at_once(
 async def test_two_hosts_in_one_command_are_refused(hosts: NodeProcess) -> None:
     found = await run_holdfast("status", "--url", url(hosts, "acme", "/acme"), "--vhost", "globex")
     assert found.code == 2 and "name two virtual hosts; give one" in found.stderr
+
+
+async def test_a_command_says_for_what_it_waits_where_a_bound_refuses_its_link(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(
+        '[node]\nname = "t"\nlisten = ["127.0.0.1:0"]\ncreate_queues = true\n'
+        '[[vhost]]\nname = "acme"\nqueues_max = 1\n[[queue]]\nname = "one"\nvhost = "acme"\n'
+    )
+    async with await NodeProcess.start(tmp_path / "data", config=config) as node:
+        place = ["--url", f"{node.url}/acme"]
+        ended = await run_holdfast("send", "two", "--count", "1", "--retry", "1", *place)
+        first, *_, last, _ = ended.stderr.splitlines()
+        assert ended.code == 1
+        assert "queue 'two' cannot be created" in first and first.endswith("; trying again for 1 s")
+        assert last.startswith("holdfast send: sender to 'two': the node ended the link: queue 'two' cannot be created")
+        linked = await run_holdfast("link", "create", "l", "--from", "one", "--to", "two", *place)
+        assert linked.code == 1 and "queue 'two' cannot be created; virtual host 'acme' has 1 queues" in linked.stderr
+        same = await run_holdfast("link", "create", "l", "--from", "one", "--to", "one", *place)
+        assert same.code == 1 and same.stderr.rstrip().endswith("expected another queue or topic of the same host")

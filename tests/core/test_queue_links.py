@@ -498,3 +498,15 @@ def test_a_link_to_a_node_that_a_topology_names_finds_its_way() -> None:
         rig.run(5)
     assert hub.bodies("work") == ["1", "2", "1", "2"] and jfk.bodies("work") == []
     links_of(jfk)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("topic/news", "other"), ("new", "new"), ("new", "@x"), ("new", "topic/a/b@jfk"), ("$dead-letters", "other")],
+)
+def test_a_link_that_is_refused_makes_no_queue(source: str, target: str) -> None:
+    _, node, client = world(create_queues=True)
+    before = set(node.core.catalog.queues)
+    status, _, text = client.manage("CREATE", "link", "l", **{"from": source, "to": target})
+    assert status == 400 and "for link 'l'" in text
+    assert set(node.core.catalog.queues) == before

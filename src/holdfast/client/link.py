@@ -104,6 +104,9 @@ class LinkHost(Protocol):
     def note_abandoned(self, error: Exception) -> None:
         """A sender failed with messages in doubt; `close` of the connection raises `error`."""
 
+    def note_refused(self, reason: str) -> None:
+        """A link could not be attached, for a reason that may pass: it is tried again."""
+
     def note_gain(self, link: "ClientLink") -> None:
         """Counts the link's progress as progress of the connection; called before the link resets it."""
 
@@ -247,6 +250,8 @@ class ClientLink(LinkHandler):
             self.outage.failed(now)
             if self.outage.down_s(now) <= self._connection.retry_s:
                 wait_s = self.outage.next_wait_s()
+                if error is not None and not self._ready.done():
+                    self._connection.note_refused(str(self._error(condition, error.description)))
                 self._retry = self._loop.call_later(wait_s, self._connection.attach_again, self)
                 return
         self.fail(self._error(condition, None if error is None else error.description))

@@ -174,6 +174,11 @@ class Reconnecting:
         if not self._closing:
             self._abandoned = self._abandoned or error
 
+    def note_refused(self, reason: str) -> None:
+        """Logs why a link is not attached yet."""
+        if self._log_throttle.is_due(reason, self.loop.time()):
+            log.warning("%s: %s; trying again for %g s", self.url, reason, self.retry_s)
+
     def note_gain(self, link: ClientLink) -> None:
         """Counts the link's progress as progress of the connection; called before the link resets it."""
         self._outage.gained |= link.outage.gained

@@ -105,7 +105,8 @@ class DeadLettering:
         if value is None or not self._room.has(size, forwarding=True):
             cursor.finish([sequence])
             return Ended(size, 0, False)
-        self._move_to_dead_letters(cursor, sequence, value, reason)
+        shown = entry.with_earlier(value, cursor.failures(sequence) or 0)  # its consumer has seen it
+        self._move_to_dead_letters(cursor, sequence, shown, reason)
         return Ended(size, entry.note_bytes(value), True)
 
     def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
@@ -115,7 +116,7 @@ class DeadLettering:
             return False
         ended = cursor.links_ended.get(sequence, 0)
         reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
-        self._move_to_dead_letters(cursor, sequence, value, reason)
+        self._move_to_dead_letters(cursor, sequence, entry.with_earlier(value, cursor.failures(sequence)), reason)
         return True
 
     def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
@@ -164,6 +165,7 @@ class DeadLettering:
         most = queue.config.deliveries_max
         times = "once" if failures == 1 else f"{failures} times"
         reason = f"its delivery{whose} failed {times}; deliveries_max of the queue is {most}"
+        value = entry.with_earlier(value, failures)
         self.dead_letter(queue.host, value, reason, queue.name, {DEAD_DELIVERIES: Uint(failures)})
 
     def dead_letter(
@@ -183,6 +185,7 @@ class DeadLettering:
             message_format=item.message_format,
             annotation_count=item.annotation_count,
             annotations=item.annotations,
+            earlier=item.earlier,
         )
         return self._catalog.own(host, DEAD_LETTERS).append(dead, entry.size_of(dead))
 

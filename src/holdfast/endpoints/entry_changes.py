@@ -84,7 +84,9 @@ class EntryChanges:
         if found.queue is queue:
             raise Unchangeable(f"it is in queue {queue.name!r} already")
         is_delayed = queue.kind is QueueKind.DELAYED  # then it leaves the place that it takes
-        copied = self._copy(value, found, is_dead=queue.kind is QueueKind.DEAD_LETTERS, is_delayed=is_delayed)
+        is_dead = queue.kind is QueueKind.DEAD_LETTERS
+        shown = entry.with_earlier(value, queue.shared.failures(sequence))
+        copied = self._copy(shown, found, is_dead=is_dead, is_delayed=is_delayed, keeps_mark=found.destination is None)
         self._hide(queue, sequence)
         self._turns.gathered.decided.append(UnhideMoved(self._turns.event, queue.queue_id, sequence))
         self._dead_lettering.move_out(queue, sequence, value)
@@ -106,7 +108,9 @@ class EntryChanges:
         if queue.stopped:
             raise Unchangeable(f"queue {queue.name!r} is being purged")
 
-    def _copy(self, value: bytes, found: ResolvedAddress, *, is_dead: bool, is_delayed: bool = False) -> int:
+    def _copy(
+        self, value: bytes, found: ResolvedAddress, *, is_dead: bool, is_delayed: bool = False, keeps_mark: bool = False
+    ) -> int:
         queue = found.queue
         if found.unknown is not None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TRANSMISSION):
             raise Unchangeable(f"messages cannot be put into queue {queue.name!r} by hand")
@@ -134,6 +138,7 @@ class EntryChanges:
             identity=identity,
             to=found.to,
             expires_at_ms=0 if is_dead else item.expires_at_ms,
+            earlier=item.earlier if keeps_mark else None,
         )
         return queue.append(copied, item.size)
 

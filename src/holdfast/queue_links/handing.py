@@ -298,6 +298,7 @@ class Handing:
                 identity=None,
                 trace=b"",
                 to="",
+                earlier=None if link.cursor.is_links or link.node is not None else item.earlier,
             )
         )
         bytes_max = self._parts.config.limits.annotation_bytes_max + LINKS_BYTES

@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import UNLIMITED
+from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.settings import LinkConfig
@@ -141,6 +142,8 @@ class QueueLink:
         """Nothing is counted beside what the turn has."""
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        if not self.cursor.is_links:
+            value = entry.with_earlier(value, delivery_count)
         self.taken.append((sequence, value))
         self.taken_bytes += len(value)
         self._took(self)

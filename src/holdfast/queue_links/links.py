@@ -13,7 +13,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
-from holdfast.broker.entries.address import parse, split_topic
+from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.host_names import HostedName, destination_of, hosted, read_key
 from holdfast.broker.entries.kinds import QueueKind
@@ -30,7 +30,7 @@ from holdfast.queue_links.selecting import LinkSelector
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings import LinkConfig
-from holdfast.state.catalog import Tables
+from holdfast.state.catalog import Tables, TooManyQueues
 from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
@@ -114,9 +114,11 @@ class QueueLinks:
             raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
         selector = self._compiled(config, where)
         steps = parsing.steps_of(config.steps, where)
-        source = self._source(config, where)
         is_stored = is_created and link_id is not None
-        node, to, target = self._target(config, where, source, is_stored=is_stored)
+        # What can be refused is, before a queue is made on demand.
+        address = self._address(config, where, is_stored=is_stored)
+        source = self._source(config, where)
+        node, to, target = self._target(config, where, source, address)
         if link_id is None:
             link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
         selects = LinkSelector(link_id, selector)
@@ -149,20 +151,18 @@ class QueueLinks:
         return entry_selector(Filters(selector=predicate), self._reader, self._decoded)
 
     def _source(self, config: LinkConfig, where: str) -> Queue:
-        source = self._local(config.vhost, config.source)
+        is_topic = split_topic(config.source) is not None and self._catalog.find(config.vhost, config.source) is None
+        source = None if is_topic else self._local(config.vhost, config.source)
         if source is None or source.kind is not QueueKind.ORDINARY:
             raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
         return source
 
-    def _target(
-        self, config: LinkConfig, where: str, source: Queue, *, is_stored: bool
-    ) -> tuple[str | None, str, Queue | None]:
-        """The destination in custody and the queue there that the link leads to; or None, "" and the queue here.
+    def _address(self, config: LinkConfig, where: str, *, is_stored: bool) -> Address:
+        """What its target's address says. ConfigError where no link can lead there.
 
         `is_stored`: it was made by a request before this start. If its host may cross to no neighbour any more, what it
         moves waits; else nobody could start the node to delete it.
         """
-        expected = "expected another queue or topic of this node, or QUEUE@NODE"
         try:
             address = parse(
                 config.target, own_name=self._config.name, own_addresses=self._config.own_addresses, host=config.vhost
@@ -172,10 +172,24 @@ class QueueLinks:
         if address.node is not None and not is_stored and not self._forwarding.may_leave(config.vhost):
             text = f"messages of virtual host {config.vhost!r} do not leave this node"
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
+        expected = self._expected(config.vhost)
+        if address.node is not None and (split_topic(address.queue) or ("", ""))[1]:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
+        if address.node is None and address.queue == config.source:
+            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
+        return address
+
+    def _expected(self, host: str) -> str:
+        may_leave = self._forwarding.may_leave(host)
+        return "expected another queue or topic of this node, or QUEUE@NODE" if may_leave else EXPECTED_HERE
+
+    def _target(
+        self, config: LinkConfig, where: str, source: Queue, address: Address
+    ) -> tuple[str | None, str, Queue | None]:
+        """The destination in custody and the queue there that the link leads to; or None, "" and the queue here."""
         if address.node is not None:
-            if (split_topic(address.queue) or ("", ""))[1]:
-                raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
             return destination_of(config.vhost, address.node), address.queue, None
+        expected = self._expected(config.vhost)
         target = self._local(address.host, address.queue)
         if target is None or target is source or target.name != address.queue:
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
@@ -187,6 +201,8 @@ class QueueLinks:
     def _local(self, host: str, name: str) -> Queue | None:
         try:
             return None if name.startswith("$") else self._catalog.local(host, name)
+        except TooManyQueues:
+            raise
         except ConfigError:
             return None
 

@@ -15,6 +15,14 @@ STEP_WEIGHT: Final = 32
 """A step that a pattern takes for a character costs about as much as so many bytes of a message that are read."""
 
 
+NODES_FREE: Final = 32
+"""Nodes of a selector that cost little beside the look at the message."""
+
+DEAR_NODE_WEIGHT: Final = 5
+"""An operation of arithmetic, or a LIKE, takes the time of so many other nodes more; a node takes about as long as 64
+bytes of a message that are read, and a small message has no more."""
+
+
 class Predicate:
     """A compiled selector.
 
@@ -29,9 +37,7 @@ class Predicate:
     def __init__(self, root: tree.Node) -> None:
         self.text = tree.canonical(root)
         self.sections = frozenset([node.property.section for node in tree.walk(root) if isinstance(node, tree.Name)])
-        self.weight = 1 + STEP_WEIGHT * sum(
-            isinstance(node, tree.Like) and node.matcher.stepwise for node in tree.walk(root)
-        )
+        self.weight = _weight(root)
         self.value = condition(root)
         """Of a message: True, False, or None for UNKNOWN."""
 
@@ -41,6 +47,18 @@ class Predicate:
 
     def __repr__(self) -> str:
         return f"Predicate({self.text!r})"
+
+
+def _weight(root: tree.Node) -> int:
+    nodes = steps = 0
+    for node in tree.walk(root):
+        nodes += 1
+        if isinstance(node, tree.Arithmetic):
+            nodes += DEAR_NODE_WEIGHT * len(node.rest)
+        elif isinstance(node, tree.Like):
+            nodes += DEAR_NODE_WEIGHT
+            steps += node.matcher.stepwise
+    return 1 + max(0, nodes - NODES_FREE) + STEP_WEIGHT * steps
 
 
 def compile_selector(text: str, *, is_canonical: bool = False) -> Predicate:

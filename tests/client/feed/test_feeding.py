@@ -308,9 +308,11 @@ async def test_the_node_says_no_for_good(node: NodeProcess, tmp_path: Path) -> N
         ("--listen 127.0.0.1:0 --subject-from b", "--subject-from needs --format csv or json"),
         ("--folder nowhere", "nowhere is no directory; expected one for --folder"),
         ("--listen 192.0.2.1:1", "cannot listen on 192.0.2.1:1"),
+        ("--listen 127.0.0.1:PORT", ": the port is in use already; choose another, or 0 for any"),
     ],
 )  # fmt: skip
 async def test_mistakes_are_a_line(options: str, said: str, tmp_path: Path, node: NodeProcess) -> None:
+    options = options.replace("PORT", node.url.rpartition(":")[2])
     given = ["feed", "q", "--producer", "p", "--journal", str(tmp_path / "j"), "--url", node.url, *options.split()]
     ended = await run_holdfast(*given)
     assert ended.code == 2 and said in ended.stderr.splitlines()[0], ended.stderr

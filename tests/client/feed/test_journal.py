@@ -130,8 +130,9 @@ def test_a_journal_is_one_feeds(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="belongs to address 'q', not to 'r'"):
         Journal(tmp_path, "p", "r")
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be opened"):
-        opened(tmp_path / "file")
+    for place in (tmp_path / "file", tmp_path / "file" / "under"):
+        with pytest.raises(ConfigError, match="for --journal; expected a directory"):
+            opened(place)
 
 
 def test_a_batch_that_the_disk_refuses_was_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """`holdfast messages`, `holdfast dead-letters` and `holdfast queue update` against a node."""
 
 import json
+from pathlib import Path
 
 from holdfast.client import Message, Properties, connect
 from support.process import NodeProcess, run_holdfast
@@ -62,9 +63,30 @@ async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:
 
 async def test_a_queues_limits_are_changed(node: NodeProcess) -> None:
     await run(node, "queue create small --messages-max 2")
-    told = "small changed: bytes_max None, messages_max 5, when_full refuse, deliveries_max None\n"
+    told = "small changed: bytes_max none, messages_max 5, when_full refuse, deliveries_max none\n"
     assert await run(node, "queue update small --messages-max 5 --when-full refuse") == told
     assert "is so already" in await run(node, "queue update small --messages-max 5")
     assert json.loads(await run(node, "queue update small --messages-max none --json"))["messages_max"] is None
     assert "nothing to change" in await run(node, "queue update small", code=2)
     assert "no queue 'nosuch'" in await run(node, "queue update nosuch --messages-max 5", code=1)
+
+
+async def test_a_node_without_dead_letters_says_so(node: NodeProcess, tmp_path: Path) -> None:
+    assert json.loads(await run(node, "dead-letters list --json")) == []
+    listed = await run_holdfast("dead-letters", "list", "--url", node.url)
+    assert (listed.code, listed.stdout, listed.stderr) == (0, "", "no messages in $dead-letters\n")
+    for action in ("show", "requeue", "delete"):
+        told = await run(node, f"dead-letters {action} 1", code=1)
+        assert told == f"holdfast dead-letters {action}: no message 1 in queue '$dead-letters'\n"
+    file = tmp_path / "dead.ndjson"
+    await run(node, f"dead-letters export {file}")
+    assert file.read_bytes() == b""
+    assert await run(node, "messages list none", code=1) == "holdfast messages list: no queue 'none'\n"
+    refused = await run(node, "messages export none --selector x=", code=1)
+    assert refused.splitlines()[0] == "holdfast messages export: no queue 'none'"
+
+
+async def test_what_an_export_complains_of_names_the_whole_verb(node: NodeProcess) -> None:
+    await filled(node, "flights", b"a")
+    refused = await run(node, "messages export flights --selector x=", code=1)
+    assert refused.startswith("holdfast messages export: receiver from 'flights': the node ended the link: invalid")

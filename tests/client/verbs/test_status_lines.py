@@ -35,6 +35,11 @@ def test_a_healthy_node_says_nothing_of_it() -> None:
     assert not any(word in text for word in ("warning", "origins", "losses", "dead letters"))
 
 
+def test_a_virtual_host_tells_nothing_of_the_node() -> None:
+    assert status_lines(PLAIN)[0] == "node hub, up 5 s, 976.6 KiB resident"
+    assert status_lines({"node": "hub", "vhost": "acme", "queues": []})[0] == "node hub, virtual host acme"
+
+
 def test_what_was_lost_before_a_restart_is_told_in_all() -> None:
     letters = {"messages": 0, "bytes": 0, "dropped": 0, "dropped_bytes": 0}
     letters |= {"dropped_total": 7, "dropped_bytes_total": 2_048}
@@ -77,7 +82,7 @@ def test_a_disk_without_room_is_told_once(state: str) -> None:
 
 
 def test_an_older_node_tells_less() -> None:
-    assert status_lines({"node": "hub"})[0] == "node hub, up 0 s, - resident"
+    assert status_lines({"node": "hub"})[0] == "node hub"
 
 
 def test_the_header_has_the_store_as_origins_and_warnings_name_it() -> None:

@@ -85,6 +85,23 @@ def _outlives_its_topic(original: Function) -> Function:
     return subscribed_queues
 
 
+LEAST: Final = 4
+"""Dead letters of a test."""
+
+
+def _looks_new(original: Function) -> Function:
+    """Of many messages that go to another queue, those behind the first few look there as if nobody had seen them."""
+    told = 0
+
+    def with_earlier(value: bytes, failures: int | None) -> bytes:
+        nonlocal told
+        told += failures is not None
+        found: bytes = original(value, failures)
+        return found if told <= LEAST else value
+
+    return with_earlier
+
+
 POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="deliveries-of-one-life",
@@ -126,6 +143,14 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, peer: holdfast.peers.peer.Peer) -> bytes",
         broken=_publisher_forgotten,
         expected="which its own connection published",
+    ),
+    Canary(
+        name="looks-new-elsewhere",
+        sentence="A message that consumers have failed to process looks new where it is moved to another queue.",
+        target="broker.entries.entry:with_earlier",
+        signature="(value: bytes, failures: int | None) -> bytes",
+        broken=_looks_new,
+        expected="and says that",
     ),
     Canary(
         name="outlives-its-topic",

@@ -64,6 +64,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "second-before-first": (5, 50),
     "group-forgotten": (29, 100),
     "publisher-forgotten": (64, 150),
+    "looks-new-elsewhere": (36, 100),
     "outlives-its-topic": (26, 100),
     "dead-letters-of-all": (10, 50),
     "delayed-of-all": (15, 50),

@@ -128,9 +128,17 @@ class Poisoned:
                     told = (delivery.message.message_annotations or {}).get(DELIVERIES)
                     if key is not None and told is not None:
                         self.dead[key] = int(told)
+                        self._check_mark(key, delivery, int(told))
         except BREAKS:
             pass
         await ended(receiver)
+
+    def _check_mark(self, key: bytes, delivery: Delivery, told: int) -> None:
+        """Raises Violation where a dead letter does not say of earlier deliveries what its queue would have said."""
+        header = delivery.message.header
+        count = 0 if header is None else header.delivery_count
+        if not marked(delivery) or count < told:
+            raise Violation(f"{key.decode()} is a dead letter of {told} deliveries, and says that {count} have failed")
 
     def check(self, bed: Bed) -> None:
         for key, told in self.dead.items():

@@ -26,6 +26,9 @@ MOVED_LEAST: Final = 4_096
 SCAN_COUNT: Final = 1_024
 """Entries that one visit to the store looks at."""
 
+WEIGHT_SCANNED: Final = 32
+"""With so much more weight of selectors, a visit looks at the half, a third, and so on."""
+
 SCANNED_PER_ENTRY: Final = 16
 """So many that are looked at for their priority alone take about the time of one that is handed out."""
 
@@ -136,7 +139,7 @@ class Looking(Sharing[Ranked]):
             first = min([group.position for group in behind])
             here = [group for group in self._by_text.values() if group.position == first]
             end = min([group.position for group in self._by_text.values() if group.position > first], default=visible)
-            found = self._read(first, min(end, visible))
+            found = self._read(first, min(end, visible), here)
             free = found if self._all_free(first) else self._free_of(found)
             if cursor.tracked:
                 self._finish_missing(first, found, min(end, visible))
@@ -164,12 +167,14 @@ class Looking(Sharing[Ranked]):
                 first = number + 1
             self._cursor.raise_floor()
 
-    def _read(self, first: int, end: int) -> list[tuple[int, bytes]]:
-        """Some of what is visible from `first` on, below `end`."""
-        queue = self._cursor.queue
+    def _read(self, first: int, end: int, groups: list[Ranked]) -> list[tuple[int, bytes]]:
+        """Some of what is visible from `first` on, below `end`: the less, the longer it takes to ask the groups."""
+        queue, subscribed = self._cursor.queue, self._cursor.selector
+        weight = sum([group.selector.weight for group in groups]) + (0 if subscribed is None else subscribed.weight)
+        count = max(1, SCAN_COUNT // (1 + weight // WEIGHT_SCANNED))
         if first in queue.cache:
-            return [*enumerate(queue.in_memory(first, min(first + SCAN_COUNT, end), READ_BYTES), first)]
-        found = queue.read(first, count_max=SCAN_COUNT, bytes_max=READ_BYTES)
+            return [*enumerate(queue.in_memory(first, min(first + count, end), READ_BYTES), first)]
+        found = queue.read(first, count_max=count, bytes_max=READ_BYTES)
         while found and found[-1][0] >= end:
             found.pop()
         self._read_now.update(found)
@@ -213,7 +218,7 @@ class Looking(Sharing[Ranked]):
         assert position is not None
         wanted = group.ready.levels.index(level)
         subscribed = self._cursor.selector
-        found = self._read(position, group.position)
+        found = self._read(position, group.position, [group])
         mine = [
             sequence
             for sequence, value in self._free_of(found)

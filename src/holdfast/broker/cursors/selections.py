@@ -46,12 +46,14 @@ RUN_PER_ENTRY: Final = 8
 class Selections(Sharing[Selection]):
     """All consumers of a cursor that have selectors."""
 
-    __slots__ = ("_looked",)
+    __slots__ = ("_asked_back", "_looked")
 
     def __init__(self, cursor: Holdings) -> None:
         super().__init__(cursor)
         self._looked: set[EntryConsumer] = set()
         """Consumers that can have nothing of what their selection has looked at."""
+        self._asked_back: tuple[int, set[Selection]] | None = None
+        """One of `_back` that the last pump could not ask all selections about, and those that it has asked."""
 
     # ------------------------------------------------------------------------------------------------ consumers
 
@@ -86,6 +88,7 @@ class Selections(Sharing[Selection]):
 
     def start_anew(self) -> None:
         self._back.clear()
+        self._asked_back = None
         self._looked.clear()
         for selection in self._by_text.values():
             selection.passed_over = None
@@ -93,6 +96,10 @@ class Selections(Sharing[Selection]):
         self._count()
 
     def freed(self, sequences: Iterable[int]) -> None:
+        if self._asked_back is not None:
+            sequences = list(sequences)
+            if self._asked_back[0] in sequences:
+                self._asked_back = None
         super().freed(sequences)
         if self._back:
             self._looked.clear()
@@ -182,14 +189,28 @@ class Selections(Sharing[Selection]):
             if self._left <= 0 or self._bytes_left <= 0:
                 return
             value = self._free.value(sequence)
-            asked = [selection for selection in self._by_text.values() if sequence < selection.position]
-            weight = sum(selection.selector.weight for selection in asked)
-            self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if value is None else len(value) * max(1, weight))
-            if value is not None:
-                for selection in asked:
-                    if selection.selector.matches(value):
-                        self._add(selection, sequence)
+            if value is None:
+                self._pay(1, 0)
+            elif not self._ask_again(sequence, value):
+                return
             self._back.discard(sequence)
+
+    def _ask_again(self, sequence: int, value: bytes) -> bool:
+        """Asks the selections that have passed it about an entry that became free; False where the pump's share ended
+        before: the next one goes on with the others."""
+        place, done = self._asked_back or (sequence, set[Selection]())
+        done = done if place == sequence else set[Selection]()
+        asked = [item for item in self._by_text.values() if sequence < item.position and item not in done]
+        self._asked_back = None
+        self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if asked else len(value))
+        for number, selection in enumerate(asked):
+            if number and self._bytes_left <= 0:
+                self._asked_back = sequence, done.union(asked[:number])
+                return False
+            self._pay(0, len(value) * selection.selector.weight)
+            if selection.selector.matches(value):
+                self._add(selection, sequence)
+        return True
 
     def _add(self, selection: Selection, sequence: int) -> None:
         """The entry is a hit. Where there are too many, half of them are looked for again."""
@@ -371,7 +392,8 @@ class Selections(Sharing[Selection]):
 
     def _look_at(self, sequence: int, value: bytes, here: list[Selection]) -> int | None:
         """Looks at one entry for the selections `here` that have come so far; how many were handed out. None where it
-        concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`."""
+        concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`. So do those for
+        which the pump's share is not enough: they look at it in the next one."""
         assert self._free is not None
         matching: list[Selection] = []
         asked = weight = 0
@@ -379,6 +401,8 @@ class Selections(Sharing[Selection]):
         for selection in here:
             if selection.position <= sequence:
                 if is_free:
+                    if asked and len(value) * weight >= self._bytes_left:
+                        break  # which ends the pump, so that they are not asked about the next one before
                     asked += 1
                     weight += selection.selector.weight
                     if selection.selector.matches(value):

@@ -67,7 +67,7 @@ def without_alias(text: str) -> str:
     elif text.lower().startswith(URL_SCHEMES):
         name = text.partition("://")[2].partition("/")[2]
         if not name:
-            raise ConfigError(f"invalid address {text[:60]!r}; expected amqps://HOST/NAME, with a name after the host")
+            raise ConfigError(f"invalid address {text[:60]!r}; expected amqp://HOST/NAME, with a name after the host")
     else:
         return text
     try:

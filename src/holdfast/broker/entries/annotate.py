@@ -267,7 +267,10 @@ def for_consumer(
     told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)
     durable = bool(item.flags & entry.DURABLE)
     priority = None if item.priority == entry.PRIORITY_DEFAULT else item.priority
-    head = encode_header(durable, priority, ttl_ms, delivery_count is None, delivery_count or 0)
+    first, failed = delivery_count is None, delivery_count or 0
+    if item.earlier is not None:
+        first, failed = False, min(entry.EARLIER_MAX, failed + item.earlier)
+    head = encode_header(durable, priority, ttl_ms, first, failed)
     return (head, told, item.annotations, own, item.bare)
 
 

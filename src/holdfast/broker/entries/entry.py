@@ -13,7 +13,8 @@ that holds the blob's id and length, u64 each. It is the node's own and never se
 `annotations` holds the count of map items (u16) and the items encoded. `expires_ms` counts on the node's own steady
 clock, 0 is never; `enqueued_ms` is wall time. With EXPIRES_AT a wall time at which the message expires too, u64, stands
 before that count, and `expires_ms` is FAR where there is no time to live. With GROUP the place of the message in its
-group, u32, and how many that has, u32, stand before the count, behind that time.
+group, u32, and how many that has, u32, stand before the count, behind that time. With EARLIER the message may have been
+shown to consumers of a queue that it was in before: how often its delivery failed there, u32, stands before the count.
 """
 
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ LATE: Final = 8
 BLOB: Final = 16
 EXPIRES_AT: Final = 32
 GROUP: Final = 64
+EARLIER: Final = 128
 
 FAR: Final = 2**64 - 1
 """`expires_ms` of an entry that expires at a wall time alone: eight bytes say whether an entry may expire at all."""
@@ -56,6 +58,9 @@ TRACE_AT: Final = NUMBER_AT + 8
 PRIORITY_DEFAULT: Final = 4
 _AT_BYTES: Final = 8
 _GROUP: Final = Struct(">II")
+_EARLIER_BYTES: Final = 4
+EARLIER_MAX: Final = 2**32 - 1
+"""Failed deliveries that are told, as many as a header can say."""
 GROUP_MAX: Final = 2**31
 """Members of a group: numbers are told in full between nodes, places and counts are kept in 32 bits."""
 
@@ -121,6 +126,8 @@ class Entry(NamedTuple):
     expires_at_ms: int = 0
     """On the wall; 0 is never."""
     group: Group | None = None
+    earlier: int | None = None
+    """Failed deliveries in queues that the message was in before; None where none of them showed it to a consumer."""
 
     @property
     def size(self) -> int:
@@ -179,9 +186,10 @@ def pack(
     to: str = "",
     expires_at_ms: int = 0,
     group: Group | None = None,
+    earlier: int | None = None,
 ) -> bytes:
     """An entry's value. `trace` at most TRACE_MAX long; `identity` sets CUSTODY, `expires_at_ms` EXPIRES_AT, `group`
-    GROUP, where there is an identity."""
+    GROUP, where there is an identity, `earlier` EARLIER."""
     hops = len(trace) // 16
     assert hops <= TRACE_MAX and len(trace) % 16 == 0
     to_bytes = to.encode()
@@ -191,8 +199,11 @@ def pack(
         parts = [pack_identity(identity), trace]
     if identity is None:
         group = None
-    if annotation_count or expires_at_ms or group is not None:
+    if annotation_count or expires_at_ms or group is not None or earlier is not None:
         annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
+    if earlier is not None:
+        flags |= EARLIER
+        annotations = earlier.to_bytes(_EARLIER_BYTES, "big") + annotations
     if group is not None:
         flags |= GROUP
         annotations = _GROUP.pack(*group) + annotations
@@ -272,6 +283,11 @@ def unpack(value: bytes) -> Entry:
         flags &= ~GROUP
         group = Group._make(_GROUP.unpack_from(value, at))
         at += _GROUP.size
+    earlier = None
+    if flags & EARLIER:
+        flags &= ~EARLIER
+        earlier = int.from_bytes(view[at : at + _EARLIER_BYTES], "big")
+        at += _EARLIER_BYTES
     if annotated:
         count = int.from_bytes(view[at : at + 2], "big")
         at += 2
@@ -289,6 +305,7 @@ def unpack(value: bytes) -> Entry:
         view[end:],
         expires_at_ms,
         group,
+        earlier,
     )
 
 
@@ -308,7 +325,17 @@ def repack(item: Entry) -> bytes:
         to=item.to,
         expires_at_ms=item.expires_at_ms,
         group=item.group,
+        earlier=item.earlier,
     )
+
+
+def with_earlier(value: bytes, failures: int | None) -> bytes:
+    """The entry as it goes on to another queue, whose consumers are told what the next one of its queue would have
+    been. `failures` is what its cursor says: how often its delivery failed, None where it was shown to nobody."""
+    if failures is None:
+        return value
+    item = unpack(value)
+    return repack(item._replace(earlier=min(EARLIER_MAX, (item.earlier or 0) + failures)))
 
 
 def enqueued_ms_of(value: bytes) -> int:
@@ -320,7 +347,7 @@ def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     size = len(value) - FIXED_BYTES
     flags = value[1]
-    if flags & (CUSTODY | BLOB | EXPIRES_AT):  # GROUP is with CUSTODY alone
+    if flags & (CUSTODY | BLOB | EXPIRES_AT | EARLIER):  # GROUP is with CUSTODY alone
         if flags & CUSTODY:
             size -= _IDENTITY.size + 16 * value[3]
         size -= _beside(flags)
@@ -348,7 +375,8 @@ def note_bytes(value: bytes) -> int:
 
 def _beside(flags: int) -> int:
     """How many bytes stand before the count of the annotations."""
-    return (_AT_BYTES if flags & EXPIRES_AT else 0) + (_GROUP.size if flags & GROUP else 0)
+    beside = (_AT_BYTES if flags & EXPIRES_AT else 0) + (_GROUP.size if flags & GROUP else 0)
+    return beside + _EARLIER_BYTES if flags & EARLIER else beside
 
 
 def _annotations_at(value: bytes) -> int:

@@ -86,6 +86,11 @@ class Journal:
         self._read_at = 0
         try:
             directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"invalid value {str(directory)!r} for --journal; expected a directory") from None
+        except OSError as error:
+            raise self._failed("made", error) from None
+        try:
             self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._failed("opened", error) from None

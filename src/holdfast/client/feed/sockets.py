@@ -5,6 +5,7 @@ lines come and how long nothing comes are bounded. Who breaks a bound loses its 
 """
 
 import asyncio
+import errno
 import time
 from typing import Final
 
@@ -62,6 +63,9 @@ class Sockets:
                 self._accepted, host.strip("[]"), int(port), limit=READ_BYTES, backlog=self._connections_max
             )
         except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                text = f"--listen {address}: the port is in use already; choose another, or 0 for any"
+                raise ConfigError(text) from None
             reason = error.strerror or str(error)
             raise ConfigError(f"cannot listen on {address} ({reason}); choose another --listen") from None
         name = self._server.sockets[0].getsockname()

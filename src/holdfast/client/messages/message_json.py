@@ -40,6 +40,11 @@ KEYS: Final = frozenset(
         "footer", "body_kind", "body_value",
     )
 )  # fmt: skip
+LINE_KEYS: Final = (
+    "format", "message_id", "to", "subject", "content_type", "created", "properties", "annotations", "body",
+    "body_base64", "durable", "priority", "ttl_ms", "amqp", "sequence", "enqueued", "delivery_count",
+)  # fmt: skip
+"""The last three tell of a queue, and are not sent."""
 BODY_KINDS: Final = ("data", "string", "binary", "value", "sequence", "none")
 PLAIN_TYPES: Final = frozenset((str, bool, int, Long, type(None)))
 """Types of values that JSON says exactly; and float, where it is finite."""
@@ -140,6 +145,11 @@ def _exact_body(message: Message) -> dict[str, Any]:
 
 def message_of(line: dict[str, Any]) -> Message:
     """The message that such a line tells. ValueError, in one line, where it tells none."""
+    unknown = sorted(set(line).difference(LINE_KEYS))
+    if unknown:
+        raise ValueError(f"invalid key {unknown[0]!r:.80}; expected one of {', '.join(LINE_KEYS)}")
+    if "body" in line and "body_base64" in line:
+        raise ValueError("both body and body_base64 are given; expected one of them")
     amqp = _object(line, "amqp")
     unknown = sorted(set(amqp) - KEYS)
     if unknown:

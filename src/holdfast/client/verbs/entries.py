@@ -48,7 +48,7 @@ async def _list(connection: Connection, args: argparse.Namespace) -> None:
     after = args.after or 0
     while len(found) < args.count:
         told = {"after": after, "count": args.count - len(found)}
-        answer = await connection.manage("QUERY", ENTRY, args.queue, told)
+        answer = await _queried(connection, args.queue, told)
         found += answer["entries"]
         after = int(answer["after"])
         if not answer["more"]:
@@ -62,9 +62,19 @@ async def _list(connection: Connection, args: argparse.Namespace) -> None:
         say(f"no messages in {args.queue}", file=sys.stderr)
 
 
+async def _queried(connection: Connection, queue: str, told: dict[str, Any]) -> dict[str, Any]:
+    """The answer to QUERY. A node makes the queue of its dead letters for the first of them; before, there are none."""
+    try:
+        return await connection.manage("QUERY", ENTRY, queue, told)
+    except ManagementError as error:
+        if error.code != 404 or queue != DEAD_LETTERS:
+            raise
+        return {"entries": [], "more": False, "after": 0}
+
+
 async def _named(connection: Connection, queue: str, sequence: int) -> dict[str, Any]:
     """What names that message in a request, as it is now. ManagementError where there is none."""
-    answer = await connection.manage("QUERY", ENTRY, queue, {"after": sequence - 1, "count": 1})
+    answer = await _queried(connection, queue, {"after": sequence - 1, "count": 1})
     rows = [row for row in answer["entries"] if row["sequence"] == sequence]
     if not rows:
         raise ManagementError(f"{ENTRY} {queue!r}", 404, f"no message {sequence} in queue {queue!r}")

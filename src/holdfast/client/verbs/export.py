@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
+from holdfast.client.verbs.entries import DEAD_LETTERS
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import complain, connect_as, in_thread, place_of, refused, run
@@ -96,7 +97,12 @@ async def _export(args: argparse.Namespace) -> int:
 
 
 async def _write_all(connection: Connection, args: argparse.Namespace, write: Writes, told: dict[str, int]) -> None:
-    row = await connection.manage("READ", "holdfast:queue", args.queue)
+    try:
+        row = await connection.manage("READ", "holdfast:queue", args.queue)
+    except ManagementError as error:
+        if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
+            return
+        raise
     start, end = (args.after or 0) + 1, int(row["next_sequence"])
     if start >= end:
         return

@@ -140,7 +140,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     elif args.action == "update":
         keys = ("bytes_max", "messages_max", "when_full", "deliveries_max")
-        bounds = ", ".join(f"{key} {plain(answer.get(key))}" for key in keys)
+        bounds = ", ".join(f"{key} {plain(answer.get(key)) or 'none'}" for key in keys)
         say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {bounds}")
     elif args.action == "skip":
         lost = answer.get("lost") or []

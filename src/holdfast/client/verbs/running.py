@@ -151,14 +151,17 @@ async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
 
 def refused(args: argparse.Namespace, error: ManagementError) -> int:
     """Says why the node does not do what the verb asked for, in the node's words; the exit code."""
-    action = getattr(args, "action", None)
-    verb = args.verb if action is None else f"{args.verb} {action}"
-    say(f"holdfast {verb}: {error.description or error}", file=sys.stderr)
+    say(f"holdfast {_verb(args)}: {error.description or error}", file=sys.stderr)
     return 1
 
 
 def complain(args: argparse.Namespace, error: HoldfastError) -> None:
-    say(f"holdfast {args.verb}: {error}", file=sys.stderr)
+    say(f"holdfast {_verb(args)}: {error}", file=sys.stderr)
+
+
+def _verb(args: argparse.Namespace) -> str:
+    action = getattr(args, "action", None)
+    return str(args.verb) if action is None else f"{args.verb} {action}"
 
 
 @asynccontextmanager

@@ -17,9 +17,7 @@ UNKNOWN: Final = "(unknown)"
 
 def status_lines(told: dict[str, Any]) -> list[str]:
     """All lines of it."""
-    resident = size(told.get("resident_bytes"))
-    store = f", store {told['store']}" if told.get("store") else ""
-    lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident{store}"]
+    lines = [_node(told)]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
     for name in ("queues", "refused", "links", "users", "sessions", "routes", "paces", "paced"):
@@ -28,6 +26,16 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     lines += _part("failed logins, the latest first", failed)
     origins = [_origin(origin) for origin in told.get("origins") or () if _says_something(origin)]
     return [*lines, *_part("origins", origins), *_part("losses", told.get("losses"), last=True)]
+
+
+def _node(told: dict[str, Any]) -> str:
+    """The node; of one that tells of a virtual host alone, which one."""
+    line = f"node {told.get('node')}"
+    if told.get("vhost"):
+        line += f", virtual host {told['vhost']}"
+    if told.get("uptime_s") is not None:
+        line += f", up {told['uptime_s']:.0f} s, {size(told.get('resident_bytes'))} resident"
+    return f"{line}, store {told['store']}" if told.get("store") else line
 
 
 def _logins_of(told: dict[str, Any]) -> dict[str, Any]:

@@ -189,6 +189,7 @@ class Commits:
             if isinstance(outcome, Rejected) and queue.kind is not QueueKind.DEAD_LETTERS:
                 value = queue.value(sequence)
                 if value is not None:
+                    value = entry.with_earlier(value, cursor.failures(sequence) or 0)
                     parts.dead_lettering.dead_letter(queue.host, value, _reason(outcome), queue.name)
             elif isinstance(outcome, Modified) and outcome.message_annotations and queue.config.durable:
                 self._annotate(taken, queue)

@@ -134,8 +134,7 @@ class EntryOperations:
         """One message as a consumer would get it, without its delivery."""
         queue, sequence, value = self._found(host, name, arguments)
         row = self._row(queue, sequence, value)
-        failures = _failures(queue, sequence)
-        *head, bare = annotate.for_consumer(value, sequence, failures or None, self._clock.steady_ms)
+        *head, bare = annotate.for_consumer(value, sequence, queue.shared.failures(sequence), self._clock.steady_ms)
         whole = True
         if value[1] & entry.BLOB:
             blob, length = entry.blob_of(value)

@@ -1,0 +1,112 @@
+"""Selectors that take long are asked about few messages in one turn, whoever has them, and what they select still comes
+(docs/adr/0063)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.wire.performatives import Released
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.endpoints.attaching import filters
+from holdfast.selectors.predicate import compile_selector
+from holdfast.settings import QueueConfig
+from support.one_node import world
+from support.rig import Client, Node, Rig
+
+TERMS = 400
+TERMS_MAX = 40_000
+"""Comparisons of one turn: about 10 ms."""
+LINKS = 150
+EACH = 15
+"""Of one client."""
+
+
+def heavy(number: int) -> dict[str, Any]:
+    text = "n = 1 OR " * (TERMS - 1) + f"n = {number}"
+    return {"filter": {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), text)}}
+
+
+class Asked:
+    """How often selectors were asked in each event, of one node."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self.now = self.all = 0
+        assert node.core is not None
+        original, handle = filters.EntrySelector.matches, node.core.handle
+
+        def matches(selector: Any, value: bytes) -> bool:
+            self.now += 1
+            return original(selector, value)
+
+        def handled(event: Any, now: float) -> Any:
+            self.now = 0
+            commands = handle(event, now)
+            self.most = max(self.most, self.now)
+            self.all += self.now
+            return commands
+
+        monkeypatch.setattr(filters.EntrySelector, "matches", matches)
+        monkeypatch.setattr(node.core, "handle", handled)
+
+
+def send(rig: Rig, client: Client, *numbers: int) -> None:
+    link = client.sender("work")
+    rig.settle()
+    for number in numbers:
+        client.send(link, str(number), application_properties={"n": number})
+    rig.run(1)
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_one_turn_asks_heavy_selectors_about_few_messages(priorities: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world(QueueConfig(name="work", priorities=priorities))
+    send(rig, client, *[5_000] * 150)
+    asked = Asked(node, monkeypatch)
+    rig.client(node).receiver("work", source=heavy(2))
+    rig.run(5)
+    assert asked.all >= 150
+    assert asked.most * TERMS <= TERMS_MAX
+
+
+def test_one_message_is_shown_to_many_heavy_selectors_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world(QueueConfig(name="work"))
+    takers = [rig.client(node) for _ in range(LINKS // EACH)]
+    for number, taker in enumerate(takers):
+        for place in range(EACH):
+            taker.receiver("work", source=heavy(100 + EACH * number + place))
+    rig.run(5)
+    asked = Asked(node, monkeypatch)
+    send(rig, client, 5_000, 100, 249, 175)
+    rig.run(5)
+    assert [taker.bodies() for taker in (takers[0], takers[-1], takers[5])] == [["100"], ["249"], ["175"]]
+    assert asked.all >= LINKS
+    assert asked.most * TERMS <= TERMS_MAX
+    asked.all = asked.most = 0
+    holder = rig.client(node)
+    holder.receiver("work", credit=1)
+    rig.settle()
+    assert holder.accept(Released()) == ["5000"]  # all are asked again about what was given back
+    rig.run(5)
+    assert asked.all >= LINKS
+    assert asked.most * TERMS <= TERMS_MAX
+    takers[-1].accept(Released())
+    rig.run(5)
+    assert takers[-1].bodies() == ["249"]
+
+
+LONG = (
+    "n = 1 OR " * 400 + "n = 2",
+    "1" + "+n" * 2_000 + " = 1",
+    "s LIKE '%a%b' OR " * 200 + "n = 1",
+    "a IS NULL AND " * 280 + "n = 1",
+)
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_a_long_selector_weighs_more(text: str) -> None:
+    assert compile_selector(text).weight > 500
+
+
+@pytest.mark.parametrize("text", ["n = 1 AND s LIKE 'a%' OR JMSPriority > 4", "s IN ('a', 'b') AND n BETWEEN 1 AND 5"])
+def test_an_ordinary_selector_weighs_nothing_more(text: str) -> None:
+    assert compile_selector(text).weight == 1
