@@ -151,7 +151,7 @@ async def test_the_examples_write_a_table_and_query_it(
         ["     DL", "    1"],
         ["     UA", "    2"],
     ]
-    program = python_in("docs/spark.md", "readStream").replace("amqp://127.0.0.1:5672", node.url)
+    program = python_in("docs/spark.md", "start_session").replace("amqp://127.0.0.1:5672", node.url)
     program = program.replace('"flights"', '"others"').replace("/data/mine", str(tmp_path / "mine"))
     names: dict[str, Any] = {}
     exec(program, names)

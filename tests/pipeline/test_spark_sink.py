@@ -10,7 +10,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,7 @@ from holdfast.client import ManagementError, Message, Properties, connect
 from holdfast.client.messages.message_json import exact_rest
 from pyspark_holdfast.session import first_line
 from pyspark_holdfast.sink_state import DIRECTORY
+from support.documents import python_in
 from support.process import NodeProcess
 
 if TYPE_CHECKING:
@@ -192,3 +193,14 @@ async def test_rows_of_the_source_are_the_same_messages_again(
         found = [delivery.message async for delivery in receiver]
     assert [exact_rest(message) for message in found] == [exact_rest(message) for message in messages]
     assert [message.application_properties for message in found] == [{"delay": 5}, None, None, None, None]
+
+
+async def test_the_example_of_the_document(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    put_lines(tmp_path / "in", 1, 10)
+    program = python_in("docs/spark.md", 'writeStream.format("holdfast")')
+    program = program.replace("amqp://127.0.0.1:5672", node.url).replace("/data/", f"{tmp_path}/")
+    names: dict[str, Any] = {"spark": spark}
+    exec(program, names)
+    await asyncio.wait_for(asyncio.to_thread(names["query"].awaitTermination), LIMIT_S)
+    assert await bodies(node, "results") == list(range(1, 11))
