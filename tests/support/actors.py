@@ -19,7 +19,10 @@ from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 from support.routing import topology
 
-QUEUES = tuple(QueueConfig(name=name, order="strict") for name in ("work", "calm"))
+QUEUES = (
+    *(QueueConfig(name=name, order="strict") for name in ("work", "calm")),
+    QueueConfig(name="sorted", priorities=True),
+)
 
 
 class Lost(Exception):

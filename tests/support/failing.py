@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import SELECTOR
 from holdfast.amqp.wire.performatives import (
     Coordinator,
     Declare,
@@ -26,7 +27,7 @@ from holdfast.amqp.wire.performatives import (
     Target,
     TransactionalState,
 )
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.core import turn_end
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
@@ -451,6 +452,59 @@ def sized(world: World, hub: Node, calm: Callable[[], None]) -> None:
     calm()
 
 
+def selecting(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Consumers with selectors that compete with each other and with one that has none, give back and leave."""
+    _sharing(world, hub, calm, "local")
+
+
+def sorting(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """The same at a queue that sorts by priority."""
+    _sharing(world, hub, calm, "sorted")
+
+
+def _matching(text: str) -> dict[Symbol, Described]:
+    return {Symbol("selector"): Described(SELECTOR, text)}
+
+
+def _sharing(world: World, hub: Node, calm: Callable[[], None], queue: str) -> None:
+    sender, one, two = world.actor(hub, "sender"), world.actor(hub, "one"), world.actor(hub, "two")
+    sender.produce(queue, names("m", 8))
+    calm()
+
+    def some(text: str) -> Callable[[], None]:
+        def take() -> None:
+            client = one.client
+            held = client.receiver(queue, credit=1, name=f"held-{text}", source={"filter": _matching(text)})
+            link = client.receiver(queue, credit=4, name=text, source={"filter": _matching(text)}, max_message_size=250)
+            one.wait(lambda: len(client.deliveries) >= 4, "four to refuse")
+            ways = [Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True), Released()]
+            for item, outcome in zip(list(client.deliveries), ways, strict=False):
+                item.link.settle(item.delivery_id, item.delivery_id, outcome)
+            client.deliveries.clear()
+            world.rig.settle()
+            for left in (held, link):
+                left.detach()
+                world.rig.settle()
+
+        return take
+
+    one.stubborn(some("JMSPriority >= 0"))
+    calm()
+    one.stubborn(some("JMSPriority < 9"))
+    two.consume(queue, names("m", 8))
+    in_order(two, queue, names("m", 8))
+    if two._client is not None and not two._client.over:
+        two._client.close_transport()
+        two.lost -= 1
+        world.rig.settle()
+    three, goes_on = world.actor(hub, "three"), {"filter": _matching("JMSPriority = 4")}
+    for count in (10, 24):  # what comes while it is there goes to it many at once
+        sender.produce(queue, names("m", count), batch=12)
+        three.consume(queue, names("m", count)[8:], source=goes_on, name="all")
+    in_order(three, queue, names("m", 24)[8:])
+    calm()
+
+
 def departed(world: World, hub: Node, calm: Callable[[], None]) -> None:
     """Mail for a node that leaves the tables, which the operator ends."""
     boss, sender = world.actor(hub, "boss"), world.actor(hub, "sender")
@@ -516,6 +570,8 @@ STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
         skipped,
         expired,
         sized,
+        selecting,
+        sorting,
         departed,
         routed,
     )
