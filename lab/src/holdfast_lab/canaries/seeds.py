@@ -69,5 +69,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "delayed-of-all": (15, 50),
     "any-queue": (10, 50),
     "debt-forgotten": (12, 50),
+    "untied-beyond-few": (18, 50),
+    "together-up-to-few": (19, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
