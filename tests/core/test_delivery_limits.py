@@ -277,6 +277,23 @@ def test_a_bound_that_is_raised_before_there_is_room_for_the_dead_letter(monkeyp
     rig.run(5)
     assert [*taker.bodies(), *other.bodies()] == ["1"] and not queue.shared.exhausted
     assert node.bodies("work") == ["1"] and "$dead-letters" not in core_of(node).catalog.queues
+    assert not core_of(node).containment.parts_failed
+
+
+def test_the_ends_of_lives_are_known_the_highest_first() -> None:
+    """So that the lowest are forgotten where there are more than count."""
+    rig, node, client = limited(2)
+    fill(rig, client, 5)
+    ends = []
+    for credit in (1, 2, 3):
+        consumer(rig, node, credit=credit)
+        ends.append(node.queue("work").shared.watermark_stored)
+        node.crash()
+        node.start()
+        rig.settle()
+    assert ends[0] < ends[1] < ends[2]
+    assert node.queue("work").shared.lives == (ends[2], ends[1])
+    core_of(node).validate()
 
 
 def test_in_memory_too() -> None:

@@ -33,9 +33,11 @@ def test_a_rejected_message_outlives_a_failure_that_is_contained(subscribed: boo
     assert [*node.bodies("$dead-letters"), *again.bodies()] == ["1"], "neither a dead letter nor offered again"
 
 
-def test_what_a_subscription_rejected_has_failed_where_the_dead_letter_is_refused() -> None:
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_what_was_rejected_has_failed_where_the_dead_letter_is_refused(subscribed: bool) -> None:
     rig, node, client = world()
-    done(client, "OPEN", "subscription", "s", queue="work", mode="copy", start="next")
+    if subscribed:
+        done(client, "OPEN", "subscription", "s", queue="work", mode="copy", start="next")
     fill(rig, client, 1)
     link = client.receiver("work", credit=1)
     rig.settle()
