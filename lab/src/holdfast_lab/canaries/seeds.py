@@ -71,5 +71,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "debt-forgotten": (12, 50),
     "untied-beyond-few": (18, 50),
     "together-up-to-few": (19, 50),
+    "waiting-and-forgotten": (28, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

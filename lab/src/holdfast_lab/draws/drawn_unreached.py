@@ -41,8 +41,26 @@ def in_bulk(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, moves, takes_from(node, f"{name}-on")], faults, queues)
 
 
+def due_and_full(random: Random, node: str, plan: Plan) -> Scene:
+    """Many messages that are due at once for a queue with little room, at a node whose disk refuses what it delivers of
+    them while the rest waits for room."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, until_s = "due-and-full", min(8.0, plan.safety_s)
+    sends: dict[str, Any] = {"kind": "delayed", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 80), "share": 1.0, "delays_s": [2.0], "by_clock": random.choice((0.0, 0.5))}
+    sends |= {"size": random.choice((12, 200)), "credit": random.choice((1, 5))}
+    faults = poor_disk(random, node, until_s)
+    for _ in range(6):
+        at = round(random.uniform(2.0, max(2.5, until_s)), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.2, 0.6))))
+    queue = QueueConfig(name=name, order="none", messages_max=random.choice((2, 8)), when_full="block")
+    return Scene([sends], faults, [(node, queue)])
+
+
 UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "in bulk": (0.08, in_bulk),
+    "due and full": (0.08, due_and_full),
 }
 """As LATER of `drawn_scenes.py`."""
 
