@@ -35,6 +35,15 @@ def _apart(original: Function) -> Function:
     return __init__
 
 
+def _finished_of_few(original: Function) -> Function:
+    """Of many messages of a subscription that one transaction takes, its batch has the first few as finished."""
+
+    def retire(catalog: Any, turn: Any, cursor: Any, holder: object, sequences: list[int]) -> None:
+        original(catalog, turn, cursor, holder, sequences[:FEW] if cursor.name else sequences)
+
+    return retire
+
+
 TRANSACTION_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="untied-beyond-few",
@@ -57,5 +66,16 @@ TRANSACTION_CANARIES: Final[tuple[Canary, ...]] = (
         ),
         broken=_apart,
         expected="messages of one transaction",
+    ),
+    Canary(
+        name="finished-of-few",
+        sentence="A subscription is given again after a crash what a transaction that was committed had taken of it.",
+        target="state.tied:retire",
+        signature=(
+            "(catalog: holdfast.state.catalog.Catalog, turn: holdfast.state.turns.Turn, "
+            "cursor: holdfast.broker.cursors.cursor.Cursor, holder: object, sequences: list[int]) -> None"
+        ),
+        broken=_finished_of_few,
+        expected="came again at",
     ),
 )

@@ -41,6 +41,29 @@ def in_bulk(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, moves, takes_from(node, f"{name}-on")], faults, queues)
 
 
+def of_a_subscription(random: Random, node: str, plan: Plan) -> Scene:
+    """Transactions that take what others are still to have: their commits finish it for a durable subscription alone,
+    on a disk that refuses some of them."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, until_s = "of-a-subscription", min(8.0, plan.safety_s)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 120), "producers": 1, "size": random.choice((12, 200))}
+    moves = {
+        "kind": "transact", "node": node, "queue": name, "address": f"{name}-on@{node}", "name": f"{name}-moves",
+        "most": random.choice((4, 20)), "credit": 40, "aborts": random.choice((0.0, 0.3)), "subscription": "moves",
+    }  # fmt: skip
+    faults = poor_disk(random, node, until_s)
+    for kind in ("refusing-disk", "refusing-disk", "cut-clients", random.choice(("crash", "power"))):
+        at, seconds = round(random.uniform(0.1, until_s), 6), 0.1 if kind in ("crash", "power") else 0.5
+        seconds = 0.0 if kind == "cut-clients" else seconds
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=seconds, when=random.choice(OF_TRANSACTIONS)))
+    takes = takes_from(node, name, think_s=random.choice((0.0, 0.05)), credit=random.choice((2, 50)))
+    bound = random.choice((None, 30))
+    queues = [(node, QueueConfig(name=name, order="none", messages_max=bound, when_full="block"))]
+    return Scene([sends, moves, takes, takes_from(node, f"{name}-on")], faults, queues)
+
+
 def due_and_full(random: Random, node: str, plan: Plan) -> Scene:
     """Many messages that are due at once for a queue with little room, at a node whose disk refuses what it delivers of
     them while the rest waits for room."""
@@ -61,6 +84,7 @@ def due_and_full(random: Random, node: str, plan: Plan) -> Scene:
 UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "in bulk": (0.08, in_bulk),
     "due and full": (0.08, due_and_full),
+    "of a subscription": (0.08, of_a_subscription),
 }
 """As LATER of `drawn_scenes.py`."""
 
