@@ -1,11 +1,13 @@
 """How good the checks are, measured: plants mistakes one at a time, and says whether tests and swarm find them.
 
-    .venv/bin/python tools/mutants.py [--count N] [--seed S] [--swarm-seeds K] [--only TEXT] [--out DIR]
+    .venv/bin/python tools/mutants.py [--count N] [--seed S] [--swarm-seeds K] [--within PATH]
+                                      [--only TEXT] [--out DIR]
 
-N mistakes are drawn by the seed over the node's logic, routing and storage (`mutation/places.py`). For each the unit
-tests that reach its line are run, and apart from them the seeds 1 to K of the swarm that reach it, each until the first
-failure. What is done is kept in DIR: the same command goes on where it was ended. Prints a table; equivalent ones are
-listed in `tools/mutation/equivalent.toml` with the reason. Exit code 1 where a share is below its goal.
+N mistakes are drawn by the seed over the node's logic, routing and storage (`mutation/places.py`), or over the packages
+and modules that `--within` names, each by its path in `src/holdfast`. For each the unit tests that reach its line are
+run, and apart from them the seeds 1 to K of the swarm that reach it, each until the first failure. What is done is kept
+in DIR: the same command goes on where it was ended. Prints a table; equivalent ones are listed in
+`tools/mutation/equivalent.toml` with the reason. Exit code 1 where a share is below its goal.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -35,12 +37,14 @@ SWARM_GOAL: Final = 0.60
 EQUIVALENT: Final = ROOT / "tools" / "mutation" / "equivalent.toml"
 
 
-def all_mutants() -> list[Mutant]:
-    """Of every module, in the order of paths and places."""
+def all_mutants(within: Sequence[str] = ()) -> list[Mutant]:
+    """Of every module, in the order of paths and places; with `within` of those packages and modules alone."""
     found: list[Mutant] = []
     for package in PACKAGES:
         for path in sorted((SOURCES / package).rglob("*.py")):
-            if str(path.relative_to(SOURCES)) not in LEFT_OUT:
+            module = path.relative_to(SOURCES)
+            wanted = not within or any(module.is_relative_to(place) for place in within)
+            if wanted and str(module) not in LEFT_OUT:
                 found += mutants_of(str(path.relative_to(ROOT)), path.read_text())
     return found
 
@@ -152,11 +156,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default %(default)s)")
     parser.add_argument("--swarm-seeds", type=int, default=300, help="seeds of the swarm (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="lanes beside each other (default %(default)s)")
+    parser.add_argument(
+        "--within", action="append", default=[], metavar="PATH",
+        help="a package or module, as broker/cursors or custody/delays.py; may be given again",
+    )  # fmt: skip
     parser.add_argument("--only", default="", help="of those drawn, the ones whose line has this text")
     parser.add_argument("--out", type=Path, default=ROOT / ".checks" / "mutants", help="where results are kept")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    drawn = draw(all_mutants(), options.seed, options.count)
+    mutants = all_mutants(options.within)
+    if not mutants:
+        parser.error(f"--within {', '.join(options.within)}: no module of a package that is measured")
+    drawn = draw(mutants, options.seed, options.count)
     reached = Reached(options.out / "reached", drawn, options.swarm_seeds, options.jobs)
     if reached.failed:
         print(f"{len(reached.failed)} tests fail without a mistake, and are left out: {', '.join(reached.failed)}")

@@ -92,3 +92,15 @@ def test_it_forgets_the_youngest_of_the_lowest_and_takes_no_more_of_them() -> No
         pass
     assert not len(ready) and [level.behind for level in ready.levels[:2]] == [2, 1]
     assert ready.size == 0 and len(ready.levels) == LEVELS
+
+
+def test_what_was_forgotten_stays_behind_where_lower_ones_leave() -> None:
+    """What lies between is known still, and is not looked for again."""
+    level = Level()
+    level.extend(list(range(20)))
+    level.cut(10)
+    assert level.behind == 10 and level.all() == set(range(10))
+    level.drop_below(5)
+    assert level.behind == 10 and level.all() == {5, 6, 7, 8, 9} and level.first == 5
+    level.drop_below(15)
+    assert level.behind == 15 and level.all() == set() and level.first is None

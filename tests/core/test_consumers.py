@@ -396,3 +396,16 @@ def test_a_producers_name_and_address_fit_a_key() -> None:
     refused = client.sender("work", properties={Symbol("holdfast:producer"): "p" * 151})
     rig.settle()
     assert refused.refused
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_handed_out_is_counted_once(count: int) -> None:
+    """Many at once to one consumer, and one by one to several that share little."""
+    rig, node, client = world()
+    clients = [rig.client(node) for _ in range(count)]
+    for each in clients:
+        each.receiver("work", credit=20)
+    rig.settle()
+    for _ in range(3):
+        fill(rig, client, 4)
+    assert sum(len(each.bodies()) for each in clients) == 12 == node.queue("work").out_total

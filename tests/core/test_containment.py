@@ -125,6 +125,18 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("sized", "Cursor._pump_unfiltered", "Exclusions.set_aside"),
         ("sized", "Exclusions.set_aside", "Exclusions._count"),
         ("sized", "Exclusions.left", "Exclusions._offer_anew"),
+        ("local", "Cursor.release", "EntryLog.consumers_changed"),
+        ("selecting", "Cursor.release", "EntryLog.consumers_changed"),
+        ("selecting", "Sharing._hand", "Holdings.is_exhausted"),
+        ("sorting", "Sharing._hand", "Holdings.is_exhausted"),
+        ("sorting", "Holdings._finish", "Holdings._gone_ahead"),
+        ("sorting", "Priorities._run", "Ready.skip"),
+        ("selecting", "Selections._hand_run", "Holdings.hold_run"),
+        ("linked", "Handing.hand_over", "QueueLink.name"),
+        ("linked", "QueueLink.take_all", "QueueLinks._took"),
+        ("delayed", "Containment.finish", "Delays._decided"),
+        ("transacted", "Commits._decided", "Commits._follow"),
+        ("transacted", "Commits._follow", "Commits._answer"),
         ("anonymous", "Cursor.release", "Exclusions.left"),
         ("anonymous", "DynamicNodes._sweep_one", "DynamicNodes._end"),
         ("anonymous", "ConsumerLink.gone", "DynamicNodes.left"),
@@ -143,7 +155,7 @@ def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: st
 
 def test_calls_of_all_the_nodes_own_packages_are_counted() -> None:
     """What is not counted is never failed, and no other test here would tell."""
-    called = {site[2].co_filename for site in failing.measure("rejected").sites}
+    called = {site[2].co_filename for stage in ("rejected", "linked") for site in failing.measure(stage).sites}
     assert [name for name in failing.PACKAGES if not any(f"/{name.replace('.', '/')}" in path for path in called)] == []
 
 

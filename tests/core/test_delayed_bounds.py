@@ -60,6 +60,17 @@ def test_a_transaction_brings_no_more_than_may_be_delayed() -> None:
     assert held(node) == MOST and node.bodies(DELAYED) == ["first", "1", "5"]
 
 
+def test_a_transaction_has_the_places_that_it_has_reserved() -> None:
+    rig, node, client, controller = started(limits=Limits(delayed_max=MOST))
+    link = client.sender("work")
+    rig.settle()
+    mine = controller.begin()
+    for body in names(1, MOST):
+        assert controller.send(mine, link, body, **later()) == Accepted()
+    assert controller.commit(mine) == Accepted()
+    assert held(node) == MOST and quiet(node)
+
+
 def test_a_clock_that_is_set_back_before_the_commit() -> None:
     rig, node, client, controller = started(limits=Limits(delayed_max=MOST))
     link = client.sender("work")

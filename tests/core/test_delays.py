@@ -371,6 +371,19 @@ def test_what_came_due_while_the_node_was_down_is_delivered_in_the_order_of_its_
     assert node.bodies("work") == ["4", "6", "8"]
 
 
+def test_what_is_read_anew_bit_by_bit_is_delivered_in_the_order_of_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it before all of it is known: what was stored last may have been due first."""
+    monkeypatch.setattr(delays, "SCAN_COUNT", 2)
+    rig, node, client = world()
+    for body in ("5", "4", "3", "2", "1"):
+        send(rig, client, body, delay=1_000 * int(body))
+    node.crash()
+    rig.run(20)
+    restart(rig, node)
+    rig.run(20)
+    assert node.bodies("work") == ["1", "2", "3", "4", "5"] and node.bodies(DELAYED) == []
+
+
 def test_times_of_both_clocks_are_one_order() -> None:
     rig, node, client = world()
     for seconds in (5, 3, 1):

@@ -1,5 +1,6 @@
 """Most deliveries of a queue: what fails too often becomes a dead letter, over crashes too (docs/adr/0066)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +8,13 @@ import pytest
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.custody.dead_lettering import DEAD_DELIVERIES, DEAD_FROM, REASON
+from holdfast.custody.dead_lettering import DEAD_DELIVERIES, DEAD_FROM, REASON, DeadLettering
 from holdfast.engine.events import Stopping
 from holdfast.errors import ConfigError
 from holdfast.settings import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
+from support.standing import core_of
 
 FAILED = Modified(delivery_failed=True)
 
@@ -256,6 +258,42 @@ def test_without_room_for_the_dead_letter_it_stays_and_goes_later() -> None:
     node.refuse, node.refuse_all = 0, False
     rig.run(10)
     assert node.bodies("work") == ["2"] and dead(rig, node) == [("1", "work", 1)]
+
+
+def test_a_bound_that_is_raised_before_there_is_room_for_the_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then there is none: the message is offered again."""
+    rig, node, client = limited(1)
+    fill(rig, client, 1)
+    taker = consumer(rig, node, credit=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLettering, "has_room_for_dead_letter", lambda self, size: False)
+        taker.accept(FAILED)
+        rig.run(5)
+        queue = node.queue("work")
+        assert queue.shared.exhausted.keys() == {1}
+        queue.config = replace(queue.config, deliveries_max=3)
+    core_of(node).delivery_limits.refill()
+    other = consumer(rig, node)
+    rig.run(5)
+    assert [*taker.bodies(), *other.bodies()] == ["1"] and not queue.shared.exhausted
+    assert node.bodies("work") == ["1"] and "$dead-letters" not in core_of(node).catalog.queues
+    assert not core_of(node).containment.parts_failed
+
+
+def test_the_ends_of_lives_are_known_the_highest_first() -> None:
+    """So that the lowest are forgotten where there are more than count."""
+    rig, node, client = limited(2)
+    fill(rig, client, 5)
+    ends = []
+    for credit in (1, 2, 3):
+        consumer(rig, node, credit=credit)
+        ends.append(node.queue("work").shared.watermark_stored)
+        node.crash()
+        node.start()
+        rig.settle()
+    assert ends[0] < ends[1] < ends[2]
+    assert node.queue("work").shared.lives == (ends[2], ends[1])
+    core_of(node).validate()
 
 
 def test_in_memory_too() -> None:

@@ -9,6 +9,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Modified
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.custody.arrival import group_bounds
+from holdfast.endpoints.transactions import together
 from holdfast.settings import Limits, QueueConfig
 from support.hops import names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
@@ -343,6 +344,16 @@ def test_a_group_with_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.run(5)
     assert len(shown.seen) == 4 and waiting(hub) == 0
     assert apart(hub) == {group_bounds.TOO_LARGE: 1}
+
+
+def test_a_transaction_with_too_many_bytes_is_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "GROUP_BYTES_MAX", 1_000)
+    rig, jfk, hub, shown = world()
+    commit(rig, jfk, *[str(number) * 400 for number in range(1, 5)])
+    rig.run(5)
+    assert len(shown.seen) == 4 and not apart(hub)
+    assert jfk.core.transactions.groups_apart == 1  # type: ignore[union-attr]
+    assert any("bytes for 'hub'; the limit is 1000" in line for line in jfk.logs)
 
 
 def test_too_many_groups_of_an_origin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,23 @@ def counts(node: Node) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ windows that are over
 
 
+def test_a_window_waits_for_what_its_source_has_and_shows_nobody_yet() -> None:
+    """A message that came in its time and is not on disk yet counts, however long the disk takes."""
+    rig, node, client = stepped(COUNTS)
+    site = Site(rig, client)
+    site.read("1", tag="a")
+    rig.run(4)
+    node.hold_commits = True
+    site.read("2", tag="a")
+    rig.run(6)
+    node.hold_commits = False
+    rig.run(6)
+    other = rig.client(node)
+    other.receiver("clean")
+    rig.settle()
+    assert [message.application_properties["count"] for message in other.messages()] == [2]  # type: ignore[index]
+
+
 def test_a_window_that_is_over_gives_its_aggregate_though_no_message_follows() -> None:
     rig, node, client = stepped(COUNTS)
     site = Site(rig, client)

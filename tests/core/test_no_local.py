@@ -141,6 +141,20 @@ def test_without_the_filter_it_is_another_subscription(rig: Rig, durable: bool) 
     assert mine.bodies() == ["own"]
 
 
+def test_a_durable_one_without_the_filter_is_not_given_what_was_kept_for_the_one_with_it(rig: Rig) -> None:
+    """As with another pattern: that subscription ended."""
+    hub = rig.node("hub")
+    mine, other = named(rig, hub, "jms"), named(rig, hub, "other")
+    subscribe(rig, mine).detach(closed=False)
+    rig.settle()
+    publish(rig, other, "kept")
+    mine.receiver("topic/flights", source=DURABLE, name="mine")
+    rig.settle()
+    publish(rig, other, "fresh")
+    rig.run(1)
+    assert mine.bodies() == ["fresh"]
+
+
 def test_a_subscription_that_any_container_may_read_leaves_out_the_last_ones_messages(rig: Rig) -> None:
     hub = rig.node("hub")
     one, two = rig.client(hub, container_id="one"), rig.client(hub, container_id="two")

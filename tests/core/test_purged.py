@@ -7,8 +7,11 @@ from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT
 from holdfast.engine.port import Batch
+from holdfast.settings import QueueConfig
 from holdfast.storage.memory import MemoryStore
+from support.hops import names
 from support.one_node import fill, world
+from support.rig import Rig
 
 
 def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +77,31 @@ def test_what_a_deleted_queue_left_is_gone_through_once() -> None:
     assert batch.retires == [(7, sequence) for sequence in range(3, 3 + count)]
     batch.retires += [(7, 0)] * RETIRES_MAX
     assert leave_some(store, batch, 7, 5) == 5, "a full batch takes nothing more"
+
+
+def test_a_purge_of_what_is_on_its_way_that_the_disk_refuses() -> None:
+    """Nothing of it happened: what leaves at last leaves its end behind, and nobody waits for it."""
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(1)
+    client = rig.client(jfk)
+    for wire in rig.between("jfk", "hub"):
+        wire.cut()
+    link = client.sender("work@hub")
+    rig.settle()
+    for body in names(1, 5):
+        client.send(link, body)
+    rig.settle()
+    jfk.refuse = 1
+    assert jfk.core is not None and hub.core is not None
+    status, _, _ = client.manage("PURGE", "queue", "@hub")
+    jfk.core.validate()
+    assert status in (200, 503) and not jfk.refuse
+    rig.run(20)
+    jfk.core.validate()
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "last")
+    rig.run(30)
+    assert hub.bodies("work")[-1:] == ["last"]

@@ -31,3 +31,22 @@ def test_a_rejected_message_outlives_a_failure_that_is_contained(subscribed: boo
     again.receiver("work")
     rig.run(3)
     assert [*node.bodies("$dead-letters"), *again.bodies()] == ["1"], "neither a dead letter nor offered again"
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_what_was_rejected_has_failed_where_the_dead_letter_is_refused(subscribed: bool) -> None:
+    rig, node, client = world()
+    if subscribed:
+        done(client, "OPEN", "subscription", "s", queue="work", mode="copy", start="next")
+    fill(rig, client, 1)
+    link = client.receiver("work", credit=1)
+    rig.settle()
+    node.refuse = 1
+    client.accept(Rejected(), link=link)
+    rig.run(3)
+    again = rig.client(node)
+    again.receiver("work")
+    rig.run(3)
+    (message,) = again.messages()
+    assert message.header is not None and message.header.delivery_count == 1
+    assert "$dead-letters" not in node.core.catalog.queues or node.bodies("$dead-letters") == []  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.performatives import Accepted, Properties
 from holdfast.amqp.wire.types import Symbol
 from support.one_node import world
 from support.transactions import Controller
@@ -31,3 +31,19 @@ def test_what_a_full_disk_refused_is_told_once_when_it_is_sent_again(within: boo
         rig.run(3)
     assert node.bodies("topic/news") == ["1"]
     assert listener.bodies() == ["1"]
+
+
+def test_what_is_stored_for_nobody_is_told_behind_what_is_not_stored_yet() -> None:
+    """A listener that wants both is given them in the order in which they were published."""
+    rig, node, client = world()
+    listener = rig.client(node)
+    listener.receiver("topic/news", name="listens")
+    durable = {"durable": 2, "expiry_policy": Symbol("never")}
+    listener.receiver("topic/news/kept", name="lasts", credit=0, source=durable)
+    link = client.sender("topic/news")
+    rig.settle()
+    for number, subject in enumerate(("kept", "other", "kept", "other"), 1):
+        client.send(link, str(number), properties=Properties(subject=subject))
+    rig.run(1)
+    assert listener.bodies() == ["1", "2", "3", "4"]
+    assert node.bodies("topic/news") == ["1", "3"]

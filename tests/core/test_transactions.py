@@ -236,6 +236,25 @@ def test_a_consumer_that_ends_leaves_its_part_in_the_transaction(settled: bool) 
     assert node.bodies("work") == ["2"] and quiet(node)
 
 
+def test_what_a_consumer_had_that_ended_has_failed_where_its_transaction_is_rolled_back() -> None:
+    rig, node, client, controller = started()
+    fill(rig, client, 2)
+    receiver = client.receiver("work")
+    rig.settle()
+    mine = controller.begin()
+    controller.take(mine, settled=False)
+    receiver.detach(closed=True)
+    rig.settle()
+    controller.abort(mine)
+    assert quiet(node)
+    other = rig.client(node)
+    other.receiver("work")
+    rig.run(1)
+    found = {item.body_bytes().decode(): item.header for item in other.messages()}
+    assert sorted(found) == ["1", "2"]
+    assert all(header is not None and header.delivery_count == 1 for header in found.values())
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 

@@ -2,7 +2,7 @@
 
 from holdfast.amqp.wire.performatives import Accepted, Modified, TransactionalState
 from holdfast.settings import QueueConfig
-from support.transactions import quiet, started
+from support.transactions import FULL, condition, quiet, started
 
 
 def test_a_delivery_that_is_taken_back_gives_no_room_for_good() -> None:
@@ -25,3 +25,19 @@ def test_a_delivery_that_is_taken_back_gives_no_room_for_good() -> None:
         rig.settle()
         controller.commit(mine)
     assert node.queue("work").bytes_held <= 20_000 and quiet(node)
+
+
+def test_an_empty_queue_takes_one_message_of_any_size_and_no_second() -> None:
+    """Also where it is empty because the transaction takes all that it has."""
+    rig, node, client, controller = started(QueueConfig(name="work", bytes_max=1_000))
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "x")
+    client.receiver("work")
+    rig.settle()
+    mine = controller.begin()
+    controller.take(mine)
+    assert controller.send(mine, link, "y" * 2_000) == Accepted()
+    assert condition(controller.send(mine, link, "z" * 2_000)) == FULL
+    controller.abort(mine)
+    assert quiet(node) and node.queue("work").messages == 1

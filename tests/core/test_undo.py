@@ -3,9 +3,15 @@
 from cProfile import Profile
 from pstats import Stats
 from typing import Any
+from uuid import UUID
 
 from holdfast.amqp.wire.performatives import Rejected
+from holdfast.broker.stored.gaps import GapClocks
+from holdfast.broker.stored.origins import Origin
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.core import undo
+from holdfast.engine.port import Batch
+from holdfast.state.turns import Turn
 from support.one_node import fill, world
 
 
@@ -36,3 +42,15 @@ def calls_of_undoing(count: int) -> int:
 def test_undoing_many_moves_costs_each_of_them_alike() -> None:
     few, many = calls_of_undoing(100), calls_of_undoing(1_000)
     assert many < 11 * few
+
+
+def test_what_a_turn_keeps_of_an_origin_is_a_copy() -> None:
+    """Of each part: else what the turn changes of it is not taken back."""
+    origin = Origin(UUID(int=1), finished=RangeSet([(5, 6)]), ended=RangeSet([(3, 3)]), clocks=GapClocks([(4, 1.0)]))
+    turn = Turn(Batch())
+    turn.keep_origin(origin)
+    kept, _ = turn.origins[origin]
+    for name, before in kept._asdict().items():
+        now = getattr(origin.record(), name)
+        assert list(before) == list(now) if name in ("finished", "ended", "clocks") else before == now
+        assert isinstance(before, int | float) or before is not now, name

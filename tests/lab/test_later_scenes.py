@@ -9,7 +9,14 @@ from holdfast.engine.port import Batch
 from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.turns import Turn
 from holdfast.storage.layout import records
-from holdfast_lab.draws import drawn_clients, drawn_hosts, drawn_pacing, drawn_policies, drawn_scenes
+from holdfast_lab.draws import (
+    drawn_clients,
+    drawn_hosts,
+    drawn_pacing,
+    drawn_policies,
+    drawn_scenes,
+    drawn_unreached,
+)
 from holdfast_lab.draws.drawn_scenes import LATER, with_later_scenes
 from holdfast_lab.draws.drawn_wire import PIECE_BYTES, on_lmdb
 from holdfast_lab.plan.faults import PUT_BACK
@@ -59,6 +66,7 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(drawn_hosts, "HOSTS", {})
     monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
     monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
+    monkeypatch.setattr(drawn_unreached, "UNREACHED", {})
     plans = list(map(draw_plan, seeds))
     monkeypatch.setattr(drawn_scenes, "LATER", {name: (0.0, draw) for name, (_, draw) in LATER.items()})
     for seed, plan in zip(seeds, plans, strict=True):

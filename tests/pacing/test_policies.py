@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.choosing import NAMES, policy_of
-from holdfast.pacing.level import Level
+from holdfast.pacing.level import ROOT_LEVEL, Level
 from holdfast.pacing.policies import Backlog, Fixed, Overflow, Weights, latest_overflow_s
 from holdfast.pacing.policy import (
     FLOOR_SHARE,
@@ -277,3 +277,25 @@ def test_what_cannot_be_chosen_is_one_line(name: str, lend: float, text: str) ->
 def test_level_itself_lends_at_most_all() -> None:
     with pytest.raises(ValueError, match="invalid value 2 for lend; expected 0 to 1"):
         Level(2)
+
+
+def test_a_plan_takes_as_long_as_three_loops_where_those_are_longer() -> None:
+    """Faster, queues would swing."""
+    level, root = Level(0.0), Root(rate=2_000.0, capacity=100_000.0, used=0.0)
+    clients = [Load(50_000.0, 20_000.0, 1_200.0, 0.0, 1, 1.0), Load(50_000.0, 15_000.0, 1_200.0, 0.0, 1, 1.0)]
+    least = floors(root.rate, clients)
+    assert 15.0 < level.overflow_s(root, clients, 5.0) < HORIZON_S
+    for loop_s, plan_s in ((0.1, 5.0), (5.0, 15.0)):
+        planned = level._levelled(root, clients, least, plan_s)
+        assert level.rates(root, clients, loop_s) == pytest.approx(planned)
+    assert planned != pytest.approx(level.rates(root, clients, 0.1))
+
+
+def test_what_nobody_needs_is_lent_up_to_what_the_root_has_room_for() -> None:
+    root = Root(rate=1_000.0, capacity=100_000.0, used=20_000.0)
+    clients = [Load(50_000.0, 0.0, 10.0, 0.0, 1, 1.0) for _ in range(3)]
+    lent = ROOT_LEVEL * root.capacity - root.used
+    assert lent > 0
+    assert fsum(Level(1.0).rates(root, clients, 2.0)) == pytest.approx(root.rate + lent / 2.0)
+    assert fsum(Level(0.0).rates(root, clients, 2.0)) == pytest.approx(root.rate)
+    assert fsum(Level(1.0).rates(root._replace(used=95_000.0), clients, 2.0)) == pytest.approx(root.rate)

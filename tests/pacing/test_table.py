@@ -94,6 +94,20 @@ def test_rates_follow_weights_at_the_end_of_the_period() -> None:
     assert found[0][1].to == "jfk" and found[-1][1].to == "lga"
 
 
+def test_of_rates_that_changed_the_lower_ones_are_told_first() -> None:
+    """So that what all may send together is never more than the root's rate, however few are told in a turn."""
+    desk = three()
+    desk.go(2.0)
+    before = desk.rates()
+    rising, *falling = before
+    desk.report(rising, 9)
+    for origin in falling:
+        desk.report(origin, 1)
+    told = [pace for _, pace in desk.go(4.5) if pace.rate != before[pace.to]]
+    assert [pace.rate > before[pace.to] for pace in told] == [False, False, True]
+    assert told[-1].to == rising
+
+
 def test_where_the_policy_wants_it_rates_follow_a_report_at_once() -> None:
     desk = three(Level())
     desk.now = 1.05

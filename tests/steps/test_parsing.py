@@ -26,6 +26,10 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 
+def test_names_of_an_aggregate_may_have_256_bytes() -> None:
+    assert steps({"aggregate": {"key": "t" * 256, "field": "f" * 256, "within_s": 1, "of": "last"}}) == ["aggregate"]
+
+
 def test_all_kinds() -> None:
     kinds = ["select", "drop_repeats", "aggregate", "aggregate", "convert", "properties", "lookup"]
     assert steps(*GOOD) == kinds and set(kinds) == set(parsing.STEP_KINDS) and steps() == []

@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import MISSING, Char, Decimal64, Float, Symbol, Timestamp, Ulong
 from holdfast.broker.entries import annotate, entry
 from holdfast.client import Message
-from holdfast.steps import formats, parsing, pipeline, windows
+from holdfast.steps import aggregates, formats, parsing, pipeline, windows
 from holdfast.steps.failure import StepFailed
 from holdfast.steps.message import MESSAGE_BYTES_MAX, StepMessage
 from holdfast.steps.windows import Gathered, Windows
@@ -382,3 +382,29 @@ def test_windows_agree_with_a_plain_model(told: list[tuple[str, int]], every: in
 def test_a_body_is_read_once_and_missing_is_missing() -> None:
     assert StepMessage(entry.pack(flags=0, enqueued_ms=1, bare=Message(value={"a": 1}).encode()), 1).content == {"a": 1}
     assert Message().value is MISSING
+
+
+def test_windows_are_in_the_order_in_which_they_began() -> None:
+    """One that begins anew is the last: else it would hold up those that began before it and are over."""
+    held = Line({"drop_repeats": {"key": "tag", "within_s": 5}}).windows
+    began = [(time_ms).to_bytes(8, "big") for time_ms in (1_000, 2_000, 9_000)]
+    held.apply({(0, b"a"): began[0], (0, b"b"): began[1]})
+    assert list(held.rows[0]) == [b"a", b"b"]
+    held.apply({(0, b"a"): began[0] + b"more"})  # the same window
+    assert list(held.rows[0]) == [b"a", b"b"]
+    held.apply({(0, b"a"): began[2]})
+    assert list(held.rows[0]) == [b"b", b"a"]
+    over = [key for key, _ in held.over(0, 8_000, 8_000, Gathered(held))]
+    assert over == [b"b"]
+    begun_anew = Gathered(held)
+    begun_anew.add({(0, b"b"): began[2]})
+    assert not list(held.over(0, 8_000, 8_000, begun_anew)), "in this turn it began anew"
+
+
+def test_an_aggregate_has_passed_no_more_links_than_a_message_may() -> None:
+    """Those of all that it counts: the first that came are told."""
+    size, most = annotate.LINK_ID_BYTES, annotate.LINKS_MAX
+    ids = [number.to_bytes(size, "big") for number in range(most + 2)]
+    first, second = b"".join(ids[: most - 1]), b"".join(ids[1:])
+    assert aggregates._both(first, second) == b"".join(ids[:most])
+    assert aggregates._both(first, ids[0]) == first and aggregates._both(b"", second[:size]) == second[:size]

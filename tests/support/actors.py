@@ -12,15 +12,27 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.errors import LocalProtocolError
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings import Limits, LinkConfig, QueueConfig
+from holdfast.steps.parsing import as_text
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 from support.routing import topology
 
-QUEUES = tuple(QueueConfig(name=name, order="strict") for name in ("work", "calm"))
+QUEUES = (
+    *(QueueConfig(name=name, order="strict") for name in ("work", "calm")),
+    QueueConfig(name="sorted", priorities=True),
+    *(QueueConfig(name=name, durable=False) for name in ("in-memory", "in-memory-on")),
+    *(QueueConfig(name=name) for name in ("linked", "linked-on")),
+    QueueConfig(name="limited", deliveries_max=1),
+)
+STEPS = as_text([{"drop_repeats": {"key": "JMSMessageID", "within_s": 5}}, {"properties": {"add": {"a": 1}}}], "")
+LINKS = (
+    LinkConfig(name="stepped", source="linked", target="linked-on", steps=STEPS),
+    LinkConfig(name="in-memory", source="in-memory", target="in-memory-on"),
+)
 
 
 class Lost(Exception):
@@ -33,14 +45,14 @@ class World:
 
     def __init__(self, seed: int = 1, *, routed: bool = False) -> None:
         self.rig = Rig(seed)
-        shared: dict[str, Any] = {"limits": Limits(stream_bytes=100 * KIB), "queues": QUEUES}
+        shared: dict[str, Any] = {"limits": Limits(stream_bytes=100 * KIB), "queues": QUEUES, "links": LINKS}
         if routed:
             shared |= {
                 "topology": topology("jfk-hub", "jfk-syd"),
                 "routing": RoutingConfig(cost="measured", refresh_s=2.0),
             }
         self.jfk, self.hub = self.rig.pair(jfk=shared, **shared)
-        self.hub.unwatched |= {"None", "$coordinator"}
+        self.hub.unwatched |= {"None", "$coordinator", "in-memory"}
         self.actors: list[Actor] = []
         self.rig.run(0.5)
 
@@ -113,9 +125,11 @@ class Actor:
         return link
 
     def produce(
-        self, address: str, bodies: Iterable[str], *, batch: int = 4, message_ids: bool = False, ttl: int | None = None
-    ) -> None:
-        """Each body once, in order, whatever is released or lost on the way. `message_ids`: each is its own."""
+        self, address: str, bodies: Iterable[str], *, batch: int = 4, message_ids: bool = False, ttl: int | None = None,
+        notes: dict[Any, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Each body once, in order, whatever is released or lost on the way. `message_ids`: each is its own. `notes`:
+        message annotations of each."""
         numbered = list(enumerate(bodies, 1))
         done: set[int] = set()
 
@@ -127,7 +141,8 @@ class Actor:
                 told: dict[str, Any] = {"properties": Properties(message_id=body)} if message_ids else {}
                 if ttl is not None:
                     told["header"] = Header(ttl=ttl)
-                client.send(link, body, number=number, context=number, **told)
+                annotations = {**(notes or {}), Symbol("x-opt-holdfast-number"): Ulong(number)}
+                client.send(link, body, context=number, message_annotations=annotations, **told)
             self.wait(lambda: len(client.outcomes) - before >= len(left) or link.detached, f"outcomes of {address}")
             for context, state in client.outcomes[before:]:
                 if isinstance(state, Accepted):

@@ -35,6 +35,11 @@ def _(s: Any) -> None:
     s.cursor.counts = dict(s.cursor.counts)
 
 
+@breaks("custody: {}: ends of earlier lives out of order", limiting)
+def _(s: Any) -> None:
+    s.cursor.lives = (1, 2)
+
+
 @breaks("custody: {}: waits for a failed delivery that nothing stores", limiting)
 def _(s: Any) -> None:
     s.cursor.counts.unstored.add(3)

@@ -5,6 +5,8 @@ Rules of this file: one function, or one line, each.
 
 from typing import Any
 
+from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.types import Symbol
 from support.corruption import breaks, one_more
 from support.standing import deciding, transacting
 
@@ -52,6 +54,7 @@ one_more("endpoints.transactions: queue {}: bytes reserved", transacting, lambda
 def _(s: Any) -> None:
     place, taken = next(iter(s.transaction.takes.items()))
     del s.transaction.takes[place]
+    s.transaction.recount()
     s.transaction.counted_bytes -= taken.held_bytes
     s.core.memory.transactions.refund(taken.held_bytes)
 
@@ -66,3 +69,34 @@ def _(s: Any) -> None:
 def _(s: Any) -> None:
     taken = next(taken for taken in s.transaction.takes.values() if not taken.settled)
     taken.settled = True
+
+
+@breaks("endpoints.transactions: {} can only be rolled back, and brings something", transacting)
+def _(s: Any) -> None:
+    s.transaction.error = Error(Symbol("amqp:transaction:rollback"))
+
+
+@breaks("endpoints.transactions: {}: numbers", transacting)
+def _(s: Any) -> None:
+    s.transaction.numbers.add(("a producer", 1))
+
+
+@breaks("endpoints.transactions: {}: brought", transacting)
+def _(s: Any) -> None:
+    s.transaction.shares[s.other].brought += 1
+
+
+@breaks("endpoints.transactions: {}: taken", transacting)
+def _(s: Any) -> None:
+    s.transaction.shares[s.work].taken_bytes -= 1
+
+
+@breaks("endpoints.transactions: {}: reserved", transacting)
+def _(s: Any) -> None:
+    s.transaction.shares[s.other].reserved += 1
+
+
+@breaks("endpoints.transactions: {}: sequence {} of queue {} is others' too, and makes room", transacting)
+def _(s: Any) -> None:
+    taken = next(iter(s.transaction.takes.values()))
+    taken.cursor.name = "theirs"

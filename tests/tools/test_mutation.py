@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from mutation.operators import mutants_of  # noqa: E402, found by the line above
+from mutants import all_mutants  # noqa: E402, found by the line above
+from mutation.operators import mutants_of  # noqa: E402
 from mutation.places import PACKAGES, SOURCES  # noqa: E402
 from mutation.planted import Copy  # noqa: E402
 from mutation.probes import MODULE, plant, with_probes  # noqa: E402
@@ -74,6 +75,13 @@ def test_every_package_of_a_nodes_logic_is_measured() -> None:
     packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
     assert packages - {*PACKAGES} == {"amqp", "cli", "client", "node", "telemetry"}
     assert {*PACKAGES} <= packages
+
+
+def test_mistakes_are_drawn_within_the_packages_and_modules_that_are_named() -> None:
+    found = {mutant.path for mutant in all_mutants(["steps", "custody/delays.py"])}
+    assert "src/holdfast/custody/delays.py" in found and "src/holdfast/steps/windows.py" in found
+    assert all(path.startswith(("src/holdfast/steps/", "src/holdfast/custody/delays.py")) for path in found)
+    assert not all_mutants(["step"]) and not all_mutants(["client"])
 
 
 def test_a_mistake_changes_its_place_alone() -> None:

@@ -36,6 +36,11 @@ class Verdict:
     why: str = ""
 
 
+def _given() -> list[str]:
+    """Where a second checkout in one environment has its own packages."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
 class Copy:
     """The sources of one lane, at a path of their own that comes before the installed ones."""
 
@@ -45,7 +50,7 @@ class Copy:
         shutil.copytree(SOURCES, self._package, ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(self._package, quiet=2)
         self.environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join((str(directory), str(TOOLS))),
+            "PYTHONPATH": os.pathsep.join((str(directory), str(TOOLS), *_given())),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

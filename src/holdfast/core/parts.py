@@ -363,8 +363,8 @@ class Parts:
             self.connections, self.links, memory, self.pressure, self.blobs, self.deadlines, self.streams
         )
         self._recovering: tuple[Recovering, ...] = (
-            self.transactions, client_recovery, self.queue_changes, self.delivery_limits, link_counts, memory,
-            self.users,
+            self.transactions, self.queue_links, client_recovery, self.queue_changes, self.delivery_limits, link_counts,
+            memory, self.users,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.forwarding.wake()

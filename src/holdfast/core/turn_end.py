@@ -118,7 +118,7 @@ def _complete(core: Parts, turn: Turn) -> None:
     for effect in turn.then:
         finish(effects.after(effect))
     for effect in turn.decided:
-        finish(effects.decided(effect, stored=True))
+        finish(effects.decided(effect, stored=True), decides=True)
 
 
 def flush(core: Parts) -> None:

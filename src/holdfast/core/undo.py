@@ -46,7 +46,7 @@ def _take_back(core: Parts, undone: Undone, outcome: object) -> None:
         part.undo(undone)
     for turn in reversed(undone.turns):
         for effect in turn.decided:
-            core.containment.finish(core.turns.effects.decided(effect, stored=False), undoing=True)
+            core.containment.finish(core.turns.effects.decided(effect, stored=False), undoing=True, decides=True)
         for link, deliveries in turn.arrivals.items():
             if link.peer in undone.ended:
                 continue

@@ -131,6 +131,8 @@ class HostDelays:
         queue = catalog.find(host, DELAYED)
         self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
         """What is to be read, because it is not known when it is due: [first, end)."""
+        self.moving: list[list[tuple[int, int]]] = []
+        """What turns have of it, until it is known whether they are stored."""
         self._leaving: set[int] = set()
         """What is on its way out of `$delayed`, while a turn moves some of it."""
         self._not_before = clock.now
@@ -265,7 +267,9 @@ class HostDelays:
         if not fits and when_full in ("block", "drop-oldest"):
             return name
         if not moved:
-            self._turns.gathered.decided.append(Delivered(self._turns.event, self.host, moved))
+            effect = Delivered(self._turns.event, self.host, moved)
+            self.moving.append(moved)
+            self._turns.gathered.decided.append(effect)
         moved.append(item)
         self._leaving.add(sequence)
         self._dead_lettering.move_out(delayed, sequence, value)
@@ -281,6 +285,7 @@ class HostDelays:
 
     def decided(self, effect: Delivered, stored: bool) -> None:
         """What was due is delivered and stored, or is where it was."""
+        self.moving = [moved for moved in self.moving if moved is not effect.moved]
         if not stored:  # they are where they were, and due, before all that waits
             self.steady += [*effect.moved, *(item for waiting in self.waiting.values() for item in waiting)]
             heapify(self.steady)

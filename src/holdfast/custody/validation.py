@@ -99,6 +99,8 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             )
             bounded = queue.config.durable and queue.config.deliveries_max is not None and not cursor.is_links
             must(cursor.is_counted or not bounded, f"{where}: failed deliveries are not stored")
+            in_order = list(cursor.lives) == sorted(cursor.lives, reverse=True)
+            must(in_order, f"{where}: ends of earlier lives out of order", cursor.lives)
             if not isinstance(cursor.counts, DeliveryCounts):
                 continue
             counts = cursor.counts
@@ -122,6 +124,7 @@ def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
         if of_host is not None:
             known = {sequence for heap in (of_host.steady, of_host.wall) for _, sequence in heap}
             known.update(sequence for waiting in of_host.waiting.values() for _, sequence in waiting)
+            known.update(sequence for moved in of_host.moving for _, sequence in moved)
             first, end = of_host.unread or (0, 0)
         lost = [sequence for sequence in lies if sequence not in known and not first <= sequence < end]
         must(not lost, "delayed messages that nobody will deliver", lost[:20])

@@ -77,8 +77,8 @@ class Containment:
         """Parts that failed, and until when they rest."""
         self._failures: dict[object, tuple[float, int]] = {}
         """When each part failed last, and how often before it had run for a while."""
-        self._unfinished: dict[Callable[[], None], None] = {}
-        """Steps that failed, and rest."""
+        self._unfinished: dict[Callable[[], None], bool] = {}
+        """Steps that failed, and rest; whether each decides, as `finish` says."""
         self.unchecked = False
         """Something was contained in this event, and the invariants are still to be checked."""
 
@@ -121,6 +121,13 @@ class Containment:
         if self.failed(error, part, changed=changed):
             return
         self.parts_failed += 1
+        rest_s = self._rest(part)
+        place = place_of(frames_of(error))
+        text = f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s"
+        self._log.write("ERROR", f"{text}; {DEFECT}", about=place)
+
+    def _rest(self, part: object) -> float:
+        """The part rests, for longer each time; for how many seconds."""
         now = self._clock.now
         first, longest = RETRY_S
         self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * longest}
@@ -128,9 +135,7 @@ class Containment:
         self._failures[part] = now, times + 1
         rest_s = min(longest, first * 2.0 ** min(times, 10))
         self.resting[part] = now + rest_s
-        place = place_of(frames_of(error))
-        text = f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s"
-        self._log.write("ERROR", f"{text}; {DEFECT}", about=place)
+        return rest_s
 
     def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
         """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
@@ -142,10 +147,11 @@ class Containment:
         except Exception as error:
             self.part_failed(part, error, changed=gathers and self._turns.gathered.extent() != before)
 
-    def finish(self, step: Callable[[], None], *, undoing: bool = False) -> None:
+    def finish(self, step: Callable[[], None], *, undoing: bool = False, decides: bool = False) -> None:
         """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
 
-        `undoing`: the turn is being undone, and is not for this.
+        `undoing`: the turn is being undone, and is not for this. `decides`: it is tried again whosever the failure is,
+        for what it concerns is the node's own: entries in hands that nobody else would open.
         """
         turn = self._turns.gathered
         before = turn.extent()
@@ -154,8 +160,10 @@ class Containment:
         except Exception as error:
             changed = self._turns.gathered is not turn or turn.extent() != before
             self.part_failed(step, error, changed=changed and not undoing)
+            if decides and step not in self.resting:
+                self._rest(step)
             if step in self.resting:
-                self._unfinished[step] = None
+                self._unfinished[step] = decides
 
     def next_deadline(self) -> float | None:
         """When the first part that rests is tried again."""
@@ -168,8 +176,7 @@ class Containment:
         if over:
             self._recovery.wake_all()
         for step in [step for step in self._unfinished if step not in self.resting]:
-            del self._unfinished[step]
-            self.finish(step)
+            self.finish(step, decides=self._unfinished.pop(step))
 
     def opening_failed(self, event: events.ConnectionOpened, error: Exception) -> None:
         """A connection that could not be taken: the transport ends, whatever was made of it."""

@@ -125,8 +125,9 @@ class Handing:
         moving = Moving([sequence for sequence, _ in taken])
         if link.windows.steps:
             moving.gathered = Gathered(link.windows)
+        effect = Handed(parts.turns.event, link.name, link, moving)
         link.moving, link.taken, link.taken_bytes = moving, [], 0
-        turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
+        turn.decided.append(effect)
         turn.changes += 1
         cursor.queue.work.urgent = True
         link.needs = link.dead_needs = 0
@@ -187,8 +188,9 @@ class Handing:
         if not gathered.changes:
             return False
         turn = parts.turns.gathered
+        effect = Handed(parts.turns.event, link.name, link, moving)
         link.moving = moving
-        turn.decided.append(Handed(parts.turns.event, link.name, link, moving))
+        turn.decided.append(effect)
         turn.changes += 1
         link.cursor.queue.work.urgent = True
         self._put_rows(link, moving)

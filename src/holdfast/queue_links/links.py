@@ -274,6 +274,23 @@ class QueueLinks:
                 posts = link.moving.posts
                 yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
 
+    def recover(self) -> None:
+        """After a failure: what links took and do not hold is nobody's of theirs, what they hold and did not take goes
+        back; what queues keep room for is counted anew, after `Transactions.recover`."""
+        for link in self.by_name.values():
+            cursor = link.cursor
+            held = {sequence for sequence, item in cursor.acquired.items() if item.consumer is link}
+            link.taken = [item for item in link.taken if item[0] in held]
+            link.taken_bytes = sum(len(value) for _, value in link.taken)
+            if link.taken:
+                self.pending[link] = None
+            taken = {sequence for sequence, _ in link.taken}
+            if link.moving is None:
+                cursor.requeue(sorted(held - taken), failed=False)
+        for queue, messages, size in self.reserved():
+            queue.reserved += messages
+            queue.reserved_bytes += size
+
     def naming(self, queue: Queue) -> list[str]:
         """The links that take from a queue or lead into it."""
         return [link.name for link in self.by_name.values() if link.cursor.queue is queue or link.target is queue]

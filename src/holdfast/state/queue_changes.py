@@ -226,7 +226,7 @@ class QueueChanges:
         suspended = self.suspended()
         for queue in self._catalog.queues.values():
             for cursor in queue.cursors:
-                cursor.recount_consumers()
+                cursor.recover()
                 here = set(map(id, cursor.consumers))
                 lost = [
                     number

@@ -20,6 +20,7 @@ from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
+from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
@@ -38,6 +39,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *HOST_CANARIES,
         *PACING_CANARIES,
         *BURST_CANARIES,
+        *TRANSACTION_CANARIES,
     )
 }
 

@@ -39,6 +39,17 @@ def _due_and_forgotten(original: Function) -> Function:
     return _decided
 
 
+def _waits_and_forgotten(original: Function) -> Function:
+    """What is due and found no room is forgotten where a commit is refused beside which it waits."""
+
+    def decided(self: Any, effect: Any, stored: bool) -> None:
+        if not stored:
+            self.waiting.clear()
+        original(self, effect, stored)
+
+    return decided
+
+
 def _goes_before(original: Function) -> Function:
     """Of several that wait, one of the second priority goes before what came back of the highest."""
 
@@ -117,6 +128,14 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         target="custody.delays:Delays._decided",
         signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
         broken=_due_and_forgotten,
+        expected="that nobody will deliver",
+    ),
+    Canary(
+        name="waiting-and-forgotten",
+        sentence="Messages that are due and wait for room are never delivered, because the disk was full meanwhile.",
+        target="custody.delays:HostDelays.decided",
+        signature="(self, effect: holdfast.custody.delays.Delivered, stored: bool) -> None",
+        broken=_waits_and_forgotten,
         expected="that nobody will deliver",
     ),
     Canary(

@@ -73,5 +73,9 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "host-lost-on-the-way": (6, 50),
     "room-for-all-alike": (8, 50),
     "refused-as-if-low": (8, 50),
+    "untied-beyond-few": (18, 50),
+    "together-up-to-few": (19, 50),
+    "waiting-and-forgotten": (28, 100),
+    "finished-of-few": (23, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -31,6 +31,7 @@ from holdfast_lab.draws.drawn_pacing import with_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_takes import with_takes
+from holdfast_lab.draws.drawn_unreached import with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.runs.coverage import ACTS, FATES, FAULTS, MEETINGS, MET, Coverage, watched
@@ -67,6 +68,7 @@ DRAWS: Final = (
     with_pacing,
     with_crossing,
     with_bursts,
+    with_unreached,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

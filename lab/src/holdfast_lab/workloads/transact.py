@@ -24,7 +24,7 @@ from holdfast.client import (
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, key_shown, marked
 from holdfast_lab.workloads.publish import ProducerLog
 
 PATIENCE_S: Final = 5.0
@@ -38,7 +38,8 @@ class _Aborted(Exception):
 @dataclass(kw_only=True)
 class Transact:
     """Takes up to `most` messages at a time from `queue` at `node`, and sends on to `address` from there; somebody
-    consumes at `address`. The share `aborts` of transactions is rolled back by the program itself."""
+    consumes at `address`. The share `aborts` of transactions is rolled back by the program itself. `subscription`: it
+    reads by a durable one of that name, beside whoever consumes from the queue."""
 
     kind: ClassVar[str] = "transact"
 
@@ -50,6 +51,7 @@ class Transact:
     credit: int = 20
     size: int = 200
     think_s: float = 0.0
+    subscription: str = ""
     name: str = "transact"
     log: ProducerLog | None = field(default=None, init=False)
     number_of: dict[bytes, int] = field(default_factory=dict, init=False)
@@ -58,6 +60,8 @@ class Transact:
     """Keys taken, and sent on for, in a transaction that was committed."""
     in_doubt: list[list[bytes]] = field(default_factory=list, init=False)
     """The keys of transactions of which it is not known whether they were committed."""
+    seen: dict[bytes, None] = field(default_factory=dict, init=False)
+    """What it was shown."""
     disk: int = field(default=0, init=False)
     """The one of which these are true."""
     fates: dict[str, int] = field(default_factory=dict, init=False)
@@ -67,6 +71,10 @@ class Transact:
         return f"{self.name}-{self.node}-{self.queue}"
 
     async def setup(self, bed: Bed) -> None:
+        if self.subscription:  # it begins before the first message is sent
+            connection = await bed.connect(self.node, f"{self.full_name}-setup")
+            await (await attached(lambda: self._receiver(connection, credit=1))).close()
+            await closed(connection)
         bed.history.add_reader(self.full_name, full_address(self.queue, self.node))
 
     def start(self, bed: Bed) -> None:
@@ -80,7 +88,7 @@ class Transact:
         while True:
             sender = await attached(lambda: connection.sender(self.address, producer=name, name=f"{name}-out"))
             self._resolve(bed, log, sender)
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=f"{name}-in"))
+            receiver = await attached(lambda: self._receiver(connection, credit=self.credit))
             try:
                 while True:
                     await self._one(bed, log, connection, sender, receiver, random)
@@ -89,6 +97,11 @@ class Transact:
             await ended(receiver)
             await ended(sender)
             await asyncio.sleep(random.uniform(0.0, RETRY_S))
+
+    async def _receiver(self, connection: Connection, *, credit: int) -> Receiver:
+        if self.subscription:
+            return await connection.receiver(self.queue, credit=credit, subscription=self.subscription)
+        return await connection.receiver(self.queue, credit=credit, name=f"{self.full_name}-in")
 
     async def _one(
         self, bed: Bed, log: ProducerLog, connection: Connection, sender: Sender, receiver: Receiver, random: Random
@@ -155,11 +168,16 @@ class Transact:
         if key is None:
             return None
         disk = bed.disk_of(self.node, delivery)
-        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
         if disk != self.disk:  # what an older state of its store knows nobody can say
             self.disk = disk
             self.done.clear()
             self.in_doubt.clear()
+            self.seen.clear()
+        if not self.subscription:
+            bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
+        elif key in self.seen and not marked(delivery):
+            raise Violation(f"{key.decode()} was shown to {self.subscription} twice, then not as a redelivery")
+        self.seen[key] = None
         if key in self.done:
             raise Violation(f"{key.decode()} came again at {place}, though a transaction that took it was committed")
         return key

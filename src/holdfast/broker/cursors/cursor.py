@@ -7,7 +7,7 @@ below the cursor's stored *watermark*: after a crash everything below the waterm
 redelivery is always marked as one.
 """
 
-from heapq import heappop
+from heapq import heapify, heappop
 from typing import Any, Final
 
 from holdfast.broker.cursors import halting
@@ -83,22 +83,22 @@ class Cursor(Holdings):
         return self.selections
 
     def release(self, consumer: EntryConsumer) -> None:
-        """Takes the consumer away; what it held stays in its hands."""
+        """Takes the consumer away; what it held stays in its hands. Done again where a failure cut it short."""
         if consumer not in self.consumers:
             return
-        del self.consumers[consumer]
-        if not (self.name or self.consumers):
-            self.queue.consumers_changed(False)
         if self.selections is not None and consumer in self.selections:
             self.selections.leave(consumer)
             self.exclusions.forget_excluded(consumer)
-        else:
+        elif consumer in self.unfiltered:
             del self.unfiltered[consumer]
             back = self.exclusions.left(consumer, self.requeued)
             if not self.unfiltered:
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
+        del self.consumers[consumer]
+        if not (self.name or self.consumers):
+            self.queue.consumers_changed(False)
         if self.selections is not None:
             self.selections.look_again_at_passed()
         self.queue.touch()  # the others may have waited for it
@@ -112,12 +112,20 @@ class Cursor(Holdings):
         """How many entries the consumers without a selector take, as `EntryConsumer.will_want`."""
         return sum(consumer.will_want() for consumer in self.unfiltered)
 
-    def recount_consumers(self) -> None:
-        """A failure may lie between the coming or going of a consumer and what is counted of it."""
+    def recover(self) -> None:
+        """A failure may lie between two steps that belong together: who is known as a consumer in one place alone is
+        gone, or will never be there; what is in hands is in no other place."""
+        shared = () if self.selections is None else self.selections
+        self.unfiltered = {each: None for each in self.unfiltered if each in self.consumers}
+        self.consumers = {each: None for each in self.consumers if each in self.unfiltered or each in shared}
         if not self.name:
             self.queue.consumers_changed(bool(self.consumers))
+        self.ahead = {sequence for sequence in self.acquired if sequence >= self.position}
+        self.requeued = [sequence for sequence in self.requeued if sequence not in self.acquired]
+        heapify(self.requeued)
         self.exclusions.recount(self.unfiltered, self.consumers, self.requeued)
         if self.selections is not None:
+            self.selections.keep_alone(self.consumers)
             self.selections.start_anew()
 
     # ------------------------------------------------------------------------------------------------ offering

@@ -281,6 +281,7 @@ class Holdings:
 
     def _unfinish(self, sequences: list[int]) -> None:
         """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
+        self.ahead.difference_update(sequences)
         there = [sequence for sequence in sequences if self.queue.value(sequence) is not None]
         self.offer_anew(there)
         waiting = set(self.requeued)

@@ -344,13 +344,13 @@ class Priorities(Looking):
         self._run_max = RUN_COUNT if taken == most else RUN_LEAST + 2 * taken
         if not taken:
             return 0
-        group.ready.skip(taken)
         sequences, values, sizes = sequences[:taken], values[:taken], sizes[:taken]
-        cursor.hold_run(consumer, sequences, sizes)
+        cursor.hold_run(consumer, sequences, sizes)  # first: they were sent
         cursor.ahead.update(sequences)
         cursor.ahead_end = max(cursor.ahead_end, max(sequences) + 1)
-        queue.uncache_each(sequences)
         consumer.count_held(sum(sizes))
+        group.ready.skip(taken)
+        queue.uncache_each(sequences)
         self._next_turn(group, consumer)
         self._pay(-(-taken // RUN_PER_ENTRY), sum([len(value) for value in values]))
         return taken

@@ -365,10 +365,10 @@ class Selections(Sharing[Selection]):
     ) -> int:
         """As many of these as the consumer takes; how many."""
         cursor = self._cursor
+        sizes = entry.lasting_sizes(values)
         taken = consumer.take_all(sequences, values)
         if taken:
-            sequences, values = sequences[:taken], values[:taken]
-            sizes = entry.lasting_sizes(values)
+            sequences, sizes = sequences[:taken], sizes[:taken]
             cursor.hold_run(consumer, sequences, sizes)
             cursor.ahead.update(sequences)
             cursor.ahead_end = sequences[-1] + 1

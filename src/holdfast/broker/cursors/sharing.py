@@ -7,7 +7,7 @@ on its way out; the groups that have passed an entry are told when it becomes fr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
@@ -62,6 +62,14 @@ class Sharing(ABC, Generic[GroupT]):
         if not self._by_text:
             self._back.clear()
         self._count()
+
+    def keep_alone(self, consumers: Container[EntryConsumer]) -> None:
+        """These are all there are: a failure may lie between the going of one and what its group knows of it."""
+        for consumer in [each for each in self._of if each not in consumers]:
+            self.leave(consumer)
+        for text, group in list(self._by_text.items()):
+            if not group.consumers and not self._stays(group):
+                del self._by_text[text]
 
     def _stays(self, group: GroupT) -> bool:
         """Whether the group is needed without consumers."""
@@ -172,10 +180,11 @@ class Sharing(ABC, Generic[GroupT]):
         if cursor.prefetched:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)
-        self._free.take(sequence)
         if cursor.is_exhausted(failures):
             cursor.exhaust(sequence, size)
+            self._free.take(sequence)
             return
+        self._free.take(sequence)
         cursor.acquired[sequence] = Acquired(consumer, size)
         consumer.count_held(size)
         consumer.take(sequence, value, failures)

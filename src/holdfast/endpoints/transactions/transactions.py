@@ -292,7 +292,7 @@ class Transactions:
                     link.take_away(sequence, size)
                     self._give_up(link, sequence, failed=False)
                 continue
-            taken = Take(transaction, link, sequence, size, outcome, settled, beside)
+            taken = Take(transaction, link, sequence, size, outcome, settled, beside, leaves)
             link.take_away(sequence, size)
             acquired[sequence] = Acquired(transaction, size)
             transaction.takes[cursor, sequence] = taken
@@ -336,10 +336,10 @@ class Transactions:
         held = taken.held_bytes
         transaction.counted_bytes -= held
         self._parts.memory.transactions.refund(held)
-        if isinstance(taken.outcome, (Accepted, Rejected)) and not taken.cursor.tracked:
+        if taken.makes_room and transaction.error is None:  # else nothing is reserved for it any more
             queue, share = link.queue, transaction.share(link.queue)
-            share.taken = max(0, share.taken - 1)
-            share.taken_bytes = max(0, share.taken_bytes - taken.size)
+            share.taken -= 1
+            share.taken_bytes -= taken.size
             reserve(queue, share)
             if not stays_within(queue, share):
                 text = f"queue {queue.name!r} is full: the transaction takes less from it than before"
@@ -481,7 +481,10 @@ class Transactions:
         for txn_id in [txn_id for txn_id in self.timed if txn_id not in self.open]:
             del self.timed[txn_id]
         self.counts = dict(Counter(transaction.peer for transaction in self.open.values()))
-        for queue in self._parts.catalog.queues.values():
+        for transaction in self.open.values():
+            if transaction.error is None:
+                transaction.recount()
+        for queue in self._parts.catalog.queues.values():  # links add what is theirs
             shares = [item.shares[queue] for item in self.open.values() if queue in item.shares]
             queue.reserved = sum(share.reserved for share in shares)
             queue.reserved_bytes = sum(share.reserved_bytes for share in shares)

@@ -6,9 +6,10 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 from collections import Counter
 from collections.abc import Iterable
 
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.transactions.transactions import Transactions
-from holdfast.endpoints.transactions.work import Transaction
+from holdfast.endpoints.transactions.work import Share, Transaction
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer
@@ -33,6 +34,7 @@ def transactions(
         must(transaction.txn_id == txn_id, "a transaction stands under another id", txn_id)
         must(not transaction.deciding, "an open transaction of which a turn decides", txn_id)
         alive(connections, transaction.peer, "a transaction's")
+        _shares(transaction)
         counts[transaction.peer] += 1
         for queue, share in transaction.shares.items():
             reserved[queue] += share.reserved
@@ -57,6 +59,25 @@ def transactions(
                     must(mine or stopping, f"queue {name!r}: {sequence} is held by a transaction that has it not")
 
 
+def _shares(transaction: Transaction) -> None:
+    """What an open transaction does to the bounds of queues is what it has."""
+    where = f"transaction {transaction.txn_id.hex()}"
+    if transaction.error is not None:
+        must(not (transaction.posts or transaction.shares), f"{where} can only be rolled back, and brings something")
+        return
+    numbers = {post.number for post in transaction.posts} - {None}
+    must(transaction.numbers == numbers, f"{where}: numbers", len(transaction.numbers), len(numbers))
+    brings, takes_off = transaction.brings(), transaction.takes_off()
+    for queue in {*transaction.shares, *brings, *takes_off}:
+        share, of = transaction.shares.get(queue, Share()), f"{where} and queue {queue.name!r}"
+        brought, taken = (share.brought, share.brought_bytes), (share.taken, share.taken_bytes)
+        if queue.kind is not QueueKind.DELAYED:
+            must(brought == brings.get(queue, (0, 0)), f"{of}: brought", brought, brings.get(queue))
+        must(taken == takes_off.get(queue, (0, 0)), f"{of}: taken", taken, takes_off.get(queue))
+        reserved = share.reserved, share.reserved_bytes
+        must(reserved == share.wanted, f"{of}: reserved", reserved, share.wanted)
+
+
 def _one(transaction: Transaction) -> None:
     where = f"transaction {transaction.txn_id.hex()}"
     held = transaction.held_bytes
@@ -64,3 +85,5 @@ def _one(transaction: Transaction) -> None:
     for (cursor, sequence), taken in transaction.takes.items():
         known = taken.link.provisional.get(sequence) is taken
         must(known != taken.settled, f"{where}: sequence {sequence} of queue {cursor.queue.name!r}, and its link")
+        theirs = taken.makes_room and cursor.name
+        must(not theirs, f"{where}: sequence {sequence} of queue {cursor.queue.name!r} is others' too, and makes room")

@@ -11,6 +11,7 @@ from holdfast.amqp.connection import Delivery, Sender
 from holdfast.amqp.wire.performatives import Error
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.blob import Blob
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
 from holdfast.broker.topic import Topic
@@ -96,6 +97,12 @@ class Post:
     told: bool = False
     """Whether what needs no disk was done of it, after the commit."""
 
+    @property
+    def number(self) -> tuple[Producer, int] | None:
+        """Of its named producer, where it has one."""
+        producer = self.message.producer
+        return None if producer is None else (producer, self.message.number)
+
 
 @dataclass(eq=False, slots=True)
 class Take:
@@ -109,6 +116,8 @@ class Take:
     settled: bool
     extra_bytes: int
     """What is counted of it beyond TAKE_BYTES: its outcome in the peer's own words."""
+    makes_room: bool
+    """Whether it leaves its queue for all readers, as far as was known when it was taken: what `Share.taken` counts."""
     left: bool = False
 
     @property
@@ -132,6 +141,11 @@ class Share:
     taken_bytes: int = 0
     reserved: int = 0
     reserved_bytes: int = 0
+
+    @property
+    def wanted(self) -> tuple[int, int]:
+        """What is to be reserved: messages, and bytes."""
+        return max(0, self.brought - self.taken), max(0, self.brought_bytes - self.taken_bytes)
 
 
 @dataclass(eq=False, slots=True)
@@ -168,11 +182,38 @@ class Transaction:
             found = self.shares[queue] = Share()
         return found
 
+    def brings(self) -> dict[Queue, tuple[int, int]]:
+        """What it posts to each queue, summed up: messages, and bytes."""
+        found: dict[Queue, tuple[int, int]] = {}
+        for post in self.posts:
+            messages, size = found.get(post.message.queue, (0, 0))
+            found[post.message.queue] = messages + 1, size + post.message.size
+        return found
+
+    def takes_off(self) -> dict[Queue, tuple[int, int]]:
+        """What it takes off each queue, in the same way."""
+        found: dict[Queue, tuple[int, int]] = {}
+        for taken in self.takes.values():
+            if taken.makes_room:
+                messages, size = found.get(taken.link.queue, (0, 0))
+                found[taken.link.queue] = messages + 1, size + taken.size
+        return found
+
+    def recount(self) -> None:
+        """A failure may lie between what it has and what is counted of it."""
+        self.numbers = {post.number for post in self.posts if post.number is not None}
+        brings, takes_off = self.brings(), self.takes_off()
+        for queue in {*self.shares, *brings, *takes_off}:
+            share = self.share(queue)
+            if queue.kind is not QueueKind.DELAYED:  # there it is told by nothing else
+                share.brought, share.brought_bytes = brings.get(queue, (0, 0))
+            share.taken, share.taken_bytes = takes_off.get(queue, (0, 0))
+            share.reserved, share.reserved_bytes = share.wanted
+
 
 def reserve(queue: Queue, share: Share) -> None:
     """Brings what is reserved in the queue up to date: what the transaction brings, less what it takes off."""
-    messages = max(0, share.brought - share.taken)
-    size = max(0, share.brought_bytes - share.taken_bytes)
+    messages, size = share.wanted
     queue.reserved += messages - share.reserved
     queue.reserved_bytes += size - share.reserved_bytes
     share.reserved, share.reserved_bytes = messages, size

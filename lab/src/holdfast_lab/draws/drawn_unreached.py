@@ -1,0 +1,94 @@
+"""What planted mistakes showed no seed to reach (docs/mutants.md), each in a share of the seeds.
+
+Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
+(docs/adr/0053).
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from holdfast.settings import QueueConfig
+from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
+from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.moments import OF_TRANSACTIONS
+from holdfast_lab.plan.plan import Plan
+
+
+def in_bulk(random: Random, node: str, plan: Plan) -> Scene:
+    """Transactions that each take many messages of a backlog, at a node whose disk refuses just what has them: a
+    refusal lasts longer than the slow commit that may be under way before it."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, until_s = "in-bulk", min(8.0, plan.safety_s)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 200), "producers": 2, "size": random.choice((12, 200))}
+    moves = {
+        "kind": "transact", "node": node, "queue": name, "address": f"{name}-on@{node}", "name": f"{name}-moves",
+        "most": random.choice((8, 30)), "credit": 60, "aborts": random.choice((0.0, 0.2)),
+    }  # fmt: skip
+    faults = poor_disk(random, node, until_s)
+    for when in (*OF_TRANSACTIONS, OF_TRANSACTIONS[-1], OF_TRANSACTIONS[-1]):
+        at = round(random.uniform(0.1, until_s), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.3, 1.0)), when=when))
+    at = round(random.uniform(0.1, until_s), 6)
+    faults.append(
+        Fault(kind=random.choice(("crash", "power")), at=at, node=node, seconds=0.1, when=OF_TRANSACTIONS[-1])
+    )
+    queues = [(node, QueueConfig(name=each, order="none")) for each in (name, f"{name}-on")]
+    return Scene([sends, moves, takes_from(node, f"{name}-on")], faults, queues)
+
+
+def of_a_subscription(random: Random, node: str, plan: Plan) -> Scene:
+    """Transactions that take what others are still to have: their commits finish it for a durable subscription alone,
+    on a disk that refuses some of them."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, until_s = "of-a-subscription", min(8.0, plan.safety_s)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 120), "producers": 1, "size": random.choice((12, 200))}
+    moves = {
+        "kind": "transact", "node": node, "queue": name, "address": f"{name}-on@{node}", "name": f"{name}-moves",
+        "most": random.choice((4, 20)), "credit": 40, "aborts": random.choice((0.0, 0.3)), "subscription": "moves",
+    }  # fmt: skip
+    faults = poor_disk(random, node, until_s)
+    for kind in ("refusing-disk", "refusing-disk", "cut-clients", random.choice(("crash", "power"))):
+        at, seconds = round(random.uniform(0.1, until_s), 6), 0.1 if kind in ("crash", "power") else 0.5
+        seconds = 0.0 if kind == "cut-clients" else seconds
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=seconds, when=random.choice(OF_TRANSACTIONS)))
+    takes = takes_from(node, name, think_s=random.choice((0.0, 0.05)), credit=random.choice((2, 50)))
+    bound = random.choice((None, 30))
+    queues = [(node, QueueConfig(name=name, order="none", messages_max=bound, when_full="block"))]
+    return Scene([sends, moves, takes, takes_from(node, f"{name}-on")], faults, queues)
+
+
+def due_and_full(random: Random, node: str, plan: Plan) -> Scene:
+    """Many messages that are due at once for a queue with little room, at a node whose disk refuses what it delivers of
+    them while the rest waits for room."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, until_s = "due-and-full", min(8.0, plan.safety_s)
+    sends: dict[str, Any] = {"kind": "delayed", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 80), "share": 1.0, "delays_s": [2.0], "by_clock": random.choice((0.0, 0.5))}
+    sends |= {"size": random.choice((12, 200)), "credit": random.choice((1, 5))}
+    faults = poor_disk(random, node, until_s)
+    for _ in range(6):
+        at = round(random.uniform(2.0, max(2.5, until_s)), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.2, 0.6))))
+    queue = QueueConfig(name=name, order="none", messages_max=random.choice((2, 8)), when_full="block")
+    return Scene([sends], faults, [(node, queue)])
+
+
+UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "in bulk": (0.08, in_bulk),
+    "due and full": (0.08, due_and_full),
+    "of a subscription": (0.08, of_a_subscription),
+}
+"""As LATER of `drawn_scenes.py`."""
+
+
+def with_unreached(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, UNREACHED, SeedTree(seed).child("swarm").child("unreached"))

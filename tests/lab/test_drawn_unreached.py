@@ -1,0 +1,36 @@
+"""What planted mistakes showed no seed to reach, as the swarm draws it now."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast_lab.draws import drawn_unreached
+from holdfast_lab.draws.drawn_unreached import UNREACHED, with_unreached
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.swarm import draw_plan
+
+SEEDS = range(1, 200)
+
+
+def has(scene: str, plan: Plan) -> bool:
+    return any(told["name"] == scene.replace(" ", "-") for told in plan.workloads)
+
+
+def test_a_share_of_the_seeds_has_each() -> None:
+    plans = list(map(draw_plan, SEEDS))
+    for scene, (share, _) in UNREACHED.items():
+        drawn = [plan for plan in plans if has(scene, plan)]
+        assert share / 3 < len(drawn) / len(plans) < share * 2, scene
+        assert all(from_json(plan.to_json()) == plan for plan in drawn)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = list(map(draw_plan, SEEDS[:60]))
+    monkeypatch.setattr(drawn_unreached, "UNREACHED", {name: (0.0, draw) for name, (_, draw) in UNREACHED.items()})
+    for seed, plan in zip(SEEDS, plans, strict=False):
+        without = draw_plan(seed)
+        assert with_unreached(without, seed) == without
+        topology = replace(plan.topology, queues=without.topology.queues)
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
