@@ -31,6 +31,8 @@ CONTROL_DELAY_S: Final = 0.05
 
 CLIENTS_MAX: Final = 3_000
 
+SERIES_S_MAX: Final = 600.0
+
 SIZING_FROM_S: Final = 60.0
 SIZING_SPAN_S: Final = 3_000.0
 """Where a burst's size is sought: it begins when queues and estimates are in their steady state, and never ends."""
@@ -40,7 +42,12 @@ SIZING_SPAN_S: Final = 3_000.0
 class Experiment:
     """One run. Clients take the three patterns in turn; the root's rate and space grow with their number. `bursting`:
     the patterns, 1 to 3, whose clients burst at `burst` messages a second from the first to the second of `burst_s`.
-    `until_overflow`: the run ends with the first overflow."""
+    `until_overflow`: the run ends with the first overflow. `series_s`: queues and rates are told at such intervals; 0
+    for not at all.
+
+    `network`: a file with the provider's network, instead of direct links; `fail`, a router or `one-other`, a link of
+    it, is down from `fail_at_s` to `repair_at_s`; `fast_reroute` None: as the file says.
+    """
 
     policy: str = "weights"
     lend: float = 0.0
@@ -55,6 +62,12 @@ class Experiment:
     loss: float = 0.0
     thresholds: Thresholds = field(default=PAPER)
     until_overflow: bool = False
+    series_s: int = 0
+    network: str = ""
+    fail: str = ""
+    fail_at_s: float = 3_000.0
+    repair_at_s: float = 3_300.0
+    fast_reroute: bool | None = None
 
     def __post_init__(self) -> None:
         policy_of(self.policy, lend=self.lend)
@@ -64,6 +77,13 @@ class Experiment:
         _within("delay", self.delay_s, 0, 60)
         _within("loss", self.loss, 0, 0.99)
         _within("burst", self.burst, 0.001, 10_000)
+        _within("series_s", self.series_s, 0, SERIES_S_MAX)
+        _within("fail_at_s", self.fail_at_s, 0, 1e6)
+        _within("repair_at_s", self.repair_at_s, self.fail_at_s, 1e6)
+        if not self.burst_s[0] < self.burst_s[1]:
+            raise ConfigError(f"invalid value {self.burst_s[1]:g} for burst_to_s; expected more than burst_from_s")
+        if (self.fail or self.fast_reroute is not None) and not self.network:
+            raise ConfigError("fail and fast_reroute need a network; give its file with network")
         if not self.bursting or not set(self.bursting) <= {1, 2, 3}:
             raise ConfigError(f"invalid value {self.bursting} for bursting; expected patterns of 1, 2 and 3")
 
