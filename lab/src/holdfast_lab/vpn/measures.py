@@ -9,7 +9,7 @@ from math import fsum
 from statistics import mean
 from typing import Any, Final
 
-from holdfast_lab.vpn.model import SAMPLE_S, Network
+from holdfast_lab.vpn.model import SAMPLE_S, Network, Sample
 from holdfast_lab.vpn.parameters import Experiment
 
 AFTER_S: Final = 5.0
@@ -76,7 +76,8 @@ def run(experiment: Experiment, tell: Tell | None = None) -> tuple[Outcome, Seri
     network.tell = tell
     network.run()
     begins, ends = experiment.burst_s
-    within, outside = [], []
+    within: list[Sample] = []
+    outside: list[Sample] = []
     for second, sample in enumerate(network.samples):
         (within if begins <= second * SAMPLE_S < ends else outside).append(sample)
     changes = network.changes_in_burst / experiment.clients

@@ -44,7 +44,7 @@ class Client:
     """A client's node: its queue, in messages, its part of the pacing, and what is counted of it."""
 
     __slots__ = (
-        "arrivals", "generated", "in_burst", "number", "origin", "overflowed", "peak", "queue",
+        "arrivals", "generated", "in_burst", "number", "on_the_way", "origin", "overflowed", "peak", "queue",
         "send_at", "shaper", "waiting", "wake_at",
     )  # fmt: skip
 
@@ -59,6 +59,8 @@ class Client:
         self.in_burst = 0
         """Generated since the burst began."""
         self.overflowed = 0
+        self.on_the_way = 0
+        """Of the queue: sent, and not acknowledged by the root. On direct links that takes no time."""
         self.send_at = NEVER
         self.wake_at = NEVER
         self.waiting = False
@@ -138,7 +140,7 @@ class Network:
             client.queue += 1
             client.peak = max(client.peak, client.queue)
         self.clock.at(next(client.arrivals), self._arrive, client)
-        if client.queue == 1 and not client.waiting:
+        if client.queue - client.on_the_way == 1 and not client.waiting:
             self._send(now, client)
         else:
             self._report(now, client)
@@ -237,7 +239,7 @@ class Network:
         client.shaper.set_rate(now, rate)
         if self.experiment.burst_s[0] <= now < self.experiment.burst_s[1]:
             self.changes_in_burst += 1
-        if client.queue and not client.waiting:
+        if client.queue > client.on_the_way and not client.waiting:
             client.send_at = max(now, client.shaper.ready_at())
             self.clock.at(client.send_at, self._due, client)
 
