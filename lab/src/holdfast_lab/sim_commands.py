@@ -57,6 +57,7 @@ def sim(args: argparse.Namespace) -> int:
         "list": _list,
         "replay": _replay,
         "sweep": _sweep,
+        "network": _network,
     }
     return actions[args.action](args)
 
@@ -321,6 +322,30 @@ def _sweep(args: argparse.Namespace) -> int:
     """Spark runs it, started as a user would: the lab imports no pipeline."""
     words = [args.file, "--out", args.out, "--master", args.master]
     return subprocess.call([sys.executable, "-m", "holdfast", "pipeline", "sweep", *words])
+
+
+def _network(args: argparse.Namespace) -> int:
+    """What a provider's network holds, or the way of one packet through it."""
+    from holdfast_lab.mpls.clock import Clock
+    from holdfast_lab.mpls.network_file import read_network
+    from holdfast_lab.mpls.provider import Provider
+
+    network = read_network(args.file)
+    provider = Provider(Clock(), network)
+    for what in args.fail:
+        provider.fail(what)
+    provider.clock.run(args.after)
+    if args.path is not None:
+        source, destination = args.path
+        way = provider.trace(source, destination)
+        say(*([json_line({"from": source, "to": destination, "path": way})] if args.json else way))
+        return 0
+    found = provider.summary()
+    if args.json:
+        say(json_line(found))
+        return 0
+    say(*(f"{name:<12} {', '.join(str(one) for one in values)}" for name, values in found.items()))
+    return 0
 
 
 # --------------------------------------------------------------------------------------------------------- list

@@ -155,6 +155,27 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
     add_json_option(parser)
     parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "network",
+        "checks a provider's network, and shows the labels of a packet's way through it",
+        "holdfast sim network paper --path client1 root1\n"
+        "holdfast sim network ./mine.toml --fail p4 --after 0.1 --path client1 root1",
+    )
+    parser.add_argument("file", metavar="NETWORK", help="a network's name (paper, extranet), or a file.toml")
+    parser.add_argument("--path", nargs=2, metavar=("FROM", "TO"), help="two hosts: the way of one packet")
+    parser.add_argument(
+        "--fail", action="append", default=[], metavar="WHAT", help="a router, or a link ONE-OTHER, that fails first"
+    )
+    parser.add_argument(
+        "--after",
+        type=number_of(0, 3_600, "seconds", float),
+        default=0.0,
+        metavar="S",
+        help="seconds from the failure to the packet (default %(default)s)",
+    )
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
     parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
     add_json_option(parser)
     parser.set_defaults(run=_run_sim)

@@ -32,7 +32,7 @@ class Clock:
         self._stopped = True
 
     def run(self, until: float) -> None:
-        """Makes all calls up to `until`, that time included, unless one of them stops it."""
+        """Makes all calls up to `until`, that time included, unless one of them stops it; then it is `until`."""
         calls, pop = self._calls, heappop
         while calls and not self._stopped:
             when, _, call, argument = pop(calls)
@@ -41,3 +41,5 @@ class Clock:
                 break
             self.now = when
             call(argument)
+        if not self._stopped:
+            self.now = max(self.now, until)

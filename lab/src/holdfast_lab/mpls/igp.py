@@ -1,8 +1,8 @@
 """Link-state routing between the provider's routers: news of links is flooded, and each router computes its own paths.
 
 Rules of this file: one router's part. It acts on what it was told alone; what a neighbour is told takes the link's
-delay and `flood_s`. A link that fails is noticed after `detect_s`, and one that is back is used after `up_hold_s`. Paths
-are computed `spf_delay_s` after news came, and no sooner than `spf_hold_s` after the last time. As OSPF does it
+delay and `flood_s`. A link that fails is noticed after `detect_s`, and one that is back is used after `up_hold_s`.
+Paths are computed `spf_delay_s` after news came, and no sooner than `spf_hold_s` after the last time. As OSPF does it
 (RFC 2328 §12, §13, §16), without areas and without its packets.
 """
 

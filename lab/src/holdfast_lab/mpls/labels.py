@@ -30,6 +30,8 @@ class Swap:
     def apply(self, packet: Packet, name: str, top: int | None) -> None:
         """`top`: the label that was on top, already off; None at the router where the path begins."""
         if self.use_backup and self.backup is not None:
+            if packet.trace is not None:
+                packet.trace.append(f"{name}: goes around {self.neighbour}")
             self.backup.apply(packet, name, top)
             return
         labels = packet.labels
@@ -49,7 +51,7 @@ class Swap:
         else:
             trace.append(f"{name}: swap {top} to {self.out}")
         for label in self.more:
-            trace.append(f"{name}: push {label}, around a failure")
+            trace.append(f"{name}: push {label}")
 
 
 class LabelTable:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
+from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
@@ -251,7 +252,7 @@ def _check_addresses(sites: Sequence[SiteSpec], hosts: Sequence[HostSpec], vpns:
             for name, of, prefix in announced
             if of == vpn.name or exports[of] & set(vpn.imports)
         )
-        for (_, end, one), (start, _, other) in zip(reached, reached[1:], strict=False):
+        for (_, end, one), (start, _, other) in pairwise(reached):
             if start <= end:
                 raise _Wrong(f"VPN {vpn.name!r} reaches {one!r} and {other!r}, whose addresses overlap; renumber one")
 

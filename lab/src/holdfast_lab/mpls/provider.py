@@ -243,6 +243,17 @@ class Provider:
         self.clock.run(self.clock.now + seconds)
         return packet.trace
 
+    def summary(self) -> dict[str, list[str]]:
+        """Names by kind, and each VPN's hosts."""
+        file = self.file
+        found = {
+            "P": list(file.p), "PE": list(file.pe), "CE": list(self.sites), "hosts": list(self.hosts),
+            "links": [f"{link.one}-{link.other}" for link in file.links],
+        }  # fmt: skip
+        for vpn in file.vpns:
+            found[f"VPN {vpn.name}"] = [host.name for host in file.hosts if host.vpn == vpn.name]
+        return found
+
     def lost(self) -> dict[str, int]:
         """Packets that did not get through, by where."""
         discarded = sum(sum(router.discarded.values()) for router in self.routers.values())

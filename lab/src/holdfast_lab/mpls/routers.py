@@ -1,7 +1,7 @@
 """Nodes that packets pass: P and PE routers of the provider, CE routers of sites, and hosts.
 
-Rules of this file: forwarding alone; who fills the tables is provider.py's business. Between PE routers a packet has two
-labels: the VPN's, pushed first, and that of the path to the other PE router, swapped by each P router on the way.
+Rules of this file: forwarding alone; who fills the tables is provider.py's business. Between PE routers a packet has
+two labels: the VPN's, pushed first, and that of the path to the other PE router, swapped by each P router on the way.
 Both are popped at the far PE router (no penultimate hop popping), which forwards by the VPN's table. Source:
 traffic-control §2.2 and §4.1.
 """

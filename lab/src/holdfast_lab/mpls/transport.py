@@ -43,9 +43,31 @@ class Connection:
     """`send` takes a packet's payload and its size; `deliver` gets each message once, in the order of writing."""
 
     __slots__ = (
-        "_ack_at", "_ack_due", "_acked", "_clock", "_deliver", "_expected", "_flight", "_later",
-        "_recover", "_recovering", "_repeated", "_rto_s", "_send", "_srtt_s", "_sent", "_threshold", "_timer_at",
-        "_timer_planned", "_unacked_segments", "_unsent", "_var_s", "_window", "_written", "resent", "timeouts",
+        "_ack_at",
+        "_ack_due",
+        "_acked",
+        "_clock",
+        "_deliver",
+        "_expected",
+        "_flight",
+        "_later",
+        "_recover",
+        "_recovering",
+        "_repeated",
+        "_rto_s",
+        "_send",
+        "_sent",
+        "_srtt_s",
+        "_threshold",
+        "_timer_at",
+        "_timer_planned",
+        "_unacked_segments",
+        "_unsent",
+        "_var_s",
+        "_window",
+        "_written",
+        "resent",
+        "timeouts",
     )  # fmt: skip
 
     def __init__(self, clock: Clock, send: Callable[[Any, int], None], deliver: Callable[[Any], None]) -> None:

@@ -1,0 +1,89 @@
+"""The paper's experiment through the provider's network: what direct links leave out, and what must not change."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.pacing import validation
+from holdfast_lab.mpls.network_file import read_network
+from holdfast_lab.vpn.measures import run
+from holdfast_lab.vpn.over_mpls import CREDIT, MplsNetwork, network_of
+from holdfast_lab.vpn.parameters import CLIENT_MESSAGES, Experiment
+from holdfast_lab.vpn.settings import experiment
+
+BURST = {"burst_from_s": "20", "burst_to_s": "60", "span_s": "80", "network": "paper"}
+
+
+def made(policy: str, **other: str) -> Experiment:
+    return experiment(f"traffic-{policy}", 1, BURST | other)
+
+
+def after(policy: str, **other: str) -> MplsNetwork:
+    network = network_of(made(policy, **other))
+    network.run()
+    return network
+
+
+def test_it_differs_from_direct_links_by_what_messages_take_on_the_way() -> None:
+    through, _ = run(made("weights"))
+    direct, _ = run(experiment("traffic-weights", 1, {key: BURST[key] for key in BURST if key != "network"}))
+    assert through.generated == direct.generated
+    assert through.overflowed == direct.overflowed == [0, 0, 0]
+    for one, other in zip(through.peaks, direct.peaks, strict=True):
+        assert other - 3 <= one <= other + 8, "a copy stays until the root has answered"
+    assert 0.01 < through.network["message_delay_mean_s"] < 0.05
+    assert through.network["packets_lost"] == 0
+    assert through.network["packets_misdelivered"] == 0
+
+
+def test_one_experiment_gives_one_history() -> None:
+    short = made("level", span_s="30", burst_to_s="25", fail="p4", fail_at_s="10", repair_at_s="15")
+    assert run(short) == run(short)
+
+
+@pytest.mark.parametrize("policy", ["fixed", "level"])
+def test_no_message_is_lost_and_none_comes_twice(policy: str) -> None:
+    network = after(policy, burst="100", loss="0.2", fail="p4", fast_reroute="false", fail_at_s="30", repair_at_s="45")
+    generated = sum(client.generated for client in network.clients)
+    overflowed = sum(client.overflowed for client in network.clients)
+    kept = sum(client.queue for client in network.clients)
+    answered_later = sum(client.on_the_way for client in network.clients)
+    assert generated - overflowed - kept <= network.delivered <= generated - overflowed - kept + answered_later
+    assert network.root_peak <= network.root_messages
+    assert max(client.peak for client in network.clients) <= CLIENT_MESSAGES
+    for far in network.far:
+        assert 0 <= far.client.on_the_way <= CREDIT and far.received <= far.granted
+    validation.table(network.table, network.clock.now)
+    assert network.counted()["packets_in_failures"] > 0
+
+
+def test_the_root_gives_no_more_credit_than_it_has_room() -> None:
+    network = network_of(made("level", lend="1", burst="300"))
+    network.root_messages = 60
+    for far in network.far:
+        far.credit = far.granted = 20
+    network.run()
+    assert 50 <= network.root_peak <= 60
+    assert network.delivered > 1_000
+
+
+def test_fast_reroute_shortens_what_a_lost_router_costs() -> None:
+    lost = {"fail": "p4", "fail_at_s": "30", "repair_at_s": "45"}
+    fast = after("level", **lost).counted()
+    slow = after("level", **lost, fast_reroute="false").counted()
+    assert fast["message_delay_max_s"] < 1.5 < 4 < slow["message_delay_max_s"]
+    assert fast["packets_lost"] > 0
+
+
+def test_a_network_without_the_experiment_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="paper has 3 clients; set clients=3"):
+        network_of(made("fixed", clients="4"))
+    with pytest.raises(ConfigError, match="invalid value 'p9' for fail"):
+        network_of(made("fixed", fail="p9"))
+    assert read_network("extranet").clients == ("acme1", "acme2", "blue1")
+    assert network_of(made("fixed", network="extranet")).provider.file.name == "extranet"
+    path = tmp_path / "mine.toml"
+    path.write_text('[[pe]]\nname = "pe1"\n')
+    with pytest.raises(ConfigError, match="no \\[traffic\\]; expected its root and clients"):
+        network_of(made("fixed", network=str(path)))
