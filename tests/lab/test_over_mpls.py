@@ -63,9 +63,11 @@ def test_the_root_gives_no_more_credit_than_it_has_room() -> None:
     network.root_messages = 60
     for far in network.far:
         far.credit = far.granted = 20
+    network._promised = 60
     network.run()
     assert 50 <= network.root_peak <= 60
     assert network.delivered > 1_000
+    assert network._promised == sum(far.granted - far.received for far in network.far)
 
 
 def test_fast_reroute_shortens_what_a_lost_router_costs() -> None:

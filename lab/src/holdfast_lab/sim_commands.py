@@ -8,9 +8,9 @@ is imported where one is run: the traffic paper's scenarios start in a fraction 
 import argparse
 import json
 import logging
+import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -319,9 +319,10 @@ def _swarm(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    """Spark runs it, started as a user would: the lab imports no pipeline."""
-    words = [args.file, "--out", args.out, "--master", args.master]
-    return subprocess.call([sys.executable, "-m", "holdfast", "pipeline", "sweep", *words])
+    """Spark runs it, started as a user would, in the place of this process: the lab imports no pipeline."""
+    words = ["pipeline", "sweep", args.file, "--out", args.out, "--master", args.master]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast", *words])
 
 
 def _network(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.messages import Pace, Report
+from holdfast_lab.mpls.clock import NEVER
 from holdfast_lab.mpls.links import Packet
 from holdfast_lab.mpls.network_file import NetworkFile, read_network
 from holdfast_lab.mpls.provider import Provider
@@ -78,6 +79,8 @@ class MplsNetwork(Network):
         root.take = lambda packet: by_address[packet.source].at_root.receive(packet.payload)  # type: ignore[arg-type]
         for far in self.far:
             far.credit = far.granted = min(CREDIT, self.root_messages // len(self.far))
+        self._promised = sum(far.granted for far in self.far)
+        """Messages that clients may send and the root does not have yet."""
         if experiment.fail:
             self.provider.check_fault(experiment.fail)
             self.clock.at(experiment.fail_at_s, self._fails)
@@ -93,7 +96,7 @@ class MplsNetwork(Network):
 
     def _send(self, now: float, client: Client) -> None:
         """Into the connection, what the rate and the credit allow; it stays in the queue, as a copy."""
-        client.send_at = float("inf")
+        client.send_at = NEVER
         shaper, origin, far = client.shaper, client.origin, self.far[client.number]
         while client.queue > client.on_the_way and far.credit and shaper.ready(now):
             client.on_the_way += 1
@@ -115,6 +118,7 @@ class MplsNetwork(Network):
             return
         self._count_root(now)
         far.received += 1
+        self._promised -= 1
         self.delivered += 1
         self.root_queue += 1
         self.root_peak = max(self.root_peak, self.root_queue)
@@ -127,10 +131,10 @@ class MplsNetwork(Network):
 
     def _more_credit(self, far: Far) -> int:
         """What the client is given: the root has room for all that anybody may send."""
-        promised = sum(other.granted - other.received for other in self.far)
-        room = self.root_messages - self.root_queue - promised
+        room = self.root_messages - self.root_queue - self._promised
         more = min(CREDIT - (far.granted - far.received), max(room // len(self.far), min(room, 1)))
         far.granted += more
+        self._promised += more
         return more
 
     def _remove_block(self, _: None) -> None:
