@@ -32,9 +32,9 @@ def test_it_differs_from_direct_links_by_what_messages_take_on_the_way() -> None
     assert through.overflowed == direct.overflowed == [0, 0, 0]
     for one, other in zip(through.peaks, direct.peaks, strict=True):
         assert other - 3 <= one <= other + 8, "a copy stays until the root has answered"
-    assert 0.01 < through.network["message_delay_mean_s"] < 0.05
-    assert through.network["packets_lost"] == 0
-    assert through.network["packets_misdelivered"] == 0
+    assert 0.01 < through.counted["network"]["message_delay_mean_s"] < 0.05
+    assert through.counted["network"]["packets_lost"] == 0
+    assert through.counted["network"]["packets_misdelivered"] == 0
 
 
 def test_one_experiment_gives_one_history() -> None:
@@ -55,7 +55,7 @@ def test_no_message_is_lost_and_none_comes_twice(policy: str) -> None:
     for far in network.far:
         assert 0 <= far.client.on_the_way <= CREDIT and far.received <= far.granted
     validation.table(network.table, network.clock.now)
-    assert network.counted()["packets_in_failures"] > 0
+    assert network.counted()["network"]["packets_in_failures"] > 0
 
 
 def test_the_root_gives_no_more_credit_than_it_has_room() -> None:
@@ -72,8 +72,8 @@ def test_the_root_gives_no_more_credit_than_it_has_room() -> None:
 
 def test_fast_reroute_shortens_what_a_lost_router_costs() -> None:
     lost = {"fail": "p4", "fail_at_s": "30", "repair_at_s": "45"}
-    fast = after("level", **lost).counted()
-    slow = after("level", **lost, fast_reroute="false").counted()
+    fast = after("level", **lost).counted()["network"]
+    slow = after("level", **lost, fast_reroute="false").counted()["network"]
     assert fast["message_delay_max_s"] < 1.5 < 4 < slow["message_delay_max_s"]
     assert fast["packets_lost"] > 0
 

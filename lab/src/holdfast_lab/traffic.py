@@ -78,7 +78,7 @@ def _metrics(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
             "rate_outside_burst": _by_client(outcome.rates_outside),
             "root_mean_messages_in_burst": outcome.root_mean,
         }
-    return found | {"network": outcome.network} if outcome.network else found
+    return found | outcome.counted
 
 
 def _told(series: Series, step_s: int) -> Mapping[str, list[float]]:

@@ -23,7 +23,7 @@ class Outcome:
     """One run. Lists are by client, in messages, or messages a second. `outside`: overflows before the burst, or later
     than AFTER_S after it. `in_burst`: generated since the burst began, by the clients that burst. `delivered`: to the
     root. `fairness`: Jain's index of the queues' means in the burst. `changes_per_min`: a client's rate changes in it.
-    `network`: what the provider's network counted, empty on direct links."""
+    `counted`: what the network counted besides, by name; direct links count nothing."""
 
     name: str
     seed: int
@@ -41,7 +41,7 @@ class Outcome:
     rates_outside: list[float]
     loads_per_s: float
     paces_per_s: float
-    network: dict[str, Any]
+    counted: dict[str, Any]
 
     @property
     def total(self) -> int:

@@ -276,5 +276,5 @@ class Network:
         self.samples.append(Sample(queues, root, rates, tuple(client.generated for client in self.clients)))
 
     def counted(self) -> dict[str, Any]:
-        """What the network itself counted; direct links count nothing."""
+        """What is measured besides, by name; direct links count nothing."""
         return {}

@@ -176,7 +176,7 @@ class MplsNetwork(Network):
     def counted(self) -> dict[str, Any]:
         lost = self.provider.lost()
         ends = [end for far in self.far for end in (far.at_client, far.at_root)]
-        return {
+        found = {
             "message_delay_mean_s": self._delays[0] / self.delivered if self.delivered else 0.0,
             "message_delay_max_s": self._delays[1],
             "control_delay_mean_s": self._delays[2] / self._controls if self._controls else 0.0,
@@ -186,6 +186,7 @@ class MplsNetwork(Network):
             "segments_resent": sum(end.resent for end in ends),
             "timeouts": sum(end.timeouts for end in ends),
         }
+        return {"network": found}
 
 
 def _sends(host: Host, destination: str, payload: Any, size: int) -> None:
