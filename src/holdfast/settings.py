@@ -7,18 +7,19 @@ key, the invalid value and what is expected.
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.broker.bands import QUIET_S, check_bands
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
 from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse", "drop-oldest", "dead-letter")
 LINK_MODES: Final = ("move", "copy")
 ORDERS: Final = ("strict", "bounded", "none")
-COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 DELIVERIES_MAX_MOST: Final = 10_000
 """Bounds what is stored of the earlier lives of a node, for each cursor."""
@@ -54,6 +55,8 @@ class QueueConfig:
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
     other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes. A message whose delivery
     has failed `deliveries_max` times becomes a dead letter. With `priorities` consumers are handed the highest first.
+    `room_low` and `room_normal`: the part of the bounds that clients' messages of priority 0 to 3, and of 4, may fill;
+    all of it once nothing of a higher priority has come for `room_quiet_s` seconds (broker/bands.py).
     """
 
     name: str
@@ -65,6 +68,9 @@ class QueueConfig:
     durable: bool = True
     deliveries_max: int | None = None
     priorities: bool = False
+    room_low: float = 1.0
+    room_normal: float = 1.0
+    room_quiet_s: float = QUIET_S
     vhost: str = DEFAULT_HOST
 
     @property
@@ -83,6 +89,12 @@ class QueueConfig:
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
         _positive(f"{where} messages_max", self.messages_max)
+        check_bands(where, self.room_low, self.room_normal, self.room_quiet_s)
+        if min(self.room_low, self.room_normal) < 1 and self.bytes_max is None and self.messages_max is None:
+            raise ConfigError(f"{where} has room_low or room_normal without a bound; add bytes_max or messages_max")
+        if min(self.room_low, self.room_normal) < 1 and self.when_full == "drop-oldest":
+            text = "expected block, refuse or dead-letter beside room_low or room_normal"
+            raise ConfigError(f"invalid value 'drop-oldest' for {where} when_full; {text}")
         if self.deliveries_max is not None and not 1 <= self.deliveries_max <= DELIVERIES_MAX_MOST:
             text = f"invalid value {self.deliveries_max!r} for {where} deliveries_max; expected a whole number"
             raise ConfigError(f"{text} from 1 to {DELIVERIES_MAX_MOST:,}")
@@ -449,45 +461,6 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingConfig:
-    """How a node with a topology computes its routes (docs/routing.md). All nodes of a network are to have the same
-    `heartbeat_s`: a super node expects others' as often as its own.
-    """
-
-    heartbeat_s: float = 1.0
-    registration_s: float = 1.0
-    """How long a node that starts waits for its links' first states before it says them."""
-    cost: str = "given"
-    """`given`: as the topology file has them; `measured`: with what the links' probes find."""
-    records_max: int = 1_000
-    """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
-    neighbours_max: int = 256
-    """Links of one node's record."""
-    refresh_s: float = 30.0
-    """How often a node compares its table with its neighbours': whatever went wrong in one is right again then."""
-    forget_s: float = 86_400.0
-    """How long a node that the topology file does not name may be gone before it is forgotten."""
-
-    def validate(self) -> None:
-        """Raises ConfigError that names the key."""
-        _one_of("routing cost", self.cost, COSTS)
-        for key, (low, high) in _ROUTING_WITHIN.items():
-            value = getattr(self, key)
-            if not low <= value <= high:
-                raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
-
-
-_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
-    "heartbeat_s": (0.05, 3_600),
-    "registration_s": (0, 3_600),
-    "records_max": (1, 100_000),
-    "refresh_s": (0.1, 3_600),
-    "forget_s": (1, 86_400 * 3_650),
-    "neighbours_max": (1, 4_096),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
@@ -520,7 +493,7 @@ class NodeConfig:
     dead_letters: DeadLettersConfig = DeadLettersConfig()
     limits: Limits = Limits()
     topology: Topology | None = None
-    routing: RoutingConfig = RoutingConfig()
+    routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
 
     def validate(self) -> None:
@@ -564,12 +537,23 @@ class NodeConfig:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
+        check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
         for queue in self.queues:
             queue.validate()
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+
+    def transmission(self, node: str) -> QueueConfig:
+        """The settings of the queue of what waits for that node."""
+        pacing, name = self.pacing, f"@{node}"
+        if pacing.when_full is None or node not in pacing.roots:
+            return QueueConfig(name=name)
+        return QueueConfig(
+            name=name, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full, room_low=pacing.room_low,
+            room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
+        )  # fmt: skip
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""

@@ -58,7 +58,8 @@ def test_types_attributes_and_operations() -> None:
     assert (status, attributes) == (200, {"holdfast:queue": [*ATTRIBUTES, *QUEUE_ATTRIBUTES]})
     status, operations, _ = ask(client, "GET-OPERATIONS")
     assert set(operations) == known | {"holdfast:entry"}
-    assert operations["holdfast:queue"]["UPDATE"] == ["bytes_max", "messages_max", "when_full", "deliveries_max"]
+    live = ["bytes_max", "messages_max", "when_full", "deliveries_max", "room_low", "room_normal", "room_quiet_s"]
+    assert operations["holdfast:queue"]["UPDATE"] == live
     assert operations["holdfast:connection"] == {"CLOSE": []}
     assert node.core is not None
     assert set(ARGUMENTS) <= set(node.core.management.operations)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.settings import QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import QueueConfig
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import LinkShape, Topology, line
 from holdfast_lab.plan.plan import Plan

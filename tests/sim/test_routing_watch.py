@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.node import NodeCore
 from holdfast.routing.records import Known
-from holdfast.settings import RoutingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import Link, Topology

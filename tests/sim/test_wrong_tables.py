@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.settings import RoutingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast_lab.draws.drawn_routing import plan_of
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.runs.routing_watch import watch_routes

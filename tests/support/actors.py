@@ -14,7 +14,8 @@ from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import LocalProtocolError
-from holdfast.settings import Limits, QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import Limits, QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 from support.routing import topology

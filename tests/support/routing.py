@@ -3,8 +3,8 @@
 from typing import Any
 
 from holdfast.peering.routes import Routes
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology, TopologyLink, TopologyNode
-from holdfast.settings import RoutingConfig
 from support.rig import Node, Rig
 
 

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final
 
 from holdfast.broker import tracking
+from holdfast.broker.bands import PRIORITY_MOST, Bands, limit
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.entries import entry
@@ -37,6 +38,11 @@ class Queue(EntryLog):
     """Whether nothing is offered for now."""
     dropped_total: int = 0
     """Messages that went to make room for later ones."""
+    refused_total: int = 0
+    refused_bytes: int = 0
+    """What clients brought and the queue had no room for, since the node's start."""
+    bands: Bands | None = field(init=False, default=None)
+    """Room by priority; None where each priority may fill the whole queue."""
     offered_first: int = 0
     """Which kind of its readers was first when it was offered last (core/offering.py)."""
     reserved: int = 0
@@ -60,6 +66,7 @@ class Queue(EntryLog):
 
     def __post_init__(self) -> None:
         EntryLog.__post_init__(self)  # `super()` does not work in a dataclass with slots
+        self.set_bands()
         self.shared = Cursor(self, self)
         self.shared.count_deliveries()
 
@@ -68,10 +75,12 @@ class Queue(EntryLog):
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; what is not to be delivered yet waits elsewhere, and its sequence is one of there."""
         held = self.hold(value)
-        return EntryLog.append(self, value, size) if held is None else held
+        return self.deliver(value, size) if held is None else held
 
     def deliver(self, value: bytes, size: int) -> int:
         """As `append`, now."""
+        if self.bands is not None:
+            self.bands.came(value[2], self.clock.now)
         return EntryLog.append(self, value, size)
 
     def hold(self, value: bytes) -> int | None:
@@ -93,14 +102,36 @@ class Queue(EntryLog):
         config = self.config
         return config.messages_max is not None or config.bytes_max is not None or self.memory is not None
 
-    def fits_all(self, count: int, size: int) -> bool:
-        """Whether `count` more entries of `size` bytes together stay within both bounds, and those of memory."""
+    def set_bands(self) -> None:
+        """To be called when the queue's settings have changed."""
         config = self.config
+        if config.room_normal >= 1 and config.room_low >= 1:
+            self.bands = None
+            return
+        if self.bands is None:
+            self.bands = Bands(config.room_low, config.room_normal, config.room_quiet_s, self.clock.now)
+        else:
+            self.bands.low, self.bands.normal = config.room_low, config.room_normal
+            self.bands.quiet_s = config.room_quiet_s
+
+    def bounds(self, priority: int = PRIORITY_MOST) -> tuple[int | None, int | None]:
+        """Messages and bytes up to which what a client brings of that priority may fill the queue now; None: without
+        a bound."""
+        config = self.config
+        if self.bands is None or priority >= PRIORITY_MOST:
+            return config.messages_max, config.bytes_max
+        part = self.bands.part(priority, self.clock.now)
+        return limit(config.messages_max, part), limit(config.bytes_max, part)
+
+    def fits_all(self, count: int, size: int, priority: int = PRIORITY_MOST) -> bool:
+        """Whether `count` more entries of `size` bytes together stay within both bounds, those of that priority, and
+        those of memory."""
         if self.memory is not None and not self.memory.fits(size + count * ENTRY_BYTES):
             return False
+        messages_max, bytes_max = self.bounds(priority)
         held, held_bytes = self._held
-        return (config.messages_max is None or held + count <= config.messages_max) and (
-            config.bytes_max is None or held_bytes + size <= config.bytes_max
+        return (messages_max is None or held + count <= messages_max) and (
+            bytes_max is None or held_bytes + size <= bytes_max
         )
 
     def can_hold(self, count: int, size: int) -> bool:
@@ -116,26 +147,27 @@ class Queue(EntryLog):
         messages = self.messages + self.reserved + self.awaited
         return messages, self.bytes_held + self.reserved_bytes + self.awaited_bytes
 
-    def fits(self, size: int) -> bool:
+    def fits(self, size: int, priority: int = PRIORITY_MOST) -> bool:
         """As `fits_all` for one entry. An empty queue takes any size, where there is memory for it."""
-        config = self.config
         if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
             return False
+        messages_max, bytes_max = self.bounds(priority)
         held, held_bytes = self._held
-        if config.messages_max is not None and held >= config.messages_max:
+        if messages_max is not None and held >= messages_max:
             return False
-        return config.bytes_max is None or held_bytes + size <= config.bytes_max or held == 0
+        return bytes_max is None or held_bytes + size <= bytes_max or held == 0
 
-    def room(self, at_most: int) -> int:
-        """Deliveries that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe by `fits`."""
-        config = self.config
+    def room(self, at_most: int, priority: int = PRIORITY_MOST) -> int:
+        """Deliveries of that priority that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe
+        by `fits`."""
+        messages_max, bytes_max = self.bounds(priority)
         room = at_most
         held, held_bytes = self._held
-        if config.messages_max is not None:
-            room = min(room, max(0, config.messages_max - held))
-        if config.bytes_max is not None:
+        if messages_max is not None:
+            room = min(room, max(0, messages_max - held))
+        if bytes_max is not None:
             average = max(256, self.bytes_held // self.messages if self.messages else 1024)
-            left = config.bytes_max - held_bytes
+            left = bytes_max - held_bytes
             room = min(room, max(left // average, 1 if left > 0 else 0))
         if self.memory is not None:
             average = ENTRY_BYTES + max(256, self.bytes_held // self.messages if self.messages else 1024)

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.cursors.halting import FINISHED_MAX
@@ -71,14 +72,14 @@ class Topic(Queue):
 
     # `super()` does not work in a dataclass with slots.
 
-    def fits_all(self, count: int, size: int) -> bool:
-        return not self.named or Queue.fits_all(self, count, size)
+    def fits_all(self, count: int, size: int, priority: int = PRIORITY_MOST) -> bool:
+        return not self.named or Queue.fits_all(self, count, size, priority)
 
-    def fits(self, size: int) -> bool:
-        return not self.named or Queue.fits(self, size)
+    def fits(self, size: int, priority: int = PRIORITY_MOST) -> bool:
+        return not self.named or Queue.fits(self, size, priority)
 
-    def room(self, at_most: int) -> int:
-        return Queue.room(self, at_most) if self.named else at_most
+    def room(self, at_most: int, priority: int = PRIORITY_MOST) -> int:
+        return Queue.room(self, at_most, priority) if self.named else at_most
 
     @property
     def asked_for_each(self) -> int:

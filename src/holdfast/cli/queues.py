@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.cli.arguments import (
     BYTES,
     COUNT,
+    PART,
     SEQUENCE,
     YEAR_S,
     Verbs,
@@ -100,6 +101,16 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument(
                 "--deliveries-max", type=count, metavar="N",
                 help=f"how often a message's delivery may fail before it is a dead letter (default: no limit){none}",
+            )  # fmt: skip
+            for option, which in (("--room-low", "0 to 3"), ("--room-normal", "4")):
+                parser.add_argument(
+                    option, type=PART, metavar="PART",
+                    help=f"how much of the limits clients' messages of priority {which} may fill, from 0 to 1 "
+                    "(default: 1, all)",
+                )  # fmt: skip
+            parser.add_argument(
+                "--room-quiet", type=YEAR_S, metavar="S",
+                help="without a higher priority for so many seconds they may fill all (default: 600)",
             )  # fmt: skip
         if name == "create":
             parser.add_argument(

@@ -216,7 +216,7 @@ class Parts:
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.rates = RateControl(
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
-            self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
+            self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination):
             self.destination.took = self.rates.took
@@ -238,7 +238,7 @@ class Parts:
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, hop_progress.stored,
+            self.next_hops, hop_progress.stored, self.rates.credit if measured else None,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
@@ -270,7 +270,7 @@ class Parts:
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
-        self.resume, self.transactions = endpoints.resume, endpoints.transactions
+        self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         changes = EntryChanges(
@@ -286,7 +286,8 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, transactions=self.transactions,
+            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, admission=self.admission,
+            transactions=self.transactions,
             authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
@@ -332,6 +333,7 @@ class Parts:
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
+            (self.admission.waiting, self.admission),
             (self.queue_links.windowed, self.queue_links),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),

@@ -203,7 +203,7 @@ class Forwarding:
         ended = arrival.tombstone
         size = arrival.size
         crowded = came_back and self.sent_back.held(destination) >= HELD_MAX
-        if not ended and (crowded or not queue.fits(size)):  # before it is copied: it is asked about in each turn
+        if not ended and crowded:  # before it is copied: it is asked about in each turn
             self._links.wait_for_room(receiver)
             return None
         too_long = len(trace) >= 16 * entry.TRACE_MAX
@@ -245,7 +245,7 @@ class Forwarding:
         values = carried_runs.entries_of(run, payloads, enqueued_ms=self._clock.wall_ms, message_format=message_format)
         count = len(values)
         size = sum([len(payload) for payload in payloads[:count]]) - count * run.bare_at
-        if not (queue.fits_all(count, size) and self._room.has(sum([len(value) for value in values]))):
+        if not self._room.has(sum([len(value) for value in values])):
             return False
         self._came_by(receiver, origin, run.receipt)
         queue.append_all(values, size)

@@ -17,6 +17,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.admission import Admission
 from holdfast.endpoints.attaching.consumer_attach import ConsumerAttach
 from holdfast.endpoints.attaching.filters import Decoded
 from holdfast.endpoints.attaching.producer_attach import ProducerAttach
@@ -91,8 +92,9 @@ class Endpoints:
         failure. `requests` makes what takes the requests to `$management` that come on a link without an address.
         `is_stopping`: whether the node ends."""
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
+        self.admission = Admission(clock, catalog)
         self.transactions = transactions = Transactions(
-            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, duplicates, rng)
+            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, duplicates, self.admission, rng)
         )
         commits = Commits(
             CommitParts(
@@ -104,7 +106,8 @@ class Endpoints:
         self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers, requests,
+            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers,
+            self.admission, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,

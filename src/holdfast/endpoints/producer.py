@@ -16,6 +16,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error, TransactionalState
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, delays, entry
 from holdfast.broker.entries.annotate import VIEWED_BYTES
@@ -28,6 +29,7 @@ from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.admission import Admission, Offered, full_text
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Prepared
@@ -104,6 +106,7 @@ class ProducerParts(IncomingParts):
     transactions: Transactions
     catalog: Catalog
     publishers: Publishers
+    admission: Admission
 
 
 class ProducerLink(Intake):
@@ -140,6 +143,7 @@ class ProducerLink(Intake):
         self.to = to
         self.unknown = unknown
         self.producer = producer
+        self._offered = Offered()
         self._plain = NO_PLAIN_HEADER
         """That of the last message."""
         self._plain_headers: dict[bytes, PlainHeader] = {}
@@ -168,17 +172,29 @@ class ProducerLink(Intake):
             if not self._has_disk():
                 self.stop()
                 return
-            room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
+            queue, priority = self.queue, self._offered.priority
+            room = queue.room(limit, priority) if queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
                 self.parts.memory.wait(self)
             if not room and self.peer in self.parts.transactions.counts:  # a transaction may take what it replaces
                 room = min(limit, TRANSACTION_CREDIT)
             self.top_up(room)
+            if queue.bands is not None:
+                self._withdraw(room, limit)
             return
-        if self.parts.disk.takes_nothing:
+        if self.parts.disk.takes_nothing or self.queue.bands is not None:
             self.stop()
         if self.queue.memory is not None:
             self.parts.memory.wait(self)
+
+    def _withdraw(self, room: int, limit: int) -> None:
+        """Takes back credit beyond the room in its band, so that little is under way when that is full; it is asked
+        again when the whole queue is open to it."""
+        if self.link.attached and self.link.credit > room + room // 8:
+            self.link.grant(room)
+            self.peer.touch()
+        if room < limit:
+            self.parts.admission.wait(self.queue, self._offered.priority)
 
     @property
     def _waits_for_disk(self) -> bool:
@@ -259,9 +275,10 @@ class ProducerLink(Intake):
             self._plain = plain
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
+            lowest = PRIORITY_MOST if queue.bands is None else self._came(values)
             if (
                 values
-                and queue.fits_all(len(values), size)
+                and queue.fits_all(len(values), size, lowest)
                 and parts.room.has(stored_bytes + len(values) * ENTRY_OVERHEAD)
             ):
                 queue.append_all(values, size)
@@ -271,6 +288,17 @@ class ProducerLink(Intake):
                 parts.links.refills[self] = None
         if taken < len(payloads):
             super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
+
+    def _came(self, values: list[bytes]) -> int:
+        """Entries are offered to a queue with bands; the lowest priority among them."""
+        priorities = [value[2] for value in values]
+        highest = max(priorities, default=0)
+        if priorities:
+            self._offered.came(highest, len(priorities))
+            assert self.queue.bands is not None
+            for priority in {highest, entry.PRIORITY_DEFAULT} & {*priorities}:
+                self.queue.bands.came(priority, self.parts.clock.now)
+        return min(priorities, default=0)
 
     def _plain_of(self, payload: bytes) -> PlainHeader:
         """The header before a bare message, if it has nothing that makes it other than plain, and is learned once."""
@@ -361,11 +389,16 @@ class ProducerLink(Intake):
         size = _size_of(payload, sections, notes, large=large)
         queue = self.queue
         when_full = queue.config.when_full
-        fits = queue.fits(size) or (when_full == "drop-oldest" and make_room(queue, size))
+        priority = entry.PRIORITY_DEFAULT if sections.header is None else sections.header.priority
+        if queue.bands is not None:
+            self._offered.came(priority)
+        fits = queue.fits(size, priority) or (when_full == "drop-oldest" and make_room(queue, size))
         if not fits and when_full != "dead-letter":
             if when_full != "refuse" and self.may_wait:  # what is not on disk yet cannot be dropped before it is
+                parts.admission.wait(queue, priority)
                 return False
-            text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
+            parts.admission.refuse(queue, self.peer, priority, size)
+            text = full_text(queue, size, priority)
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
         if queue.config.durable and not self._fits_disk(payload):
             if self._waits_for_disk or not parts.room.is_known:

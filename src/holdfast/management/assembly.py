@@ -17,6 +17,7 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.names.identity import Identities
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.admission import Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.resumption.resume import Resumption
@@ -114,6 +115,7 @@ class Administration:
         queue_links: QueueLinks,
         triggers: Triggers,
         rates: RateControl,
+        admission: Admission,
         transactions: Transactions,
         resolver: Resolver,
         changes: EntryChanges,
@@ -147,7 +149,7 @@ class Administration:
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
             origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates, admission=admission,
             started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(

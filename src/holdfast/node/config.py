@@ -17,8 +17,9 @@ from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number, is_whole
 from holdfast.settings import (
     DeadLettersConfig,
     Limits,
@@ -26,7 +27,6 @@ from holdfast.settings import (
     NeighbourConfig,
     NodeConfig,
     QueueConfig,
-    RoutingConfig,
     TriggerConfig,
     UserConfig,
     VhostConfig,
@@ -151,9 +151,17 @@ def load_settings(
 # ----------------------------------------------------------------------------------------------- the schema
 
 
+def _is_weight(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and is_number(value[0]) and is_whole(value[1])
+
+
 _SHARES: Final = Kind(
     "a table of numbers by node, as { jfk = 2, ewr = 1 }",
     lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+)
+_WEIGHTS: Final = Kind(
+    "a list of pairs of utilisation and weight, as [[0.1, 1], [0.5, 5]]",
+    lambda value: isinstance(value, list) and all(map(_is_weight, value)),
 )
 _TABLES: Final[Mapping[str, Keys]] = {
     "node": {
@@ -186,6 +194,11 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "shares": _SHARES,
         "roots": TEXTS,
         "capacity_bytes": COUNT,
+        "weights": _WEIGHTS,
+        "when_full": TEXT,
+        "room_low": NUMBER,
+        "room_normal": NUMBER,
+        "room_quiet_s": SECONDS,
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
@@ -214,6 +227,9 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "durable": FLAG,
         "deliveries_max": COUNT,
         "priorities": FLAG,
+        "room_low": NUMBER,
+        "room_normal": NUMBER,
+        "room_quiet_s": SECONDS,
         "vhost": TEXT,
     },
     "user": {

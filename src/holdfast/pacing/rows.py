@@ -21,6 +21,12 @@ INTAKE_EXCESS: Final = 0.1
 IGNORING_PERIODS: Final = 3
 """For so many periods of the root, one after the other."""
 
+CUT_PERIODS: Final = 10
+"""For so many periods after it last ignored its rate, or used it up, a neighbour's link is held to it."""
+
+CUT_USED: Final = 0.9
+"""Of its rate: who is cut and sends this much has more to send."""
+
 ROUND_TRIPS: Final = 8
 """Measurements of which the median counts."""
 
@@ -40,10 +46,11 @@ class Row:
     """
 
     __slots__ = (
-        "applied", "arrivals", "arrivals_computed", "base", "capacity", "heard", "heard_at", "intake", "intake_bytes",
-        "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent", "recent_at",
-        "recent_bytes", "root_process", "round_trips", "share", "spread", "tokens", "tokens_at", "told_at",
-        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight", "weight_version",
+        "applied", "arrivals", "arrivals_computed", "base", "capacity", "cut_periods", "heard", "heard_at",
+        "intake", "intake_bytes", "largest", "lease_ends", "most", "most_before", "origin", "over", "process",
+        "rate", "recent", "recent_at", "recent_bytes", "root_process", "round_trips", "share", "spread", "tokens",
+        "tokens_at", "told_at", "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed",
+        "weight", "weight_version",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -86,12 +93,19 @@ class Row:
         self.most = 0.0
         self.most_before = 0.0
         """The highest rate that it was told in the period that runs, and in the one before."""
+        self.cut_periods = 0
+        """Periods for which its link is still held to its rate."""
         self.over = 0
         """Periods in which it sent more than it was told, one after the other."""
 
     @property
     def ignoring(self) -> bool:
         return self.over >= IGNORING_PERIODS
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its link is to be held to its rate, if it is a neighbour."""
+        return self.cut_periods > 0
 
     @property
     def excess(self) -> float:
@@ -165,6 +179,8 @@ class Row:
         self.intake = self.intake_bytes / over_s
         allowed = max(self.most, self.most_before) * (1 + INTAKE_EXCESS) + self.largest / over_s
         self.over = self.over + 1 if self.told_version and self.intake > allowed else 0
+        wants_more = self.is_cut and self.intake >= CUT_USED * self.most_before
+        self.cut_periods = CUT_PERIODS if self.ignoring or wants_more else max(0, self.cut_periods - 1)
         self.intake_bytes = 0
         self.most_before, self.most = self.most, float(self.told_rate)
 

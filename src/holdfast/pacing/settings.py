@@ -11,6 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.pacing.choosing import policy_of
 from holdfast.pacing.messages import BYTES_MAX
+from holdfast.pacing.policy import PAPER, Thresholds
 from holdfast.pacing.table import PERIOD_S
 
 SHARE: Final = (0.001, 1_000.0)
@@ -18,6 +19,16 @@ SHARE: Final = (0.001, 1_000.0)
 
 ROOTS_MAX: Final = 1_000
 """Roots that one client asks: each is sent a report a second."""
+
+WHEN_FULL: Final = ("block", "refuse")
+
+ROOM_LOW: Final = 0.90
+"""Of `capacity_bytes`, for clients' messages of priority 0 to 3, where `when_full` is given."""
+
+ROOM_NORMAL: Final = 0.95
+"""The same for priority 4."""
+
+ROOM_QUIET_S: Final = 600.0
 
 SHARES_MAX: Final = 10_000
 """Clients with a share of their own: as many as a root's table has rows."""
@@ -31,6 +42,9 @@ class PacingConfig:
     Each `period_s` seconds it shares them by `policy`; `lend`, from 0 to 1, is the part of its free space that `level`
     lends. `shares`: (client, its share), 1 for the others. At a client `roots` are the nodes whose rates it keeps to,
     and `capacity_bytes` is how many bytes that wait for one of them count as a full queue; None: what the store takes.
+    `weights`: (utilisation of its queue from which it holds, weight), which it reports; the paper's where none is
+    given. With `when_full` no more than `capacity_bytes` is taken of programs for one root, of which those of low and
+    of default priority may fill a part (settings.QueueConfig).
     """
 
     rate: int | None = None
@@ -40,6 +54,11 @@ class PacingConfig:
     shares: tuple[tuple[str, float], ...] = ()
     roots: tuple[str, ...] = ()
     capacity_bytes: int | None = None
+    weights: tuple[tuple[float, int], ...] = PAPER.steps
+    when_full: str | None = None
+    room_low: float = ROOM_LOW
+    room_normal: float = ROOM_NORMAL
+    room_quiet_s: float = ROOM_QUIET_S
 
     def validate(self, node: str, reached: Set[str] | None) -> None:
         """Raises ConfigError at the first key that is wrong. `node`: the node's own name. `reached`: the nodes to which
@@ -81,6 +100,24 @@ class PacingConfig:
             raise ConfigError(text)
         if self.capacity_bytes is not None and not self.roots:
             raise ConfigError("pacing capacity_bytes without roots; name the roots, or leave it out")
+        self._validate_burst()
+
+    def _validate_burst(self) -> None:
+        """What a client does when more is sent than the root takes."""
+        try:
+            Thresholds(self.weights)
+        except ValueError as error:
+            raise ConfigError(f"pacing weights: {error}") from None
+        if self.weights != PAPER.steps and not self.roots:
+            raise ConfigError("pacing weights without roots; name the roots, or leave them out")
+        if self.when_full is not None:
+            if self.when_full not in WHEN_FULL:
+                expected = f"expected one of {', '.join(WHEN_FULL)}"
+                raise ConfigError(f"invalid value {self.when_full!r} for pacing when_full; {expected}")
+            if self.capacity_bytes is None:
+                raise ConfigError("pacing when_full without capacity_bytes; give both, or none")
+        elif (self.room_low, self.room_normal, self.room_quiet_s) != (ROOM_LOW, ROOM_NORMAL, ROOM_QUIET_S):
+            raise ConfigError("pacing room_low, room_normal or room_quiet_s without when_full; give that, too")
 
 
 NO_PACING: Final = PacingConfig()

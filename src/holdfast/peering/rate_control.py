@@ -14,6 +14,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import DEFAULT_HOST, read_key
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.links import hop_key
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.names.identity import Identities
@@ -23,8 +24,10 @@ from holdfast.pacing.groups import Groups
 from holdfast.pacing.messages import BYTES_MAX, LOAD, PACE, Pace, Report, read_pace, read_report, relayed
 from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
-from holdfast.pacing.policy import PAPER
+from holdfast.pacing.policy import Thresholds
+from holdfast.pacing.root_credit import RootCredit
 from holdfast.peers.limits.allowances import Allowances
+from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.neighbours.features import PACING
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.settings import NodeConfig
@@ -69,6 +72,7 @@ class RateControl:
         forwarding: Forwarding,
         neighbours: Mapping[str, Session],
         next_hops: Mapping[str, NextHop],
+        links: LinkTables,
         kinds: ControlKinds,
         *,
         process: int,
@@ -84,12 +88,14 @@ class RateControl:
         self._forwarding = forwarding
         self._neighbours = neighbours
         self._next_hops = next_hops
+        self._links = links
         self._name_of = name_of
         told, now = config.pacing, clock.now
         policy = policy_of(told.policy, lend=told.lend)
         self.pacers: dict[str, Pacer] = {}
         for root in told.roots:
-            origin = Origin(root, self._name, GROUP, PAPER.weight, self._capacity(root), process=process, now=now)
+            weigh = Thresholds(told.weights).weight
+            origin = Origin(root, self._name, GROUP, weigh, self._capacity(root), process=process, now=now)
             self.pacers[root] = Pacer(origin, now)
         self.rates: Groups | None = None
         if told.rate is not None:
@@ -97,6 +103,11 @@ class RateControl:
                 self._name, told.rate, policy, {GROUP: 1.0}, origins=dict(told.shares),
                 period_s=told.period_s, process=process, now=now,
             )  # fmt: skip
+        self.root_credit: RootCredit | None = None
+        if self.rates is not None:
+            self.root_credit = RootCredit(self.rates.tables[GROUP], forwarding.via)
+        self._free, self._free_at = 0, now - LOOK_S
+        """Bytes of the root's room, when it was looked at last, less what came since."""
         self.active: tuple[object, ...] = (*self.pacers, *([] if self.rates is None else [self.rates]))
         """What has deadlines; empty where nothing is configured."""
         self.waiting: dict[str, dict[Key, Report | Pace]] = {}
@@ -104,6 +115,8 @@ class RateControl:
         self.dropped = 0
         """Messages of pacing that were passed over: too many, from elsewhere than the table names, or without a way."""
         self._looked_at: dict[str, float] = dict.fromkeys(self.pacers, now)
+        self._refused = dict.fromkeys(self.pacers, 0)
+        """Messages that clients were refused, as of the last look."""
         self._numbers = {root: self._next_number(root) for root in self.pacers}
         self._allowances = Allowances(clock, per_s=HEARD_PER_S, burst=HEARD_PER_S)
         """By neighbour, of messages."""
@@ -113,9 +126,23 @@ class RateControl:
     # ------------------------------------------------------------------------------------------------ as a client
 
     def _capacity(self, root: str) -> int:
+        """What a full queue to it holds. Where room is kept by priority, that of the lowest: else who sends little of
+        that would lose most of it, at a queue that looks far from full."""
+        queue = self._catalog.transit.get(root)
+        if self._config.when_full is not None and queue is not None:
+            _, bytes_max = queue.bounds(0)
+            return self._config.capacity_bytes or BYTES_MAX if bytes_max is None else bytes_max
         if self._config.capacity_bytes is not None:
             return self._config.capacity_bytes
-        return min(max(1, self._room.bytes + self._held(root)[0]), BYTES_MAX)
+        part = self._room.bytes // len(self._config.roots)
+        return min(max(1, part + self._held(root)[0]), BYTES_MAX)
+
+    def _refused_since(self, root: str) -> int:
+        """Messages for it that clients were refused since the last look."""
+        queue = self._catalog.transit.get(root)
+        before, now = self._refused[root], 0 if queue is None else queue.refused_total
+        self._refused[root] = now
+        return max(0, now - before)
 
     def _held(self, root: str) -> tuple[int, int]:
         """Bytes and messages that wait for it."""
@@ -134,7 +161,9 @@ class RateControl:
         self._numbers[root] = told
         held_bytes, held = self._held(root)
         count = told[1] - before[1] if told[0] == before[0] else 0  # a turn that was undone gave some back
-        pacer.arrived(now, max(0, count), held_bytes, held)
+        pacer.arrived(now, max(0, count) + self._refused_since(root), held_bytes, held)
+        if self._config.when_full is not None:
+            pacer.origin.capacity = self._capacity(root)
         report = pacer.report(now, held_bytes, leaving=leaving)
         if report is not None:
             self._send(self._forwarding.via(root), report)
@@ -159,16 +188,34 @@ class RateControl:
 
     # ------------------------------------------------------------------------------------------------ as a root
 
-    def took(self, store: UUID, size: int) -> None:
-        """A message for this node came in, of that origin."""
-        if self.rates is None:
+    def took(self, store: UUID, via: str, size: int) -> None:
+        """A message for this node came in, of that origin, by that neighbour."""
+        if self.rates is None or self.root_credit is None:
             return
+        self.root_credit.took(self._clock.now, via, size)
+        self._free -= size
         name = self._names.get(store)
         if name is None:
             if len(self._names) >= NAMES_MAX:
                 self._names.clear()
             name = self._names[store] = self._name_of(store)
         self.rates.tables[GROUP].took(name, size)
+
+    def credit(self, neighbour: str, most: int) -> int:
+        """Of a root: the messages for it that a neighbour's link may have under way, of `most` that any link may."""
+        if self.root_credit is None:
+            return most
+        now = self._clock.now
+        if now >= self._free_at + LOOK_S:
+            capacity, used = self._queue(GROUP)
+            self._free, self._free_at = capacity - used, now
+        return self.root_credit.credit(now, neighbour, most, max(0, self._free))
+
+    def _refill(self, neighbour: str) -> None:
+        """Its link may have credit again."""
+        link = self._links.custody_receivers.get(hop_key(neighbour, self._name))
+        if link is not None:
+            self._links.refills[link] = None
 
     def _queue(self, group: str) -> tuple[int, int]:
         """Capacity and bytes used: what is free is the least that one of this node's queues, or its store, has."""
@@ -186,6 +233,9 @@ class RateControl:
     def next_deadline(self) -> float | None:
         now = self._clock.now
         moments = [self.rates.next_deadline()] if self.rates is not None else []
+        if self.root_credit is not None and self.root_credit.asked:
+            at = self.root_credit.next_deadline()
+            moments.append(now if at is None else at)
         for root, pacer in self.pacers.items():
             moments.append(pacer.origin.next_deadline(now))
             if pacer.moved:
@@ -205,6 +255,11 @@ class RateControl:
             self._names.clear()  # a node may have another store now
             for pace in self.rates.take(now, PACES_A_TURN):
                 self._send(self._forwarding.via(pace.to), pace)
+            if self.root_credit is not None:
+                self.root_credit.computed(now)
+        if self.root_credit is not None and self.root_credit.asked:
+            for neighbour in self.root_credit.due(now):
+                self._refill(neighbour)
 
     # ------------------------------------------------------------------------------------------------ sending
 

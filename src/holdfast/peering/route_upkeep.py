@@ -18,9 +18,9 @@ from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.paths import Path
 from holdfast.routing.records import VERSION_END
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
 from holdfast.schema import is_whole_within
-from holdfast.settings import RoutingConfig
 
 DROPPED_S: Final = 300.0
 """How long the last word of a forgotten node is not taken again: others may not have forgotten it yet."""

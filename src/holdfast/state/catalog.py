@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
+from holdfast.broker.bands import QUIET_S
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
@@ -165,7 +166,8 @@ class Catalog:
                 name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
             )
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            told = settings.get(stored.key, stored)
+            transit = host == DEFAULT_HOST and name.startswith("@")
+            told = self.config.transmission(name[1:]) if transit else settings.get(stored.key, stored)
             if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
                 told = stored  # changed by hand since, and the file says what it said then
             is_topic = bool(fields.get(TOPIC_FIELD))
@@ -280,10 +282,10 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = told_fields(queue.config)
+        fields = stored_fields(queue.config)
         told = self._told.get(queue.key)
         if told is not None and told != queue.config:
-            fields[TOLD_FIELD] = told_fields(told)
+            fields[TOLD_FIELD] = stored_fields(told)
         if queue.kind is QueueKind.TOPIC:
             fields[TOPIC_FIELD] = True
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
@@ -305,6 +307,7 @@ class Catalog:
         """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
         the queue wins at a later start once it says something else than now."""
         queue.config = config
+        queue.set_bands()
         for cursor in queue.cursors:
             cursor.count_deliveries()
         self._store(queue)
@@ -476,7 +479,7 @@ class Catalog:
         queue = self.find(DEFAULT_HOST, f"@{node}")
         if queue is not None:
             return queue
-        config = QueueConfig(name=f"@{node}")
+        config = self.config.transmission(node)
         return self._create(config) if known else self.create(config)
 
     def transmissions(self) -> list[tuple[str, Queue]]:
@@ -566,9 +569,13 @@ class Catalog:
 
 CONFIG_FIELDS: Final = (
     "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
+    "room_low", "room_normal", "room_quiet_s",
 )  # fmt: skip
-LATER_FIELDS: Final[dict[str, Any]] = {"deliveries_max": None, "priorities": False}
+LATER_FIELDS: Final[dict[str, Any]] = {
+    "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
+}  # fmt: skip
 """What records of queues of an earlier version lack."""
+SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
 TOLD_FIELD: Final = "told"
 """Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
 
@@ -576,3 +583,9 @@ TOLD_FIELD: Final = "told"
 def told_fields(config: Settings) -> dict[str, Any]:
     """The settings of a queue as its record has them."""
     return {key: getattr(config, key) for key in CONFIG_FIELDS}
+
+
+def stored_fields(config: Settings) -> dict[str, Any]:
+    """As `told_fields`, without those that are seldom set and are not."""
+    fields = told_fields(config)
+    return {key: value for key, value in fields.items() if key not in SELDOM or value != LATER_FIELDS[key]}

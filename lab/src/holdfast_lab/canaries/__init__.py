@@ -7,6 +7,7 @@ code has neither the defects nor a switch for them.
 from contextlib import AbstractContextManager
 from typing import Final
 
+from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
@@ -36,6 +37,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *POLICY_CANARIES,
         *HOST_CANARIES,
         *PACING_CANARIES,
+        *BURST_CANARIES,
     )
 }
 

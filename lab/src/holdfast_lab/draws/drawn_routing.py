@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from holdfast.settings import RoutingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_static import draw_load, draw_shape
 from holdfast_lab.judge.oracle import parts

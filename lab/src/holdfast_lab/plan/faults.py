@@ -68,6 +68,7 @@ KINDS: Final = {
     "cut-clients": "node",
     "refusing-links": "node",
     "forbid": "node",
+    "ignores-rate": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -88,7 +89,7 @@ WEARING: Final = frozenset(
 UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
-        "refusing-links", "forbid",
+        "refusing-links", "forbid", "ignores-rate",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

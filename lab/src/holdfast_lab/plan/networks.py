@@ -12,9 +12,10 @@ from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, VhostConfig
+from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, VhostConfig
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5

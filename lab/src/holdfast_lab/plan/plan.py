@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import Limits, QueueConfig, RoutingConfig
+from holdfast.routing.settings import RoutingConfig
+from holdfast.settings import Limits, QueueConfig
 from holdfast_lab.plan.faults import Fault, make_fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
 
@@ -86,4 +87,7 @@ def from_json(text: str) -> Plan:
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((str(client), float(share)) for client, share in table["shares"])
-    return PacingConfig(**(table | {"shares": shares, "roots": tuple(table["roots"])}))
+    told = table | {"shares": shares, "roots": tuple(table["roots"])}
+    if "weights" in table:
+        told["weights"] = tuple((float(start), int(weight)) for start, weight in table["weights"])
+    return PacingConfig(**told)

@@ -15,6 +15,7 @@ from holdfast_lab.plan.knobs import turned
 from holdfast_lab.plan.phases import REST_S, history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
+from holdfast_lab.runs.bands_watch import watch_bands
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
 from holdfast_lab.runs.paced_watch import watch_rates
 from holdfast_lab.runs.routing_watch import watch_routes
@@ -118,6 +119,7 @@ class _Run:
         self.routes = watch_routes(bed)
         self.rates = watch_rates(bed)
         self.sorting = watch_sorting(bed)
+        self.bands = watch_bands(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
@@ -190,6 +192,8 @@ class _Run:
             found |= self.routes.metrics()
         if self.rates is not None:
             found |= self.rates.metrics()
+        for bands in self.bands.values():
+            found |= {key: found.get(key, 0) + count for key, count in bands.metrics().items()}
         if self.sorting:
             found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:

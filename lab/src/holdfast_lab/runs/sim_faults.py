@@ -16,6 +16,7 @@ from holdfast_lab.judge.checkers import key_of
 from holdfast_lab.plan.faults import KINDS, LIES, PUT_BACK, WEARING, Fault, meeting_name
 from holdfast_lab.plan.moments import AIM_S, MOMENTS, met
 from holdfast_lab.runs.liar import SHARE, Liar
+from holdfast_lab.runs.paced_watch import ignore_rate, obey_again
 from holdfast_lab.runs.routing_watch import RoutingWatch
 from holdfast_lab.runs.wrong_tables import spoil
 from holdfast_lab.sim.defects import SHARE as DEFECTS_SHARE
@@ -109,6 +110,7 @@ class Faults:
             "cut-clients": self._cut_clients,
             "refusing-links": self._refuse_links,
             "forbid": self._forbid,
+            "ignores-rate": self._ignore_rate,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -293,6 +295,14 @@ class Faults:
         self._forbidding[node] -= 1
         self.bed.history.rights.forbid(node, self._forbidding[node] > 0)
 
+    def _ignore_rate(self, fault: Fault) -> None:
+        """The node sends to its roots as if they had given it no rate."""
+        core = self.bed.sim_nodes[fault.node].core
+        if core is not None:
+            for pacer in core.rates.pacers.values():
+                ignore_rate(pacer)
+                self._later(fault.seconds, obey_again, pacer)
+
     # ------------------------------------------------------------------------------------------------ links
 
     def _cut(self, fault: Fault) -> None:
@@ -359,6 +369,9 @@ class Faults:
             self._end_refusing(use)
         for name in self._forbidding:
             self.bed.history.rights.forbid(name, False)
+        for node in self.bed.sim_nodes.values():
+            for pacer in () if node.core is None else node.core.rates.pacers.values():
+                obey_again(pacer)
         network = self.bed.network
         for one, other in network.links():
             for way in ((one, other), (other, one)):

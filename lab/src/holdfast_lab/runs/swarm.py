@@ -20,6 +20,7 @@ from holdfast_lab.base.processes import die_with_parent
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws import drawn_routing, drawn_static
 from holdfast_lab.draws.drawn_aims import with_aims
+from holdfast_lab.draws.drawn_bursts import with_bursts
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
 from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
@@ -64,6 +65,7 @@ DRAWS: Final = (
     with_policies,
     with_hosts,
     with_pacing,
+    with_bursts,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

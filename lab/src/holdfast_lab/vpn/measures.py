@@ -104,6 +104,10 @@ def run(experiment: Experiment, tell: Tell | None = None) -> tuple[Outcome, Seri
 
 
 def _network(experiment: Experiment) -> Network:
+    if experiment.priorities:
+        from holdfast_lab.vpn.priorities import BandedNetwork
+
+        return BandedNetwork(experiment)
     if not experiment.network:
         return Network(experiment)
     from holdfast_lab.vpn.over_mpls import network_of

@@ -45,6 +45,10 @@ class Experiment:
     `until_overflow`: the run ends with the first overflow. `series_s`: queues and rates are told at such intervals; 0
     for not at all.
 
+    `rates`: instead of `burst`, messages a second in it by pattern; 0: as outside it. `priorities`: messages have some,
+    and queues room for each (priorities.py); `whole_capacity`: reports tell the whole queue as capacity, and not the
+    room for the lowest.
+
     `network`: a file with the provider's network, instead of direct links; `fail`, a router or `one-other`, a link of
     it, is down from `fail_at_s` to `repair_at_s`; `fast_reroute` None: as the file says.
     """
@@ -63,6 +67,9 @@ class Experiment:
     thresholds: Thresholds = field(default=PAPER)
     until_overflow: bool = False
     series_s: int = 0
+    rates: tuple[float, ...] = ()
+    priorities: bool = False
+    whole_capacity: bool = False
     network: str = ""
     fail: str = ""
     fail_at_s: float = 3_000.0
@@ -80,6 +87,14 @@ class Experiment:
         _within("series_s", self.series_s, 0, SERIES_S_MAX)
         _within("fail_at_s", self.fail_at_s, 0, 1e6)
         _within("repair_at_s", self.repair_at_s, self.fail_at_s, 1e6)
+        if self.rates and len(self.rates) != len(MEANS_S):
+            raise ConfigError(f"invalid value {len(self.rates)} rates; expected one for each of 3 patterns")
+        for rate in self.rates:
+            _within("rates", rate, 0, 10_000)
+        if self.whole_capacity and not self.priorities:
+            raise ConfigError("whole_capacity needs priorities; set priorities=true")
+        if self.priorities and self.network:
+            raise ConfigError("priorities are simulated on direct links; leave out network")
         if not self.burst_s[0] < self.burst_s[1]:
             raise ConfigError(f"invalid value {self.burst_s[1]:g} for burst_to_s; expected more than burst_from_s")
         if (self.fail or self.fast_reroute is not None) and not self.network:
@@ -109,7 +124,13 @@ class Experiment:
         return client % 3 + 1
 
     def bursts(self, client: int) -> bool:
+        if self.rates:
+            return self.rates[self.pattern(client) - 1] > 0
         return self.pattern(client) in self.bursting
+
+    def burst_of(self, client: int) -> float:
+        """Messages a second that a client which bursts generates in the burst."""
+        return self.rates[self.pattern(client) - 1] if self.rates else self.burst
 
 
 def sizing(experiment: Experiment, burst: float) -> Experiment:

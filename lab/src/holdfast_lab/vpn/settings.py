@@ -52,6 +52,10 @@ def _patterns(key: str, text: str) -> tuple[int, ...]:
     return tuple(_whole(key, part) for part in text.split(","))
 
 
+def _numbers(key: str, text: str) -> tuple[float, ...]:
+    return tuple(_number(key, part) for part in text.split(","))
+
+
 def _thresholds(key: str, text: str) -> Thresholds:
     """`0.1:1,0.5:9`: the weight is 1 from a tenth of the queue on, and 9 from half of it on."""
     steps = []
@@ -75,6 +79,9 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "burst_from_s": ("burst_s", _number),
     "burst_to_s": ("burst_s", _number),
     "bursting": ("bursting", _patterns),
+    "rates": ("rates", _numbers),
+    "priorities": ("priorities", _flag),
+    "whole_capacity": ("whole_capacity", _flag),
     "delay_s": ("delay_s", _number),
     "loss": ("loss", _number),
     "thresholds": ("thresholds", _thresholds),

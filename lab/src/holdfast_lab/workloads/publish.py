@@ -117,7 +117,7 @@ class Publish:
     """Producers that each send `messages` to `address` from `node`, at `rate` a second (0: as fast as taken).
 
     What is refused goes again under its number; `in_doubt` bounds what is under way. Those that are not `named` resume
-    their links. `vhost`: the virtual host in which they are.
+    their links. `vhost`: the virtual host in which they are. `priorities`: of its messages, in turn.
     """
 
     kind: ClassVar[str] = "publish"
@@ -131,6 +131,7 @@ class Publish:
     in_doubt: int = 200
     named: bool = True
     vhost: str = ""
+    priorities: list[int] = field(default_factory=list)
     name: str = "producer"
     logs: list[ProducerLog] = field(default_factory=list, init=False)
 
@@ -162,7 +163,11 @@ class Publish:
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
         address = full_address(self.address, self.node, self.vhost)
-        return ProducerLog(bed.history, name, address, self.size, named=self.named)
+        log = ProducerLog(bed.history, name, address, self.size, named=self.named)
+        if self.priorities:
+            told = self.priorities
+            log.header = lambda number: Header(durable=True, priority=told[number % len(told)])
+        return log
 
     def check(self, bed: Bed) -> None:
         return

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from pyspark_holdfast.traffic import acceptance
+from pyspark_holdfast.traffic import acceptance, priorities
 from pyspark_holdfast.traffic.runs import Run, grouped, in_grid
 
 BURST_S: Final = (2_400, 4_200)
@@ -24,7 +24,8 @@ Part = list[dict[str, Any]]
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
     """All of the report. Raises ConfigError where no run is of a grid that it knows."""
     paper, together, sizes = (in_grid(runs, grid) for grid in ("paper", "together", "sizes"))
-    checks = _checks(paper, together, sizes)
+    of_priorities = in_grid(runs, "priorities")
+    checks = _checks(paper, together, sizes) + priorities.checks(of_priorities)
     found: dict[str, Any] = {
         "checks": [check.as_json() for check in checks],
         "paper": _compared(paper),
@@ -33,6 +34,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
             {"policy": policy, **_spread(of, "overflowed_total")}
             for policy, of in grouped(together, lambda run: run.policy).items()
         ],
+        "priorities": priorities.rows(of_priorities),
         "bursts": _bursts(sizes),
         "limits": _limits(sizes),
         "varied": _varied(in_grid(runs, "varied")),

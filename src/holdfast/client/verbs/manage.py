@@ -83,6 +83,10 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
     say(*status_lines(plain(answer)))
 
 
+def _room(args: argparse.Namespace) -> dict[str, float | None]:
+    return {"room_low": args.room_low, "room_normal": args.room_normal, "room_quiet_s": args.room_quiet}
+
+
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     kind = "holdfast:queue"
     if args.action == "list":
@@ -107,6 +111,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             "durable": False if args.memory else None,
             "priorities": True if args.priorities else None,
             "deliveries_max": args.deliveries_max,
+            **_room(args),
         }
         arguments = {key: value for key, value in given.items() if value is not None}
     elif args.action == "update":
@@ -115,11 +120,13 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             "messages_max": args.messages_max,
             "when_full": args.when_full,
             "deliveries_max": args.deliveries_max,
+            **_room(args),
         }
         arguments = {key: None if value == NONE else value for key, value in given.items() if value is not None}
         if not arguments:
             raise ConfigError(
-                "nothing to change; expected --bytes-max, --messages-max, --when-full or --deliveries-max"
+                "nothing to change; expected --bytes-max, --messages-max, --when-full, --deliveries-max or --room-low, "
+                "--room-normal, --room-quiet"
             )
     elif args.action == "skip" and args.origin is not None:
         arguments = {"origin": args.origin}

@@ -22,7 +22,7 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident{store}"]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
-    for name in ("queues", "links", "users", "sessions", "routes", "paces", "paced"):
+    for name in ("queues", "refused", "links", "users", "sessions", "routes", "paces", "paced"):
         lines += _part(name, told.get(name))
     failed = [row | {"user": row.get("user") or UNKNOWN} for row in _logins_of(told).get("latest") or ()]
     lines += _part("failed logins, the latest first", failed)

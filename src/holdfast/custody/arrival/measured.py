@@ -11,8 +11,8 @@ from holdfast.custody.transfers.carried import Arrival
 
 
 class Took(Protocol):
-    def __call__(self, store: UUID, size: int) -> None:
-        """A message came in of that store, of so many bytes as queues count them."""
+    def __call__(self, store: UUID, via: str, size: int) -> None:
+        """A message came in of that store, by that neighbour, of so many bytes as queues count them."""
 
 
 class MeasuredDestination(Destination):
@@ -23,5 +23,5 @@ class MeasuredDestination(Destination):
     def take(self, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
         taken = super().take(arrival, message_format=message_format, via=via)
         if taken and not arrival.tombstone:
-            self.took(arrival.identity.origin, arrival.size)
+            self.took(arrival.identity.origin, via, arrival.size)
         return taken

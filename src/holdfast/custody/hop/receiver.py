@@ -4,7 +4,7 @@ Rules of this file: a receiver keeps (epoch, last stored) and nothing else, writ
 decided in order, and a failed one fails every later of its epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -50,6 +50,8 @@ class ReceiverParts(IncomingParts):
     destination: Destination
     hops: Mapping[str, HopState]
     hop_stored: dict[bytes, tuple[bytes, int]]
+    root_credit: Callable[[str, int], int] | None
+    """Of a root that gives rates: the credit that a neighbour's link to it may have, of the most that any may."""
 
 
 class CustodyReceiver(Intake):
@@ -106,6 +108,11 @@ class CustodyReceiver(Intake):
             return
         forwarding = self.parts.forwarding
         credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
+        if self.parts.root_credit is not None and not self.in_transit:
+            credit = self.parts.root_credit(self.neighbour, credit)
+            if credit < self.link.credit:
+                self.link.grant(credit)
+                self.peer.touch()
         if credit:
             self.top_up(credit)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth

@@ -24,6 +24,7 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.blob import Blob
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.admission import Admission, full_text
 from holdfast.endpoints.transactions.work import (
     POST_BYTES,
     TAKE_BYTES,
@@ -73,6 +74,7 @@ class TransactionParts:
     connections: Connections
     links: LinkTables
     duplicates: Duplicates
+    admission: Admission
     rng: Random
 
 
@@ -181,8 +183,10 @@ class Transactions:
             return
         queue, share = message.queue, transaction.share(message.queue)
         held = POST_BYTES + len(message.value)
-        if not fits(queue, share, message.size):
-            text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
+        priority = message.value[2]
+        if not fits(queue, share, message.size, priority):
+            self._parts.admission.refuse(queue, link.peer, priority, message.size)
+            text = full_text(queue, message.size, priority)
             if queue.reserved:
                 text += (
                     f"; transactions and links have reserved {queue.reserved} messages, {queue.reserved_bytes} bytes"

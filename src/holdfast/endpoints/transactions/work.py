@@ -189,18 +189,19 @@ def stays_within(queue: Queue, share: Share) -> bool:
     return queue.bytes_held + queue.reserved_bytes <= config.bytes_max or held <= 1  # an empty queue takes any size
 
 
-def fits(queue: Queue, share: Share, size: int) -> bool:
-    """Whether a message more of `size` bytes stays within the bounds of the queue, beside what others have reserved."""
+def fits(queue: Queue, share: Share, size: int, priority: int) -> bool:
+    """Whether a message more of `size` bytes stays within the bounds of the queue for its priority, beside what others
+    have reserved."""
     if isinstance(queue, Topic) and not queue.named:  # nothing of it is stored
         return True
-    config = queue.config
+    messages_max, bytes_max = queue.bounds(priority)
     messages = max(0, share.brought + 1 - share.taken) - share.reserved
     more = max(0, share.brought_bytes + size - share.taken_bytes) - share.reserved_bytes
     held = queue.messages + queue.reserved
-    if config.messages_max is not None and messages > 0 and held + messages > config.messages_max:
+    if messages_max is not None and messages > 0 and held + messages > messages_max:
         return False
     if queue.memory is not None and not queue.memory.fits(share.brought_bytes + size):
         return False
-    if config.bytes_max is None or more <= 0 or queue.bytes_held + queue.reserved_bytes + more <= config.bytes_max:
+    if bytes_max is None or more <= 0 or queue.bytes_held + queue.reserved_bytes + more <= bytes_max:
         return True
     return held - share.taken <= 0 and not share.brought  # an empty queue takes any size

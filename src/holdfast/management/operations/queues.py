@@ -27,7 +27,7 @@ from holdfast.management.status.queues import QUEUE_ATTRIBUTES, QueueStatus
 from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
-from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
 from holdfast.settings import QueueConfig
 from holdfast.state.catalog import WAITING, Catalog, told_fields
 from holdfast.state.turns import Turns
@@ -46,8 +46,13 @@ _QUEUE_KEYS: Final[Keys] = {
     "durable": FLAG,
     "deliveries_max": _BOUND,
     "priorities": FLAG,
+    "room_low": NUMBER,
+    "room_normal": NUMBER,
+    "room_quiet_s": SECONDS,
 }
-LIVE_KEYS: Final = ("bytes_max", "messages_max", "when_full", "deliveries_max")
+LIVE_KEYS: Final = (
+    "bytes_max", "messages_max", "when_full", "deliveries_max", "room_low", "room_normal", "room_quiet_s",
+)  # fmt: skip
 """What UPDATE changes while the queue is in use."""
 
 

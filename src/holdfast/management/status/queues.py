@@ -19,8 +19,8 @@ QUEUES_A_PAGE: Final = 200
 
 QUEUE_ATTRIBUTES: Final = (
     "uuid", "messages", "tombstones", "bytes", "oldest_s", "next_sequence", "in_total", "out_total", "consumers",
-    "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "dropped_total", "order",
-    "order_wait_s", "durable", "deliveries_max", "priorities",
+    "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "room", "dropped_total",
+    "refused_total", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
 )  # fmt: skip
 """What is told of each queue beside its name."""
 
@@ -62,7 +62,13 @@ class QueueStatus:
             "bytes_max": queue.config.bytes_max,
             "messages_max": queue.config.messages_max,
             "when_full": queue.config.when_full,
+            "room": {
+                "low": queue.config.room_low,
+                "normal": queue.config.room_normal,
+                "quiet_s": queue.config.room_quiet_s,
+            },
             "dropped_total": Ulong(queue.dropped_total),
+            "refused_total": Ulong(queue.refused_total),
             "order": queue.config.order,
             "order_wait_s": queue.config.order_wait_s,
             "durable": queue.config.durable,

@@ -14,6 +14,7 @@ from holdfast.custody.arrival.path_check import PathCheck
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.admission import Admission
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
@@ -78,6 +79,7 @@ class NodeStatus:
         queue_links: QueueLinks,
         triggers: Triggers,
         rates: RateControl,
+        admission: Admission,
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
@@ -104,6 +106,7 @@ class NodeStatus:
         self._of_host.append(lambda host: {"connections": sum(peer.host == host for peer in connections.values())})
         tell(lambda: queues.fields(DEFAULT_HOST))
         self._of_host.append(queues.fields)
+        tells_host("refused", admission.told)
         tells_host("links", queue_links.status)
         tells_host("triggers", triggers.status)
         tells("sessions", sessions.status)

@@ -1,0 +1,154 @@
+"""Queues with room by priority, watched at each turn: nothing low is taken beyond its part, nothing is refused that has
+room, no queue holds more than its bounds; and who ignores its rate is held to it (docs/adr/0077-room-by-priority.md).
+
+Rules of this file: looks at what is stored and at what clients were refused, and works out itself since when no higher
+priority has come; never at the bands that decide. What it cannot know it takes in the node's favour.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.broker.entries import entry
+from holdfast.broker.queue import Queue
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.sim.node import SimNode
+from holdfast_lab.sim.sim_bed import SimBed
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+DEFAULT: Final = 4
+IGNORED_PERIODS: Final = 8
+"""For so many periods in a row nobody next to a root sends more than its rate: what was under way has come by then."""
+
+
+class _Seen:
+    """One queue in one life of its node, as it was after the turn before."""
+
+    def __init__(self, queue: Queue, now: float) -> None:
+        self.began_at = now
+        self.higher_at: dict[bool, float] = {False: now, True: now}
+        """When a priority of at least the default came last, and one above it; a start counts as both."""
+        self.look(queue)
+
+    def look(self, queue: Queue) -> None:
+        self.messages, self.bytes = queue.messages, queue.bytes_held
+        self.next = queue.next_sequence
+
+    def came(self, priority: int, now: float) -> None:
+        if priority >= DEFAULT:
+            self.higher_at[False] = now
+        if priority > DEFAULT:
+            self.higher_at[True] = now
+
+    def part(self, queue: Queue, priority: int, now: float) -> float:
+        """Of the bounds, what that priority may fill."""
+        config = queue.config
+        if priority > DEFAULT or now >= self.higher_at[priority == DEFAULT] + config.room_quiet_s:
+            return 1.0
+        return config.room_normal if priority == DEFAULT else config.room_low
+
+
+class BandsWatch:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        self._core: NodeCore | None = None
+        self._seen: dict[str, _Seen] = {}
+        self._refused: dict[Any, int] = {}
+        self.taken = 0
+        """Messages that were judged as they came."""
+        self.refused = 0
+        """The same of those that were refused."""
+
+    def turned(self, node: SimNode) -> None:
+        core = node.core
+        if core is None:
+            return
+        now = core.clock.now
+        if core is not self._core:
+            self._core, self._seen, self._refused = core, {}, {}
+        refused = self._refused_since(core)
+        for name, queue in core.catalog.queues.items():
+            if queue.config.room_low >= 1:
+                continue
+            seen = self._seen.get(name)
+            if seen is None:
+                seen = self._seen[name] = _Seen(queue, now)
+            came = max(0, queue.next_sequence - seen.next)
+            for priority in refused.get((queue.host, queue.name), []):
+                self._look_refused(node.name, queue, seen, came, priority, now)
+            self._look_taken(node.name, queue, seen, came, now)
+            for priority in refused.get((queue.host, queue.name), []):
+                seen.came(priority, now)
+            seen.look(queue)
+        self._look_ignoring(node.name, core)
+
+    def _refused_since(self, core: "NodeCore") -> dict[tuple[str, str], list[int]]:
+        """Priorities of what was refused in this turn, by queue."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for key, (count, _) in core.admission.refused.items():
+            more = count - self._refused.get(key, 0)
+            if more:
+                found.setdefault((key.host, key.queue), []).extend([key.priority] * more)
+                self._refused[key] = count
+        return found
+
+    def _look_refused(self, node: str, queue: Queue, seen: _Seen, came: int, priority: int, now: float) -> None:
+        """It may be refused only where its part may have been full at some time in the turn."""
+        self.refused += 1
+        most = queue.config.messages_max
+        part = seen.part(queue, priority, now)
+        if most is not None and seen.messages + came + queue.reserved < max(1, int(most * part)):
+            raise Violation(
+                f"{queue.name} at {node}: priority {priority} was refused with {seen.messages + came} messages, of "
+                f"{most} that the queue takes"
+            )
+
+    def _look_taken(self, node: str, queue: Queue, seen: _Seen, came: int, now: float) -> None:
+        """What is left of the queue after the turn, and what came after a message, say what was there at least when it
+        came."""
+        config, ours = queue.config, self._core
+        assert ours is not None
+        store = ours.identities.store_uuid.bytes
+        size_after = 0
+        for back, sequence in enumerate(range(queue.next_sequence - 1, queue.next_sequence - 1 - came, -1)):
+            value = queue.value(sequence)
+            if value is None:
+                break  # it left in the same turn
+            there, size = queue.messages - back, queue.bytes_held - size_after
+            size_after += entry.size_of(value)
+            identity = entry.unpack(value).identity
+            if value[1] & entry.TOMBSTONE or (identity is not None and identity.origin.bytes != store):
+                continue  # another node brought it
+            self.taken += 1
+            part = seen.part(queue, value[2], now)
+            too_many = config.messages_max is not None and there > max(1, int(config.messages_max * part))
+            too_large = config.bytes_max is not None and there > 1 and size > max(1, int(config.bytes_max * part))
+            if too_many or too_large:
+                text = f"{there} messages, {size} bytes"
+                raise Violation(f"{queue.name} at {node}: priority {value[2]} fills it up to {text}")
+        for sequence in range(queue.next_sequence - came, queue.next_sequence):
+            value = queue.value(sequence)
+            if value is not None:
+                seen.came(value[2], now)
+
+    def _look_ignoring(self, node: str, core: "NodeCore") -> None:
+        if core.rates.rates is None:
+            return
+        for row in core.rates.rates.tables[""].rows.values():
+            if row.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
+                raise Violation(f"{row.origin} ignores its rate at {node}, and its link is not held to it")
+
+    def metrics(self) -> dict[str, int]:
+        return {"taken_by_band": self.taken, "refused_by_band": self.refused}
+
+
+def watch_bands(bed: SimBed) -> dict[str, BandsWatch]:
+    """Watches the nodes that have queues with room by priority, or are roots, by name."""
+    found: dict[str, BandsWatch] = {}
+    for name, node in bed.sim_nodes.items():
+        pacing = node.config.pacing
+        if pacing.when_full or pacing.rate or any(queue.room_low < 1 for queue in node.config.queues):
+            found[name] = BandsWatch()
+            node.on_turn.append(found[name].turned)
+    return found
