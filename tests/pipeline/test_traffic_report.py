@@ -158,6 +158,7 @@ def whole(path: Path) -> str:
         row("thresholds", "traffic-weights", thresholds="0.5:1", size="true", burst="50"),
         *(row("network", policy, network="paper", series_s="10") for policy in policies),
         row("network-sizes", "traffic-level", network="paper", size="true", burst="50"),
+        row("network-varied", "traffic-level", network="paper", size="true", burst="50", loss="0.2"),
         *(row("failures", "traffic-level", network="paper", fail="p5", fast_reroute=yes) for yes in ("true", "false")),
     )
 
@@ -173,6 +174,7 @@ def test_the_report_is_made_of_the_table_alone(tmp_path: Path, capsys: pytest.Ca
         assert any(line.startswith("### ") and title in line for line in text.splitlines()), title
     assert "### Through the VPN" in text and "### Loss of a P router" in text
     assert "T 5; n = 1 | loss 20%; n = 1" in text
+    assert "### What it is sensitive to, through the VPN" in text
     assert "| p5 | yes | level 0 | 1 | 2.50 |" in text
     kept = page.read_text()
     assert kept.startswith("before\n") and kept.endswith("\nafter\n") and text.strip() in kept

@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.pacing.messages import Pace, Report
 from holdfast_lab.mpls.clock import NEVER
 from holdfast_lab.mpls.links import Packet
-from holdfast_lab.mpls.network_file import NetworkFile, read_network
+from holdfast_lab.mpls.network_file import NetworkFile, read_network, with_clients
 from holdfast_lab.mpls.provider import Provider
 from holdfast_lab.mpls.routers import Host
 from holdfast_lab.mpls.transport import Connection
@@ -52,7 +52,7 @@ def network_of(experiment: Experiment) -> "MplsNetwork":
     if not file.clients:
         raise ConfigError(f"{file.name}: no [traffic]; expected its root and clients")
     if len(file.clients) != experiment.clients:
-        raise ConfigError(f"{file.name} has {len(file.clients)} clients; set clients={len(file.clients)}")
+        file = with_clients(file, experiment.clients)
     return MplsNetwork(experiment, file)
 
 

@@ -56,10 +56,15 @@ def page(report: Report) -> list[str]:
         ("The paper's burst", _paper, ("paper",)),
         ("Sizes of bursts", _sizes, ("bursts",)),
         ("All at once", _together, ("together",)),
-        ("What it is sensitive to", _varied, ("varied",)),
+        ("What it is sensitive to", lambda report: _varied(report["varied"]), ("varied",)),
         ("Weights and thresholds", _thresholds, ("thresholds",)),
         ("Through the VPN", _network, ("network",)),
         ("Sizes of bursts through the VPN", _network_sizes, ("network_sizes",)),
+        (
+            "What it is sensitive to, through the VPN",
+            lambda report: _varied(report["network_varied"]),
+            ("network_varied",),
+        ),
         ("Loss of a P router", _failures, ("failures",)),
     ):
         if all(report.get(part) for part in parts):
@@ -169,8 +174,8 @@ def _place(row: Report) -> tuple[int, float]:
     return list(VARIED).index(key), float(value)
 
 
-def _varied(report: Report) -> list[str]:
-    found = sorted((row for row in report["varied"] if set(row["varied"]) <= set(VARIED)), key=_place)
+def _varied(given: Sequence[Report]) -> list[str]:
+    found = sorted((row for row in given if row["varied"] and set(row["varied"]) <= set(VARIED)), key=_place)
     heads = [" ".join(VARIED[key](value) for key, value in row["varied"].items()) for row in found]
     policies = dict.fromkeys(policy for row in found for policy in row["shares"])
     rows = [

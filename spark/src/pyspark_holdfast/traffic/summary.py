@@ -39,6 +39,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         "thresholds": _thresholds(in_grid(runs, "thresholds")),
         "network": _network(paper, in_grid(runs, "network")),
         "network_sizes": _network_sizes(sizes, in_grid(runs, "network-sizes")),
+        "network_varied": _varied(in_grid(runs, "network-varied")),
         "failures": _failures(in_grid(runs, "failures")),
     }
     if not any(found.values()):
