@@ -19,8 +19,9 @@ from holdfast_lab.mpls.transport import Connection
 from holdfast_lab.vpn.model import Client, Network
 from holdfast_lab.vpn.parameters import SIZE, Experiment
 
-CREDIT: Final = 50
-"""Messages that a client may have on the way, where the root has room."""
+CREDIT: Final = 10
+"""Messages that a client may have on the way, where the root has room: twice what it sends in a round trip at 100 a
+second. More would keep room at the root for who does not need it."""
 
 MESSAGE_BYTES: Final = SIZE + 100
 """With what AMQP and custody add."""

@@ -235,10 +235,10 @@ def _network_sizes(report: Report) -> list[str]:
 def _failures(report: Report) -> list[str]:
     rows = [
         [row["fail"] or "nothing", "yes" if row["fast_reroute"] else "no", row["policy"], str(row["n"]),
-         spread(row["pause"], 2), number(row["lost"], 0), number(row["resent"], 0), spread(row["overflow"], 0),
+         spread(row["delay"], 2), number(row["lost"], 0), number(row["resent"], 0), spread(row["overflow"], 0),
          _peaks(row)]
         for row in report["failures"]
     ]  # fmt: skip
-    heads = ["fails", "fast reroute", "policy", "n", "longest pause at the root, s", "packets lost",
+    heads = ["fails", "fast reroute", "policy", "n", "longest delay of a message, s", "packets lost",
              "segments sent again", "overflow", "peaks 1 / 2 / 3 of 200"]  # fmt: skip
     return table(heads, rows)

@@ -18,11 +18,20 @@ BURST_S: Final = (2_400, 4_200)
 SETTLED_MESSAGES: Final = 10
 """How near its mean a queue must stay to count as settled."""
 
+SETTLING_RUNS: Final = 10
+
 Part = list[dict[str, Any]]
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """All of the report. Raises ConfigError where no run is of a grid that it knows."""
+    """All of the report. Raises ConfigError where no run is of a grid that it knows, or a run lacks a metric."""
+    try:
+        return _summary(runs)
+    except KeyError as error:
+        raise ConfigError(f"the table has a run without {error}; sweep it again with this version") from None
+
+
+def _summary(runs: Sequence[Run]) -> dict[str, Any]:
     paper, together, sizes = (in_grid(runs, grid) for grid in ("paper", "together", "sizes"))
     checks = _checks(paper, together, sizes)
     found: dict[str, Any] = {
@@ -96,14 +105,15 @@ def _compared(paper: Sequence[Run]) -> Part:
 
 def settling_s(runs: Sequence[Run]) -> float | None:
     """When the mean of all runs' queues of client 2 stays within SETTLED_MESSAGES of the mean of the burst's second
-    half, in seconds from its beginning. None where it never does, or runs have no series."""
+    half, in seconds from its beginning. None where it never does, or where fewer than SETTLING_RUNS have series: one
+    run's queue is never so still."""
     paths = []
     for run in runs:
         path = run.series.get("queue2", ())
         begin, end = (at // run.step_s for at in BURST_S)
         if len(path) >= end:
             paths.append(path[begin - 1 : end - 1])  # a step's value is of its end
-    if not paths:
+    if len(paths) < SETTLING_RUNS:
         return None
     middle = [mean(values) for values in zip(*paths, strict=True)]
     level = mean(middle[len(middle) // 2 :])
@@ -211,7 +221,7 @@ def _failures(runs: Sequence[Run]) -> Part:
         found.append(
             {
                 "policy": policy, "fail": failed, "fast_reroute": rerouted == "true",
-                "pause": _spread(of, "network.longest_pause_s"), "lost": _mean(of, "network.packets_lost"),
+                "delay": _spread(of, "network.message_delay_max_s"), "lost": _mean(of, "network.packets_lost"),
                 "resent": _mean(of, "network.segments_resent"), "overflow": _spread(of, "overflowed_total"),
                 "peaks": [mean(values) for values in zip(*(run.by_client("peak_messages") for run in of), strict=True)],
                 "n": len(of),
