@@ -190,7 +190,8 @@ def _thresholds(report: Report) -> list[str]:
     bursts = dict.fromkeys(burst for row in report["thresholds"] for burst in row["shares"])
     rows = []
     for row in report["thresholds"]:
-        cells = [row["thresholds"] or "the paper's, X from X · 10 %"]
+        sized = min((found["n"] for found in row["shares"].values()), default=0)
+        cells = [row["thresholds"] or "the paper's, X from X · 10 %", f"{row['n']}; {sized}"]
         if "overflow" in row:
             cells += [spread(row["overflow"], 0), spread(row["peak"], 0), number(row["fairness"])]
             cells.append(number(row["changes_per_min"], 0))
@@ -198,7 +199,7 @@ def _thresholds(report: Report) -> list[str]:
             cells += [""] * 4
         cells += [spread(row["shares"][burst], 2) if burst in row["shares"] else "" for burst in bursts]
         rows.append(cells)
-    heads = ["UTILISATION:WEIGHT", "overflow", "peak of client 2", "Jain", "rate changes a minute"]
+    heads = ["UTILISATION:WEIGHT", "n; of the sizes", "overflow", "peak of client 2", "Jain", "rate changes a minute"]
     return table([*heads, *(f"share of its limit at {burst}/s" for burst in bursts)], rows)
 
 
@@ -210,15 +211,15 @@ def _network(report: Report) -> list[str]:
     rows = []
     for row in report["network"]:
         policy, *cells = _paper_row(row)
-        more = [""] * 4 + [number(row["wall_s"], 1)]
+        more = [""] * 4
         if row["links"] == "VPN":
-            more[:4] = [
+            more = [
                 f"{_ms(row['message_delay_mean_s'])} ({_ms(row['message_delay_max_s'])})",
                 _ms(row["control_delay_mean_s"]), number(row["packets_lost"], 0), number(row["segments_resent"], 0),
             ]  # fmt: skip
         rows.append([policy, row["links"], str(row["n"]), *cells, *more])
     heads = [PAPER_HEADS[0], "links", "n", *PAPER_HEADS[1:], "message, ms: mean (most)", "control, ms",
-             "packets lost", "segments sent again", "a run takes, s"]  # fmt: skip
+             "packets lost", "segments sent again"]  # fmt: skip
     return table(heads, rows)
 
 

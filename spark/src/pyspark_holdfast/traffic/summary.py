@@ -94,7 +94,6 @@ def _comparison(policy: str, runs: Sequence[Run]) -> dict[str, Any]:
         "changes_per_min": _mean(runs, "rate_changes_per_min"),
         "loads_per_s": _mean(runs, "loads_per_s"),
         "paces_per_s": _mean(runs, "paces_per_s"),
-        "wall_s": mean(run.wall_s for run in runs),
         "n": len(runs),
     }
 
@@ -170,10 +169,14 @@ def _thresholds(runs: Sequence[Run]) -> Part:
     """`weights` with other thresholds and weights: the paper's burst, and the size of bursts."""
     found = []
     for steps, of in grouped(runs, lambda run: run.settings.get("thresholds", "")).items():
-        row: dict[str, Any] = {"thresholds": steps}
+        row: dict[str, Any] = {"thresholds": steps, "n": 0}
         whole = [run for run in of if run.settings.get("size") != "true"]
         if whole:
-            row |= {"overflow": _spread(whole, "overflowed_total"), "peak": _spread(whole, "peak_messages.client2")}
+            row |= {
+                "n": len(whole),
+                "overflow": _spread(whole, "overflowed_total"),
+                "peak": _spread(whole, "peak_messages.client2"),
+            }
             row |= {"changes_per_min": _mean(whole, "rate_changes_per_min"), "fairness": _mean(whole, "jain")}
         sized = [run for run in of if run.settings.get("size") == "true"]
         row["shares"] = {
