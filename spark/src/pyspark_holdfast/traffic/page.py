@@ -182,7 +182,7 @@ def _varied(given: Sequence[Report]) -> list[str]:
         [policy, *(spread(row["shares"][policy], 2) if policy in row["shares"] else "" for row in found)]
         for policy in policies
     ]
-    heads = [f"{head}; n = {row['n']}" for head, row in zip(heads, found, strict=True)]
+    heads = [f"{head}; n = {' to '.join(str(n) for n in row['n'])}" for head, row in zip(heads, found, strict=True)]
     return table(["share of its limit at 50/s", *heads], rows)
 
 

@@ -156,7 +156,7 @@ def _varied(runs: Sequence[Run]) -> Part:
     return [
         {
             "varied": dict(varied),
-            "n": min(len(one) for one in grouped(of, lambda run: run.policy).values()),
+            "n": sorted({len(one) for one in grouped(of, lambda run: run.policy).values()}),
             "shares": {
                 policy: _spread(one, "share_of_limit") for policy, one in grouped(of, lambda run: run.policy).items()
             },
