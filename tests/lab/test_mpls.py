@@ -233,6 +233,18 @@ def test_news_is_flooded_and_the_computation_is_held_down(slow: Provider) -> Non
     assert slow._states["p1"]._computed_at >= computed + 10
 
 
+def test_a_link_that_fails_again_is_held_down_from_its_last_repair(slow: Provider) -> None:
+    for at in (0.0, 8.0):
+        slow.clock.run(at)
+        slow.fail("p1-p4")
+        slow.clock.run(at + 1)
+        slow.repair("p1-p4")
+    slow.clock.run(18.9)
+    assert slow._states["p1"].down == {"p4"}
+    slow.clock.run(19.1)
+    assert slow._states["p1"].down == set()
+
+
 def test_a_link_counts_where_both_ends_announce_it() -> None:
     known = {"a": {"b": 1.0, "c": 1.0}, "b": {"a": 1.0, "c": 1.0}, "c": {"b": 1.0}}
     assert shortest(two_way(known), "a")["c"] == ("a", "b", "c")

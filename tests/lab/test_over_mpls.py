@@ -78,9 +78,30 @@ def test_fast_reroute_shortens_what_a_lost_router_costs() -> None:
     assert fast["packets_lost"] > 0
 
 
+def test_more_clients_are_where_the_files_are_and_links_carry_as_many_times_more() -> None:
+    network = network_of(made("level", clients="6", span_s="20", burst_to_s="25"))
+    network.run()
+    assert len(network.far) == 6 and all(client.generated > 50 for client in network.clients)
+    assert [network.provider.hosts[f"more{number}"].address for number in (4, 5, 6)] == [
+        "10.0.1.2", "10.0.2.2", "10.0.3.2"
+    ]  # fmt: skip
+    sent = sum(client.generated - client.queue for client in network.clients)
+    assert 0 <= network.delivered - sent <= 6 * CREDIT
+    twice, once = (
+        next(link for link in file.links if link.one == "pe1")
+        for file in (network.provider.file, read_network("paper"))
+    )  # fmt: skip
+    assert twice.bits_per_s == 2 * once.bits_per_s
+    assert network.counted()["network"]["packets_lost"] == 0
+
+
 def test_a_network_without_the_experiment_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="paper has 3 clients; set clients=3"):
-        network_of(made("fixed", clients="4"))
+    with pytest.raises(ConfigError, match="paper has 3 clients; expected as many or more, not 2"):
+        network_of(made("fixed", clients="2"))
+    with pytest.raises(ConfigError, match="client 'acme1' is a site by itself; expected one at a CE router"):
+        network_of(made("fixed", network="extranet", clients="6"))
+    with pytest.raises(ConfigError, match="'ce1' has no address for client 763"):
+        network_of(made("fixed", clients="900"))
     with pytest.raises(ConfigError, match="invalid value 'p9' for fail"):
         network_of(made("fixed", fail="p9"))
     assert read_network("extranet").clients == ("acme1", "acme2", "blue1")

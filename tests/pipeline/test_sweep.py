@@ -87,6 +87,15 @@ def test_every_run_of_the_papers_sweep_is_one_that_there_is() -> None:
         experiment(one.scenario, one.seed, one.settings)
 
 
+def test_the_simulators_verb_is_the_pipelines(tmp_path: Path) -> None:
+    wrong = tmp_path / "sweep.toml"
+    wrong.write_text("x = 1")
+    command = [sys.executable, "-m", "holdfast", "sim", "sweep", str(wrong), "--out", str(tmp_path / "table")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "holdfast pipeline sweep: " in done.stderr and "unknown key 'x' in the file" in done.stderr
+
+
 @pytest.mark.spark
 def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
     """In a process of its own: the command ends its JVM, which other tests may share."""

@@ -11,12 +11,13 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import ConfigError
+from pyspark_holdfast import swarm_job
 from pyspark_holdfast.traffic import acceptance
 from pyspark_holdfast.traffic.acceptance import SEEDS_FOR_MEANS, Check
 from pyspark_holdfast.traffic.page import BEGIN, END, put_into
 from pyspark_holdfast.traffic.pictures import moving_average
 from pyspark_holdfast.traffic.runs import Run, policy_named
-from pyspark_holdfast.traffic.summary import settling_s
+from pyspark_holdfast.traffic.summary import SETTLING_RUNS, settling_s, summary
 
 # ------------------------------------------------------------------------------------------------ the judge
 
@@ -80,10 +81,11 @@ def with_queue(path: list[float]) -> Run:
 def test_a_path_settles_when_it_stays_near_its_mean() -> None:
     # One value each 10 s; the burst is from 2,400 to 4,200.
     rising = [0.0] * (239 + 30) + [50.0] * 331
-    assert settling_s([with_queue(rising), with_queue(rising)]) == 300
-    assert settling_s([with_queue([5.0] * 600)]) == 0
-    assert settling_s([with_queue([0.0] * 400 + [99.0, 0.0] * 100)]) is None
-    assert settling_s([run()]) is None
+    assert settling_s([with_queue(rising)] * SETTLING_RUNS) == 300
+    assert settling_s([with_queue([5.0] * 600)] * SETTLING_RUNS) == 0
+    assert settling_s([with_queue([0.0] * 400 + [99.0, 0.0] * 100)] * SETTLING_RUNS) is None
+    assert settling_s([run()] * SETTLING_RUNS) is None
+    assert settling_s([with_queue(rising)] * (SETTLING_RUNS - 1)) is None, "too few to say"
 
 
 def test_a_moving_average_is_of_the_last_values() -> None:
@@ -119,7 +121,7 @@ def row(grid: str, scenario: str, seed: int = 1, ok: bool = True, **settings: st
         "overflowed_total": over, "overflowed_outside_burst": 0, "root_peak_messages": 27, "jain": 0.5,
         "rate_changes_per_min": 3, "loads_per_s": 3, "paces_per_s": 1, "root_mean_messages_in_burst": 9,
         "burst_messages": 300, "limit_messages": 400, "limit_whole_messages": 2_000, "share_of_limit": 0.75,
-        "network.longest_pause_s": 2.5, "network.packets_lost": 10, "network.segments_resent": 12,
+        "network.packets_lost": 10, "network.segments_resent": 12,
         "network.message_delay_mean_s": 0.03, "network.message_delay_max_s": 2.0,
         "network.control_delay_mean_s": 0.02,
     }  # fmt: skip
@@ -158,6 +160,7 @@ def whole(path: Path) -> str:
         row("thresholds", "traffic-weights", thresholds="0.5:1", size="true", burst="50"),
         *(row("network", policy, network="paper", series_s="10") for policy in policies),
         row("network-sizes", "traffic-level", network="paper", size="true", burst="50"),
+        row("network-varied", "traffic-level", network="paper", size="true", burst="50", loss="0.2"),
         *(row("failures", "traffic-level", network="paper", fail="p5", fast_reroute=yes) for yes in ("true", "false")),
     )
 
@@ -173,7 +176,8 @@ def test_the_report_is_made_of_the_table_alone(tmp_path: Path, capsys: pytest.Ca
         assert any(line.startswith("### ") and title in line for line in text.splitlines()), title
     assert "### Through the VPN" in text and "### Loss of a P router" in text
     assert "T 5; n = 1 | loss 20%; n = 1" in text
-    assert "| p5 | yes | level 0 | 1 | 2.50 |" in text
+    assert "### What it is sensitive to, through the VPN" in text
+    assert "| p5 | yes | level 0 | 1 | 2 |" in text
     kept = page.read_text()
     assert kept.startswith("before\n") and kept.endswith("\nafter\n") and text.strip() in kept
     widths: dict[int, int] = {}
@@ -196,6 +200,25 @@ def test_several_tables_are_one_report(tmp_path: Path, capsys: pytest.CaptureFix
     second = written(tmp_path / "second", row("paper", "traffic-fixed", seed=2))
     assert cli.main(["pipeline", "report", "traffic", first, second, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seeds"] == [1, 2]
+
+
+def test_runs_tell_every_metric_that_the_report_uses() -> None:
+    """Of real runs, and not of those made up here."""
+    from holdfast_lab import traffic
+    from holdfast_lab.vpn.settings import experiment
+
+    short = {"burst_from_s": "4", "burst_to_s": "8", "span_s": "10"}
+    runs = []
+    for grid, settings in (
+        ("paper", short), ("network", short | {"network": "paper"}), ("sizes", {"size": "true", "burst": "300"}),
+        ("failures", short | {"network": "paper", "fail": "p4", "fail_at_s": "5", "repair_at_s": "7"}),
+    ):  # fmt: skip
+        found = traffic.run("traffic-fixed", experiment("traffic-fixed", 1, settings), None)
+        runs.append(Run(grid, "fixed", settings, 1, 1.0, swarm_job.flat(found.metrics), {}))
+    report = summary(runs)
+    assert [len(report[part]) for part in ("paper", "network", "bursts", "limits", "failures")] == [1, 2, 1, 1, 1]
+    with pytest.raises(ConfigError, match="the table has a run without 'burst_messages'; sweep it again"):
+        summary([replace(runs[0], grid="sizes")])
 
 
 def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

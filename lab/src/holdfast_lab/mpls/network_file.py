@@ -6,7 +6,7 @@ the key, what is wrong, what is expected. Sizes are bounded.
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 from itertools import pairwise
@@ -110,6 +110,45 @@ def parse_network(name: str, text: str) -> NetworkFile:
         return _network(name, document)
     except _Wrong as wrong:
         raise ConfigError(f"{name}: {wrong}") from None
+
+
+def with_clients(file: NetworkFile, count: int) -> NetworkFile:
+    """The network with more clients, each where one of the file's is, in turn. All links carry as many times more.
+
+    Raises ConfigError where there are fewer than the file has, or a site has no address left.
+    """
+    own = len(file.clients)
+    if count < own or not own:
+        raise ConfigError(f"{file.name} has {own} clients; expected as many or more, not {count}")
+    scale = count / own
+    hosts, names = list(file.hosts), list(file.clients)
+    links = [
+        replace(link, bits_per_s=link.bits_per_s * scale, buffer_bytes=round(link.buffer_bytes * scale))
+        for link in file.links
+    ]
+    where = {host.name: host for host in file.hosts}
+    of_link = {frozenset((link.one, link.other)): link for link in file.links}
+    prefixes = {site.name: site.prefixes for site in file.sites}
+    taken = {(host.vpn, host.address) for host in hosts}
+    for number in range(own, count):
+        like = where[file.clients[number % own]]
+        if like.at not in prefixes:
+            raise ConfigError(f"{file.name}: client {like.name!r} is a site by itself; expected one at a CE router")
+        free = (
+            address
+            for prefix in prefixes[like.at]
+            for address in prefix.hosts()
+            if (like.vpn, address) not in taken
+        )  # fmt: skip
+        address = next(free, None)
+        if address is None:
+            raise ConfigError(f"{file.name}: {like.at!r} has no address for client {number + 1}; give it a prefix")
+        taken.add((like.vpn, address))
+        name = f"more{number + 1}"
+        hosts.append(HostSpec(name, like.at, like.vpn, address))
+        names.append(name)
+        links.append(replace(of_link[frozenset((like.name, like.at))], one=name, other=like.at))
+    return replace(file, hosts=tuple(hosts), links=tuple(links), clients=tuple(names))
 
 
 class _Wrong(Exception):

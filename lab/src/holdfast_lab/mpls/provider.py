@@ -185,7 +185,8 @@ class Provider:
             self.clock.at(self.clock.now + self.file.timers.up_hold_s + self.file.timers.bgp_s, self._spread_all)
         for source, target in self._ends(what):
             self.links[source, target].repair()
-            self.clock.at(self.clock.now + self.file.timers.up_hold_s, self._back, (source, target))
+            told = (source, target, self.links[source, target].epoch)
+            self.clock.at(self.clock.now + self.file.timers.up_hold_s, self._back, told)
 
     def check_fault(self, what: str) -> None:
         """Raises ConfigError where there is nothing of that name that could fail."""
@@ -213,11 +214,11 @@ class Provider:
         elif source in self.edges:
             self._site_changed(self.edges[source], target, there=False)
 
-    def _back(self, ends: tuple[str, str]) -> None:
-        source, target = ends
-        router = self.routers.get(source)
-        if router is None or not self.links[ends].up:
-            return
+    def _back(self, told: tuple[str, str, int]) -> None:
+        source, target, epoch = told
+        router, link = self.routers.get(source), self.links[source, target]
+        if router is None or not link.up or link.epoch != epoch:
+            return  # it failed again since
         if target in router.links:
             self._states[source].regained(target)
         elif source in self.edges:

@@ -12,15 +12,16 @@ from holdfast.errors import ConfigError
 from holdfast.pacing.messages import Pace, Report
 from holdfast_lab.mpls.clock import NEVER
 from holdfast_lab.mpls.links import Packet
-from holdfast_lab.mpls.network_file import NetworkFile, read_network
+from holdfast_lab.mpls.network_file import NetworkFile, read_network, with_clients
 from holdfast_lab.mpls.provider import Provider
 from holdfast_lab.mpls.routers import Host
 from holdfast_lab.mpls.transport import Connection
 from holdfast_lab.vpn.model import Client, Network
 from holdfast_lab.vpn.parameters import SIZE, Experiment
 
-CREDIT: Final = 50
-"""Messages that a client may have on the way, where the root has room."""
+CREDIT: Final = 10
+"""Messages that a client may have on the way, where the root has room: twice what it sends in a round trip at 100 a
+second. More would keep room at the root for who does not need it."""
 
 MESSAGE_BYTES: Final = SIZE + 100
 """With what AMQP and custody add."""
@@ -52,7 +53,7 @@ def network_of(experiment: Experiment) -> "MplsNetwork":
     if not file.clients:
         raise ConfigError(f"{file.name}: no [traffic]; expected its root and clients")
     if len(file.clients) != experiment.clients:
-        raise ConfigError(f"{file.name} has {len(file.clients)} clients; set clients={len(file.clients)}")
+        file = with_clients(file, experiment.clients)
     return MplsNetwork(experiment, file)
 
 

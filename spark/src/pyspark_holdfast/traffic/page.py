@@ -57,10 +57,15 @@ def page(report: Report) -> list[str]:
         ("Sizes of bursts", _sizes, ("bursts",)),
         ("All at once", _together, ("together",)),
         ("All at once, with priorities", _priorities, ("priorities",)),
-        ("What it is sensitive to", _varied, ("varied",)),
+        ("What it is sensitive to", lambda report: _varied(report["varied"]), ("varied",)),
         ("Weights and thresholds", _thresholds, ("thresholds",)),
         ("Through the VPN", _network, ("network",)),
         ("Sizes of bursts through the VPN", _network_sizes, ("network_sizes",)),
+        (
+            "What it is sensitive to, through the VPN",
+            lambda report: _varied(report["network_varied"]),
+            ("network_varied",),
+        ),
         ("Loss of a P router", _failures, ("failures",)),
     ):
         if all(report.get(part) for part in parts):
@@ -187,15 +192,15 @@ def _place(row: Report) -> tuple[int, float]:
     return list(VARIED).index(key), float(value)
 
 
-def _varied(report: Report) -> list[str]:
-    found = sorted((row for row in report["varied"] if set(row["varied"]) <= set(VARIED)), key=_place)
+def _varied(given: Sequence[Report]) -> list[str]:
+    found = sorted((row for row in given if row["varied"] and set(row["varied"]) <= set(VARIED)), key=_place)
     heads = [" ".join(VARIED[key](value) for key, value in row["varied"].items()) for row in found]
     policies = dict.fromkeys(policy for row in found for policy in row["shares"])
     rows = [
         [policy, *(spread(row["shares"][policy], 2) if policy in row["shares"] else "" for row in found)]
         for policy in policies
     ]
-    heads = [f"{head}; n = {row['n']}" for head, row in zip(heads, found, strict=True)]
+    heads = [f"{head}; n = {' to '.join(str(n) for n in row['n'])}" for head, row in zip(heads, found, strict=True)]
     return table(["share of its limit at 50/s", *heads], rows)
 
 
@@ -203,7 +208,8 @@ def _thresholds(report: Report) -> list[str]:
     bursts = dict.fromkeys(burst for row in report["thresholds"] for burst in row["shares"])
     rows = []
     for row in report["thresholds"]:
-        cells = [row["thresholds"] or "the paper's, X from X · 10 %"]
+        sized = min((found["n"] for found in row["shares"].values()), default=0)
+        cells = [row["thresholds"] or "the paper's, X from X · 10 %", f"{row['n']}; {sized}"]
         if "overflow" in row:
             cells += [spread(row["overflow"], 0), spread(row["peak"], 0), number(row["fairness"])]
             cells.append(number(row["changes_per_min"], 0))
@@ -211,7 +217,7 @@ def _thresholds(report: Report) -> list[str]:
             cells += [""] * 4
         cells += [spread(row["shares"][burst], 2) if burst in row["shares"] else "" for burst in bursts]
         rows.append(cells)
-    heads = ["UTILISATION:WEIGHT", "overflow", "peak of client 2", "Jain", "rate changes a minute"]
+    heads = ["UTILISATION:WEIGHT", "n; of the sizes", "overflow", "peak of client 2", "Jain", "rate changes a minute"]
     return table([*heads, *(f"share of its limit at {burst}/s" for burst in bursts)], rows)
 
 
@@ -223,15 +229,15 @@ def _network(report: Report) -> list[str]:
     rows = []
     for row in report["network"]:
         policy, *cells = _paper_row(row)
-        more = [""] * 4 + [number(row["wall_s"], 1)]
+        more = [""] * 4
         if row["links"] == "VPN":
-            more[:4] = [
+            more = [
                 f"{_ms(row['message_delay_mean_s'])} ({_ms(row['message_delay_max_s'])})",
                 _ms(row["control_delay_mean_s"]), number(row["packets_lost"], 0), number(row["segments_resent"], 0),
             ]  # fmt: skip
         rows.append([policy, row["links"], str(row["n"]), *cells, *more])
     heads = [PAPER_HEADS[0], "links", "n", *PAPER_HEADS[1:], "message, ms: mean (most)", "control, ms",
-             "packets lost", "segments sent again", "a run takes, s"]  # fmt: skip
+             "packets lost", "segments sent again"]  # fmt: skip
     return table(heads, rows)
 
 
@@ -248,10 +254,10 @@ def _network_sizes(report: Report) -> list[str]:
 def _failures(report: Report) -> list[str]:
     rows = [
         [row["fail"] or "nothing", "yes" if row["fast_reroute"] else "no", row["policy"], str(row["n"]),
-         spread(row["pause"], 2), number(row["lost"], 0), number(row["resent"], 0), spread(row["overflow"], 0),
+         spread(row["delay"], 2), number(row["lost"], 0), number(row["resent"], 0), spread(row["overflow"], 0),
          _peaks(row)]
         for row in report["failures"]
     ]  # fmt: skip
-    heads = ["fails", "fast reroute", "policy", "n", "longest pause at the root, s", "packets lost",
+    heads = ["fails", "fast reroute", "policy", "n", "longest delay of a message, s", "packets lost",
              "segments sent again", "overflow", "peaks 1 / 2 / 3 of 200"]  # fmt: skip
     return table(heads, rows)

@@ -17,7 +17,7 @@ POLICIES: Final = ("fixed", "weights", "backlog", "overflow", "level 0", "level 
 """In the order of the report's tables."""
 
 COLUMNS: Final = ("grid", "scenario", "settings", "seed", "ok", "failure", "wall_s", "metrics", "series")
-NOT_VARIED: Final = ("lend", "size", "burst", "series_s")
+NOT_VARIED: Final = ("lend", "size", "burst", "series_s", "network")
 """Settings that say which policy or figure a run is for, and not what differs from the paper."""
 
 

@@ -18,11 +18,20 @@ BURST_S: Final = (2_400, 4_200)
 SETTLED_MESSAGES: Final = 10
 """How near its mean a queue must stay to count as settled."""
 
+SETTLING_RUNS: Final = 10
+
 Part = list[dict[str, Any]]
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """All of the report. Raises ConfigError where no run is of a grid that it knows."""
+    """All of the report. Raises ConfigError where no run is of a grid that it knows, or a run lacks a metric."""
+    try:
+        return _summary(runs)
+    except KeyError as error:
+        raise ConfigError(f"the table has a run without {error}; sweep it again with this version") from None
+
+
+def _summary(runs: Sequence[Run]) -> dict[str, Any]:
     paper, together, sizes = (in_grid(runs, grid) for grid in ("paper", "together", "sizes"))
     of_priorities = in_grid(runs, "priorities")
     checks = _checks(paper, together, sizes) + priorities.checks(of_priorities)
@@ -41,6 +50,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         "thresholds": _thresholds(in_grid(runs, "thresholds")),
         "network": _network(paper, in_grid(runs, "network")),
         "network_sizes": _network_sizes(sizes, in_grid(runs, "network-sizes")),
+        "network_varied": _varied(in_grid(runs, "network-varied")),
         "failures": _failures(in_grid(runs, "failures")),
     }
     if not any(found.values()):
@@ -86,7 +96,6 @@ def _comparison(policy: str, runs: Sequence[Run]) -> dict[str, Any]:
         "changes_per_min": _mean(runs, "rate_changes_per_min"),
         "loads_per_s": _mean(runs, "loads_per_s"),
         "paces_per_s": _mean(runs, "paces_per_s"),
-        "wall_s": mean(run.wall_s for run in runs),
         "n": len(runs),
     }
 
@@ -97,14 +106,15 @@ def _compared(paper: Sequence[Run]) -> Part:
 
 def settling_s(runs: Sequence[Run]) -> float | None:
     """When the mean of all runs' queues of client 2 stays within SETTLED_MESSAGES of the mean of the burst's second
-    half, in seconds from its beginning. None where it never does, or runs have no series."""
+    half, in seconds from its beginning. None where it never does, or where fewer than SETTLING_RUNS have series: one
+    run's queue is never so still."""
     paths = []
     for run in runs:
         path = run.series.get("queue2", ())
         begin, end = (at // run.step_s for at in BURST_S)
         if len(path) >= end:
             paths.append(path[begin - 1 : end - 1])  # a step's value is of its end
-    if not paths:
+    if len(paths) < SETTLING_RUNS:
         return None
     middle = [mean(values) for values in zip(*paths, strict=True)]
     level = mean(middle[len(middle) // 2 :])
@@ -148,7 +158,7 @@ def _varied(runs: Sequence[Run]) -> Part:
     return [
         {
             "varied": dict(varied),
-            "n": min(len(one) for one in grouped(of, lambda run: run.policy).values()),
+            "n": sorted({len(one) for one in grouped(of, lambda run: run.policy).values()}),
             "shares": {
                 policy: _spread(one, "share_of_limit") for policy, one in grouped(of, lambda run: run.policy).items()
             },
@@ -161,10 +171,14 @@ def _thresholds(runs: Sequence[Run]) -> Part:
     """`weights` with other thresholds and weights: the paper's burst, and the size of bursts."""
     found = []
     for steps, of in grouped(runs, lambda run: run.settings.get("thresholds", "")).items():
-        row: dict[str, Any] = {"thresholds": steps}
+        row: dict[str, Any] = {"thresholds": steps, "n": 0}
         whole = [run for run in of if run.settings.get("size") != "true"]
         if whole:
-            row |= {"overflow": _spread(whole, "overflowed_total"), "peak": _spread(whole, "peak_messages.client2")}
+            row |= {
+                "n": len(whole),
+                "overflow": _spread(whole, "overflowed_total"),
+                "peak": _spread(whole, "peak_messages.client2"),
+            }
             row |= {"changes_per_min": _mean(whole, "rate_changes_per_min"), "fairness": _mean(whole, "jain")}
         sized = [run for run in of if run.settings.get("size") == "true"]
         row["shares"] = {
@@ -212,7 +226,7 @@ def _failures(runs: Sequence[Run]) -> Part:
         found.append(
             {
                 "policy": policy, "fail": failed, "fast_reroute": rerouted == "true",
-                "pause": _spread(of, "network.longest_pause_s"), "lost": _mean(of, "network.packets_lost"),
+                "delay": _spread(of, "network.message_delay_max_s"), "lost": _mean(of, "network.packets_lost"),
                 "resent": _mean(of, "network.segments_resent"), "overflow": _spread(of, "overflowed_total"),
                 "peaks": [mean(values) for values in zip(*(run.by_client("peak_messages") for run in of), strict=True)],
                 "n": len(of),
