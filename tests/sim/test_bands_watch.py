@@ -1,4 +1,4 @@
-"""Queues with room by priority, and roots whose clients send all at once: as the swarm draws them, and their checker."""
+"""Queues with room by priority, and roots whose clients send all at once: drawn by the swarm, and their checker."""
 
 from dataclasses import replace
 from typing import Any

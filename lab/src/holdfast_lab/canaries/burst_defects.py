@@ -29,16 +29,6 @@ def _low_for_all(original: Function) -> Function:
     return part
 
 
-def _never_cut(original: Function) -> Function:
-    """Nobody's link is held to its rate."""
-
-    def computed(self: Any, now: float) -> None:
-        original(self, now)
-        self.cut.clear()
-
-    return computed
-
-
 BURST_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="room-for-all-alike",
@@ -55,13 +45,5 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, priority: int, now: float) -> float",
         broken=_low_for_all,
         expected="was refused with",
-    ),
-    Canary(
-        name="rate-ignored-for-good",
-        sentence="A neighbour that ignores its rate keeps all of its credit.",
-        target="pacing.root_credit:RootCredit.computed",
-        signature="(self, now: float) -> None",
-        broken=_never_cut,
-        expected="its link is not held to it",
     ),
 )

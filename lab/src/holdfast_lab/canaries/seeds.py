@@ -69,5 +69,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "delayed-of-all": (15, 50),
     "any-queue": (10, 50),
     "debt-forgotten": (12, 50),
+    "room-for-all-alike": (8, 50),
+    "refused-as-if-low": (8, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -13,7 +13,7 @@ from holdfast.pacing.policy import Thresholds
 from holdfast.settings import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
-from holdfast_lab.draws.drawn_pacing import QUEUE
+from holdfast_lab.draws.drawn_pacing import QUEUE, RATES, rate_needed
 from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
@@ -25,6 +25,11 @@ PACED: Final = 0.6
 NAME: Final = "urgent"
 LIAR: Final = ((0.0, Thresholds.WEIGHT_MAX),)
 """The weights of a client that always says it is fuller than all others."""
+
+
+MUCH: Final[dict[str, Any]] = {"messages": 400, "size": 1_200, "rate": 60.0, "in_doubt": 400}
+"""What a client sends that ignores its rate: enough to do so for longer than a root looks on."""
+LINK_BYTES_PER_S: Final = 100_000
 
 
 def with_bursts(plan: Plan, seed: int) -> Plan:
@@ -84,6 +89,12 @@ def _ends(random: Random, plan: Plan, node: str) -> list[Fault]:
     return found
 
 
+def _carries(plan: Plan, one: str, other: str) -> bool:
+    """Whether the link between them carries what a client sends that ignores its rate."""
+    shapes = [shape for link in plan.topology.links if {link.one, link.other} == {one, other} for shape in link.shapes]
+    return all(shape.rate is None or shape.rate >= LINK_BYTES_PER_S for shape in shapes)
+
+
 def _with_roots(plan: Plan, random: Random) -> Plan:
     """The clients of the root bound what waits for it; one of them may say that it is fuller than all others, another
     ignore its rate for a while; the root's queue is small."""
@@ -96,23 +107,30 @@ def _with_roots(plan: Plan, random: Random) -> Plan:
     capacity = random.choice((8_000, 40_000))
     for client in clients if not others else []:
         pacing[client] = replace(pacing[client], when_full=when_full, capacity_bytes=capacity)
-    liar, deaf = random.choice(clients), random.choice(clients)
+    near = [name for name in plan.topology.neighbours(root) if name in clients and _carries(plan, root, name)]
+    liar, deaf = random.choice(clients), random.choice(near or clients)
     if random.random() < 0.5:
         pacing[liar] = replace(pacing[liar], weights=LIAR)
     faults = list(plan.faults)
-    if random.random() < 0.5:
+    is_deaf = random.random() < 0.7
+    if is_deaf:
         at = round(random.uniform(0.1, 2.0), 6)
-        faults.append(Fault(kind="ignores-rate", at=at, node=deaf, seconds=random.choice((4.0, 20.0))))
+        faults.append(Fault(kind="ignores-rate", at=at, node=deaf, seconds=random.choice((10.0, 20.0))))
     for _ in range(random.choice((0, 0, 2))):
         step = random.choice((-3_600.0, -2.0, 2.0, 3_600.0))
         node, at = random.choice(list(pacing)), round(random.uniform(0.1, plan.safety_s), 6)
         faults.append(Fault(kind="clock-step", at=at, node=node, amount=step))
-    workloads = [
-        {**told, "priorities": random.choice(([0], [4], [9], [1, 4, 8]))}
-        if str(told.get("name", "")).startswith(f"{QUEUE}-") and told.get("kind") == "publish"
-        else told
-        for told in plan.workloads
-    ]
+    workloads = []
+    for told in plan.workloads:
+        if str(told.get("name", "")).startswith(f"{QUEUE}-") and told.get("kind") == "publish":
+            told = told | {"priorities": random.choice(([0], [4], [9], [1, 4, 8]))}
+            if is_deaf and near and told["node"] == deaf:
+                told |= MUCH
+        workloads.append(told)
+    if is_deaf and near:
+        pacing[deaf] = replace(pacing[deaf], when_full=None)
+        rate = max(RATES[0], rate_needed(root, len(clients), workloads))
+        pacing[root] = replace(pacing[root], rate=rate, period_s=0.5)
     return replace(
         plan, topology=replace(plan.topology, pacing=pacing), workloads=tuple(workloads),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),

@@ -4,6 +4,7 @@ Rules of this file: drawn last, from a stream of its own, so that nothing else o
 rate lets all that is sent to the root come in time, and no less.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -37,8 +38,7 @@ def with_pacing(plan: Plan, seed: int) -> Plan:
         return plan
     root, *clients = random.sample(nodes, random.randint(2, len(nodes)))
     told = [_sends(random, plan, root, client) for client in clients]
-    total = sum(_bytes(item) for item in (*plan.workloads, *told) if str(item.get("address", "")).endswith(f"@{root}"))
-    rate = max(random.choice(RATES), int(total * len(clients) / WITHIN_S))
+    rate = max(random.choice(RATES), rate_needed(root, len(clients), (*plan.workloads, *told)))
     policy = random.choice(NAMES)
     shares = ((clients[0], 2.0),) if random.random() < 0.5 else ()
     pacing = {
@@ -55,6 +55,12 @@ def with_pacing(plan: Plan, seed: int) -> Plan:
     faults = sorted((*plan.faults, *_faults(random, plan, root, clients)), key=lambda fault: fault.at)
     workloads = (*plan.workloads, *told, takes_from(root, QUEUE))
     return replace(plan, topology=replace(topology, pacing=pacing), workloads=workloads, faults=tuple(faults))
+
+
+def rate_needed(root: str, clients: int, workloads: Iterable[dict[str, Any]]) -> int:
+    """Bytes a second at which all that is sent to the root passes in time."""
+    total = sum(_bytes(item) for item in workloads if str(item.get("address", "")).endswith(f"@{root}"))
+    return int(total * clients / WITHIN_S)
 
 
 def _bytes(told: dict[str, Any]) -> int:

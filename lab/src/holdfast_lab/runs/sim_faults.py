@@ -297,11 +297,19 @@ class Faults:
 
     def _ignore_rate(self, fault: Fault) -> None:
         """The node sends to its roots as if they had given it no rate."""
-        core = self.bed.sim_nodes[fault.node].core
-        if core is not None:
-            for pacer in core.rates.pacers.values():
-                ignore_rate(pacer)
-                self._later(fault.seconds, obey_again, pacer)
+        node = self.bed.sim_nodes[fault.node]
+        until_s = self.bed.now() + fault.seconds
+
+        def turned(node: SimNode) -> None:
+            """In whichever life."""
+            for pacer in () if node.core is None else node.core.rates.pacers.values():
+                if self.over or self.bed.now() >= until_s:
+                    obey_again(pacer)
+                else:
+                    ignore_rate(pacer)
+
+        turned(node)
+        node.on_turn.append(turned)
 
     # ------------------------------------------------------------------------------------------------ links
 
@@ -369,9 +377,6 @@ class Faults:
             self._end_refusing(use)
         for name in self._forbidding:
             self.bed.history.rights.forbid(name, False)
-        for node in self.bed.sim_nodes.values():
-            for pacer in () if node.core is None else node.core.rates.pacers.values():
-                obey_again(pacer)
         network = self.bed.network
         for one, other in network.links():
             for way in ((one, other), (other, one)):
