@@ -115,12 +115,15 @@ fuzz: setup
 	$(BIN)/python tests/fuzz/in_process.py --seed $(SEED) --streams $(STREAMS)
 	$(BIN)/python -m pytest tests/fuzz -m fuzz -q -s --fuzz-seed $(SEED) --fuzz-streams $(STREAMS)
 
-# The traffic paper's experiment: acceptance table, policies, sizes of bursts and figures, into docs/results; half an hour.
-# `make pacing RUNS=20` sets the seeds of each; exit code 1 where a line of the acceptance table does not hold.
-RUNS ?= 20
+# The traffic paper's experiment: some 1,500 runs on Spark, then acceptance table, policies, sizes of bursts, the VPN and
+# figures, from their table into docs/results. About an hour on two idle cores; exit code 1 where a line of the acceptance
+# table does not hold. `make pacing SWEEP=mine.toml TABLE=/tmp/mine` runs another sweep; the table must be new.
+SWEEP ?= benchmarks/sweeps/traffic.toml
+TABLE ?= build/traffic
 
 pacing: setup
-	$(BIN)/holdfast pacing report --seeds $(RUNS) --page docs/results/traffic-control.md \
+	$(BIN)/holdfast pipeline sweep $(SWEEP) --out $(TABLE) --master 'local[*]'
+	$(BIN)/holdfast pipeline report traffic $(TABLE) --page docs/results/traffic-control.md \
 		--picture docs/results/traffic-control.png
 
 # An honest load beside hostile clients of every kind, on a real node; a JSON report. `make soak MINUTES=2` is short.

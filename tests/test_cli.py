@@ -412,7 +412,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
         ("sim list", "holdfast-lab"),
         ("fleet up x", "holdfast-lab"),
         ("demo", "holdfast-lab"),
-        ("pacing report", "holdfast-lab"),
+        ("pipeline report traffic d", "pyspark-holdfast"),
         ("pipeline ingest q --out d", "pyspark-holdfast"),
         ("sim --help", "holdfast-lab"),
     ],

@@ -163,7 +163,6 @@ def test_holdfast_alone_serves(alone: Environment, tmp_path: Path) -> None:
         ("sim", "holdfast-lab"),
         ("fleet", "holdfast-lab"),
         ("demo", "holdfast-lab"),
-        ("pacing", "holdfast-lab"),
         ("pipeline", "pyspark-holdfast"),
     ],
 )

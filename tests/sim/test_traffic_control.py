@@ -1,17 +1,29 @@
 """The acceptance table of the traffic paper's experiment, in a short form: each run must be within its bounds. The long
 form, which judges the means of twenty seeds too, is `make pacing`."""
 
+from typing import Any
+
 import pytest
 
-from holdfast_lab.vpn import acceptance
-from holdfast_lab.vpn.acceptance import SIZES, Check
-from holdfast_lab.vpn.campaign import TOGETHER
-from holdfast_lab.vpn.measures import burst_size, run
-from holdfast_lab.vpn.parameters import Experiment
+from holdfast_lab import traffic
+from holdfast_lab.vpn.settings import experiment
+from pyspark_holdfast import swarm_job
+from pyspark_holdfast.traffic import acceptance
+from pyspark_holdfast.traffic.acceptance import Check
+from pyspark_holdfast.traffic.runs import Run, policy_named
 
 pytestmark = pytest.mark.sim
 
-SEEDS = (1,)
+SIZES = (18, 20, 30, 50, 100)
+TOGETHER = {"bursting": "1,2,3", "burst_from_s": "100", "burst_to_s": "1900", "span_s": "1950"}
+
+
+def ran(policy: str, seed: int = 1, **other: Any) -> Run:
+    """As a sweep's table tells it."""
+    settings = {key: str(value) for key, value in other.items()}
+    name = f"traffic-{policy}"
+    found = traffic.run(name, experiment(name, seed, settings), None)
+    return Run("", policy_named(name, settings), settings, seed, 0.0, swarm_job.flat(found.metrics), {})
 
 
 def held(checks: list[Check]) -> None:
@@ -21,39 +33,35 @@ def held(checks: list[Check]) -> None:
 
 
 def test_without_control_client_2_alone_overflows_and_in_the_burst_alone() -> None:
-    held(acceptance.of_fixed([run(Experiment(policy="fixed"))[0]]))
+    held(acceptance.of_fixed([ran("fixed")]))
 
 
 def test_with_the_papers_control_nothing_overflows_and_peaks_are_a_quarter() -> None:
-    held(acceptance.of_weights([run(Experiment(policy="weights"))[0]]))
+    held(acceptance.of_weights([ran("weights")]))
 
 
 def test_where_all_burst_at_once_the_papers_control_is_no_help() -> None:
     for policy in ("fixed", "weights"):
-        held([acceptance.of_all([run(Experiment(policy=policy, **TOGETHER))[0]])])
+        held([acceptance.of_all([ran(policy, **TOGETHER)])])
 
 
-@pytest.mark.parametrize(
-    ("policy", "lend"), [("fixed", 0.0), ("weights", 0.0), ("level", 0.0), ("level", 1.0)], ids=str
-)
-def test_the_size_of_a_burst_is_as_expected_of_its_limit(policy: str, lend: float) -> None:
-    base = [Experiment(policy=policy, lend=lend, seed=seed) for seed in SEEDS]
-    sizes = [size for size in SIZES if size != 18.0 or policy == "level"]
-    held(acceptance.of_bursts(burst_size(one, size) for size in sizes for one in base))
+@pytest.mark.parametrize(("policy", "lend"), [("fixed", 0), ("weights", 0), ("level", 0), ("level", 1)], ids=str)
+def test_the_size_of_a_burst_is_as_expected_of_its_limit(policy: str, lend: int) -> None:
+    sizes = [size for size in SIZES if size != 18 or policy == "level"]
+    held(acceptance.of_bursts(ran(policy, lend=lend, size="true", burst=size) for size in sizes))
 
 
 def test_level_beats_the_papers_policy_by_as_much_as_there_is_to_gain() -> None:
-    for seed in SEEDS:
-        weights, level, lent = (
-            burst_size(Experiment(policy=policy, lend=lend, seed=seed), 20.0)
-            for policy, lend in (("weights", 0.0), ("level", 0.0), ("level", 1.0))
-        )
-        assert level.size > 1.7 * weights.size
-        assert lent.size > 4 * weights.size
+    weights, level, lent = (
+        ran(policy, lend=lend, size="true", burst=20).metrics["burst_messages"]
+        for policy, lend in (("weights", 0), ("level", 0), ("level", 1))
+    )
+    assert level > 1.7 * weights
+    assert lent > 4 * weights
 
 
-@pytest.mark.parametrize("other", [{"period_s": 10.0}, {"loss": 0.2}, {"clients": 30}], ids=str)
+@pytest.mark.parametrize("other", [{"period_s": 10}, {"loss": 0.2}, {"clients": 30}], ids=str)
 def test_level_needs_neither_a_short_period_nor_all_messages_nor_few_clients(other: dict[str, float]) -> None:
-    for lend, least in ((0.0, 0.8), (1.0, 0.88)):
-        found = burst_size(Experiment(policy="level", lend=lend, **other), 50.0)  # type: ignore[arg-type]
-        assert least < found.share <= 1
+    for lend, least in ((0, 0.8), (1, 0.88)):
+        found = ran("level", lend=lend, size="true", burst=50, **other)
+        assert least < found.metrics["share_of_limit"] <= 1

@@ -1,12 +1,14 @@
-"""`holdfast sim run | swarm | list | replay`: simulated runs from the command line (docs/simulator.md).
+"""`holdfast sim …`: simulated runs from the command line (docs/simulator.md).
 
 Rules of this file: what is typed in, what is printed and what is written to `--out`; runs are made elsewhere. One
-that fails says why and how it is replayed, in two lines on standard error. Exit 1 where any run failed.
+that fails says why and how it is replayed, in two lines on standard error. Exit 1 where any run failed. What plans need
+is imported where one is run: the traffic paper's scenarios start in a fraction of that time.
 """
 
 import argparse
 import json
 import logging
+import os
 import shlex
 import shutil
 import sys
@@ -15,17 +17,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 from holdfast.signals import ending_in_order
 from holdfast_lab.base.progress import Progress
-from holdfast_lab.plan import scenario_file
-from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
-from holdfast_lab.runs import timeline
-from holdfast_lab.runs.run import execute
+from holdfast_lab.vpn.settings import SCENARIOS, experiment
+
+if TYPE_CHECKING:
+    from holdfast_lab.plan.plan import Plan
 
 NAME_COLUMNS: Final = 34
 
@@ -38,7 +40,7 @@ class Run:
 
     name: str
     seed: int
-    plan: Plan | None
+    plan: "Plan | None"
     span_s: float
     go: Callable[[bool, Tell], Result]
     replay: str
@@ -54,6 +56,8 @@ def sim(args: argparse.Namespace) -> int:
         "swarm": _swarm,
         "list": _list,
         "replay": _replay,
+        "sweep": _sweep,
+        "network": _network,
     }
     return actions[args.action](args)
 
@@ -62,10 +66,29 @@ def sim(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    settings = dict(args.set)
+    if len(settings) < len(args.set):
+        raise ConfigError("--set names a key twice; give each key once")
+    if args.scenario in SCENARIOS:
+        return _carry_out(_of_traffic(args.scenario, args.seed, settings), args)
+    if settings:
+        raise ConfigError(f"scenario {args.scenario!r} has nothing to --set; expected one of {', '.join(SCENARIOS)}")
     return _carry_out(_chosen(args.scenario, args.seed, args.canary), args)
 
 
+def _of_traffic(name: str, seed: int, settings: Mapping[str, str]) -> Run:
+    from holdfast_lab import traffic
+
+    what = experiment(name, seed, settings)
+    again = _command("run", name, seed, None)
+    for key, value in settings.items():
+        again += f" --set {shlex.quote(f'{key}={value}')}"
+    return Run(name, seed, None, what.span_s, lambda _, tell: traffic.run(name, what, tell), again)
+
+
 def _replay(args: argparse.Namespace) -> int:
+    from holdfast_lab.plan import scenario_file
+
     kept = scenario_file.read_plan_file(Path(args.file))
     seed = args.seed if args.seed is not None else kept.seed
     if seed is None:
@@ -77,11 +100,14 @@ def _replay(args: argparse.Namespace) -> int:
 def _chosen(name: str, seed: int, canary: str | None) -> Run:
     """A scenario by name or path, a history, or the swarm's pseudo scenario. ConfigError names what there is."""
     from holdfast_lab import histories
+    from holdfast_lab.plan import scenario_file
     from holdfast_lab.runs import swarm
 
     again = _command("run", name, seed, canary)
     if scenario_file.is_path(name) or name in dict(scenario_file.names()):
         return _of_plan(name, scenario_file.load(name, seed), seed, again)
+    if name in SCENARIOS:
+        return _of_traffic(name, seed, {})
     history = histories.HISTORIES.get(name)
     if history is not None:
         return Run(name, seed, None, 0.0, partial(history.run, seed), again)
@@ -98,7 +124,9 @@ def _command(action: str, what: str, seed: int, canary: str | None) -> str:
     return shlex.join(parts)
 
 
-def _of_plan(name: str, plan: Plan, seed: int, replay: str) -> Run:
+def _of_plan(name: str, plan: "Plan", seed: int, replay: str) -> Run:
+    from holdfast_lab.runs.run import execute
+
     def go(keep_notes: bool, tell: Tell) -> Result:
         return execute(plan, seed, keep_notes=keep_notes, progress=tell)
 
@@ -150,6 +178,7 @@ def answer(name: str, result: Result) -> dict[str, Any]:
         "metrics": result.metrics,
         "failure": result.failure,
         "hops": result.hops,
+        **({"series": result.series} if result.series else {}),
     }
 
 
@@ -183,6 +212,8 @@ def _out_directory(name: str | None) -> Path | None:
 
 def _write(out: Path, run: Run, result: Result) -> None:
     """result.json, events.ndjson, timeline.svg and, for a plan, plan.json."""
+    from holdfast_lab.runs import timeline
+
     # What programs do when they are sent home, after the verdict, is not part of the run.
     notes = [note for note in result.notes if note.at <= result.virtual_s]
     texts = {
@@ -191,6 +222,8 @@ def _write(out: Path, run: Run, result: Result) -> None:
         "timeline.svg": timeline.draw(notes, title=f"{run.name}, seed {run.seed}", end_s=result.virtual_s),
     }
     if run.plan is not None:
+        from holdfast_lab.plan import scenario_file
+
         texts["plan.json"] = scenario_file.plan_file_text(run.plan, run.seed)
     _put(out, texts)
 
@@ -211,6 +244,7 @@ def _keep(out: Path, which: str, seed: int, *, ended: bool, shrink: bool) -> Non
 
     One that did not end is not run again: it would hang us too.
     """
+    from holdfast_lab.plan import scenario_file
     from holdfast_lab.runs.shrink import shrink as smallest
 
     run = _chosen(which, seed, None)
@@ -281,17 +315,53 @@ def _swarm(args: argparse.Namespace) -> int:
     return 1 if report.failed else 0
 
 
+# ------------------------------------------------------------------------------------------------- sweep, network
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    """Spark runs it, started as a user would, in the place of this process: the lab imports no pipeline."""
+    words = ["pipeline", "sweep", args.file, "--out", args.out, "--master", args.master]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast", *words])
+
+
+def _network(args: argparse.Namespace) -> int:
+    """What a provider's network holds, or the way of one packet through it."""
+    from holdfast_lab.mpls.clock import Clock
+    from holdfast_lab.mpls.network_file import read_network
+    from holdfast_lab.mpls.provider import Provider
+
+    network = read_network(args.file)
+    provider = Provider(Clock(), network)
+    for what in args.fail:
+        provider.fail(what)
+    provider.clock.run(args.after)
+    if args.path is not None:
+        source, destination = args.path
+        way = provider.trace(source, destination)
+        say(*([json_line({"from": source, "to": destination, "path": way})] if args.json else way))
+        return 0
+    found = provider.summary()
+    if args.json:
+        say(json_line(found))
+        return 0
+    say(*(f"{name:<12} {', '.join(str(one) for one in values)}" for name, values in found.items()))
+    return 0
+
+
 # --------------------------------------------------------------------------------------------------------- list
 
 
 def _all() -> list[tuple[str, str, str]]:
     """(name, what it is, what it shows), in the order in which `sim list` prints them."""
     from holdfast_lab import histories
+    from holdfast_lab.plan import scenario_file
     from holdfast_lab.runs import swarm
 
     return [
         *((name, "scenario", sentence) for name, sentence in scenario_file.names()),
         *((name, "history", history.sentence) for name, history in histories.HISTORIES.items()),
+        *((name, "traffic", sentence) for name, sentence in SCENARIOS.items()),
         *((name, "swarm", sentence) for name, sentence in swarm.SWARMS.items()),
     ]
 

@@ -1,4 +1,4 @@
-"""The lab's verbs on the command line of `holdfast`: fleet, sim, demo, pacing (entry points, `holdfast.verbs`).
+"""The lab's verbs on the command line of `holdfast`: fleet, sim, demo (entry points, `holdfast.verbs`).
 
 Rules of this file: as those of `holdfast.cli`: parsing only, each verb's work is imported when it runs.
 """
@@ -6,7 +6,7 @@ Rules of this file: as those of `holdfast.cli`: parsing only, each verb's work i
 import argparse
 from pathlib import Path
 
-from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, number_of
+from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, key_and_value, number_of
 
 
 def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -101,13 +101,32 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         actions,
         "run",
         "runs a scenario, and says whether every promise held",
-        "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
+        "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine\n"
+        "holdfast sim run traffic-level --set period_s=5 --set burst=20",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
     parser.add_argument(
         "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
     )
+    parser.add_argument(
+        "--set",
+        type=key_and_value,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the experiment of a scenario `traffic-…` (docs/simulator.md lists the keys)",
+    )
     _run_options(parser)
+    parser = add_verb(
+        actions,
+        "sweep",
+        "runs a grid of scenarios, settings and seeds on a Spark cluster, into one table; as `holdfast pipeline sweep`",
+        "holdfast sim sweep traffic.toml --out ./traffic --master 'local[2]'",
+    )
+    parser.add_argument("file", metavar="FILE.toml", help="the grids")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_sim)
     parser = add_verb(
         actions,
         "swarm",
@@ -134,6 +153,27 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--shrink", action="store_true", help="also search for a smaller plan that fails in the same way"
     )
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "network",
+        "checks a provider's network, and shows the labels of a packet's way through it",
+        "holdfast sim network paper --path client1 root1\n"
+        "holdfast sim network ./mine.toml --fail p4 --after 0.1 --path client1 root1",
+    )
+    parser.add_argument("file", metavar="NETWORK", help="a network's name (paper, extranet), or a file.toml")
+    parser.add_argument("--path", nargs=2, metavar=("FROM", "TO"), help="two hosts: the way of one packet")
+    parser.add_argument(
+        "--fail", action="append", default=[], metavar="WHAT", help="a router, or a link ONE-OTHER, that fails first"
+    )
+    parser.add_argument(
+        "--after",
+        type=number_of(0, 3_600, "seconds", float),
+        default=0.0,
+        metavar="S",
+        help="seconds from the failure to the packet (default %(default)s)",
+    )
     add_json_option(parser)
     parser.set_defaults(run=_run_sim)
     parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
@@ -174,110 +214,6 @@ def add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)
-
-
-def add_pacing(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = add_verb(
-        verbs,
-        "pacing",
-        "simulates how a root shares its rate among clients, as in the traffic control paper",
-        "holdfast pacing simulate --policy level\nholdfast pacing report --seeds 20",
-    )
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parser = add_verb(
-        actions,
-        "simulate",
-        "runs the paper's experiment, or a variation of it",
-        "holdfast pacing simulate --policy weights --seeds 5\n"
-        "holdfast pacing simulate --policy level --lend 1 --size --burst 50 --json",
-    )
-    parser.add_argument(
-        "--policy",
-        default="weights",
-        metavar="POLICY",
-        help="fixed, weights (the paper's), backlog, overflow or level (default %(default)s)",
-    )
-    parser.add_argument(
-        "--lend",
-        type=number_of(0, 1, "a number", float),
-        default=0.0,
-        metavar="PART",
-        help="part of the root's free space that `level` uses (default %(default)s)",
-    )
-    _seeds_options(parser, 1)
-    parser.add_argument(
-        "--clients",
-        type=number_of(1, 3_000, "a number of clients"),
-        default=3,
-        metavar="N",
-        help="the number of clients; root and rate grow with it (default %(default)s)",
-    )
-    parser.add_argument(
-        "--period",
-        type=number_of(0.1, 59, "seconds", float),
-        default=2.0,
-        metavar="S",
-        help="the root computes rates each S seconds (default %(default)s)",
-    )
-    parser.add_argument(
-        "--delay",
-        type=number_of(0, 60, "seconds", float),
-        default=0.05,
-        metavar="S",
-        help="how long a control message takes (default %(default)s)",
-    )
-    parser.add_argument(
-        "--loss",
-        type=number_of(0, 0.99, "a number", float),
-        default=0.0,
-        metavar="SHARE",
-        help="share of control messages that are lost (default %(default)s)",
-    )
-    parser.add_argument(
-        "--span",
-        type=number_of(1, 1e6, "seconds", float),
-        default=6_000.0,
-        metavar="S",
-        help="simulated seconds; the burst is from 2,400 to 4,200 (default %(default)s)",
-    )
-    parser.add_argument(
-        "--burst",
-        type=number_of(0.001, 10_000, "messages a second", float),
-        metavar="RATE",
-        help="messages a second of each client that bursts (default: the paper's 13.3)",
-    )
-    parser.add_argument("--all", action="store_true", help="all clients burst, and not only every third")
-    parser.add_argument(
-        "--size", action="store_true", help="search for the size of the burst at which something first overflows"
-    )
-    add_json_option(parser, "the figures of each run as JSON")
-    parser.set_defaults(run=_run_pacing)
-    parser = add_verb(
-        actions,
-        "report",
-        "makes the acceptance table, the comparison of policies, and the paper's figures",
-        "holdfast pacing report --seeds 20 --page docs/results/traffic-control.md "
-        "--picture docs/results/traffic-control.png",
-    )
-    _seeds_options(parser, 20)
-    parser.add_argument("--short", action="store_true", help="leave out what the policies are sensitive to")
-    parser.add_argument("--page", metavar="FILE", help="document whose marked part gets the tables")
-    parser.add_argument("--picture", metavar="FILE.png", help="draw the figures (needs matplotlib)")
-    add_json_option(parser, "the report as JSON")
-    parser.set_defaults(run=_run_pacing)
-
-
-def _seeds_options(parser: argparse.ArgumentParser, seeds: int) -> None:
-    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
-    parser.add_argument(
-        "--seeds", type=COUNT, default=seeds, metavar="N", help="the number of seeds (default %(default)s)"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=number_of(1, 1_024, "a number of processes"),
-        metavar="J",
-        help="run in J processes (default: one for each core)",
-    )
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported
@@ -326,9 +262,3 @@ def _run_demo(args: argparse.Namespace) -> int:
     from holdfast_lab.demo.command import run_demo
 
     return run_demo(args)
-
-
-def _run_pacing(args: argparse.Namespace) -> int:
-    from holdfast_lab.vpn.command import pacing
-
-    return pacing(args)

@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest | swarm`: arguments, signals, the terminal and the exit code.
+"""`holdfast pipeline ingest | swarm | sweep | report`: arguments, signals, the terminal and the exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -26,6 +26,8 @@ from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
     import subprocess
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_holdfast.ingest import IngestJob, Progress
 
@@ -103,6 +105,42 @@ def ingest(args: argparse.Namespace) -> int:
 
 def swarm(args: argparse.Namespace) -> int:
     """`args`: scenario, seeds, first_seed, master, out (docs/simulator.md). Returns 1 where a seed failed."""
+
+    def verdicts(spark: "SparkSession", slots: int) -> "DataFrame":
+        from pyspark_holdfast import swarm_job
+
+        return swarm_job.verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
+
+    return _into_table("swarm", args, verdicts)
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """`args`: file, master, out (docs/simulator.md). Returns 1 where a run failed."""
+    from pyspark_holdfast.sweep_file import read_sweep
+
+    wanted = read_sweep(args.file)
+
+    def verdicts(spark: "SparkSession", slots: int) -> "DataFrame":
+        from pyspark_holdfast import swarm_job
+
+        return swarm_job.swept(spark, wanted, slots=slots)
+
+    return _into_table("sweep", args, verdicts)
+
+
+def report(args: argparse.Namespace) -> int:
+    """`args`: tables, page, picture, json (docs/results/traffic-control.md). Returns 1 where a line does not hold."""
+    try:
+        import pyarrow  # noqa: F401  # said before anything is read
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name, "./spark") from None
+    from pyspark_holdfast.traffic.report import report_traffic
+
+    return report_traffic(args)
+
+
+def _into_table(what: str, args: argparse.Namespace, verdicts: "Callable[[SparkSession, int], DataFrame]") -> int:
+    """Writes the rows to `args.out`, by `args.master`; returns 1 where one of them failed."""
     out = Path(args.out).absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
@@ -112,22 +150,22 @@ def swarm(args: argparse.Namespace) -> int:
         from pyspark.errors import PySparkException
 
         from pyspark_holdfast.session import reason, start_session, stop_session
-        from pyspark_holdfast.swarm_job import summary, verdicts
+        from pyspark_holdfast.swarm_job import summary
     except ModuleNotFoundError as error:
         raise missing_package(error.name, "./spark") from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
-    spark = start_session("holdfast swarm", logs=logs, master=args.master)
+    spark = start_session(f"holdfast {what}", logs=logs, master=args.master)
     try:
-        slots = spark.sparkContext.defaultParallelism
-        table = verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
-        table.write.mode("append").parquet(str(out))
+        verdicts(spark, spark.sparkContext.defaultParallelism).write.mode("append").parquet(str(out))
         found = summary(spark.read.parquet(str(out)))
     except (PySparkException, Py4JError, OSError) as error:
         raise HoldfastError(f"{reason(error, spark)} (Spark's log: {logs / 'spark.log'})") from error
     finally:
         stop_session(spark)
     shutil.rmtree(logs, ignore_errors=True)
+    for failure in found.pop("failures"):
+        say(f"failed: {failure}", file=sys.stderr)
     say(json_line(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
     return 1 if found["failed"] else 0
 

@@ -5,14 +5,14 @@ Rules of this file: as those of `holdfast.cli`: parsing only, the verb's work is
 
 import argparse
 
-from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_verb, some_text
+from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_json_option, add_verb, some_text
 
 
 def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "pipeline",
-        "runs the Spark jobs: a queue into a table, the simulator on a cluster",
+        "runs the Spark jobs: a queue into a table, the simulator on a cluster; reports of such tables",
         "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -69,6 +69,35 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.set_defaults(run=_run_pipeline_swarm)
+    parser = add_verb(
+        actions,
+        "sweep",
+        "runs a grid of scenarios, settings and seeds on a Spark cluster, and writes a row of a table for each run",
+        "holdfast pipeline sweep benchmarks/sweeps/traffic.toml --out ./traffic --master 'local[2]'",
+    )
+    parser.add_argument("file", type=some_text, metavar="FILE.toml", help="the grids")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_pipeline_sweep)
+    group = add_verb(
+        actions,
+        "report",
+        "makes documents of tables that the other verbs wrote",
+        "holdfast pipeline report traffic ./traffic",
+    )
+    reports = group.add_subparsers(dest="report", metavar="REPORT", required=True)
+    parser = add_verb(
+        reports,
+        "traffic",
+        "makes the traffic paper's acceptance table, comparison of policies and figures from a sweep's table",
+        "holdfast pipeline report traffic ./traffic --page docs/results/traffic-control.md "
+        "--picture docs/results/traffic-control.png",
+    )
+    parser.add_argument("tables", type=some_text, metavar="DIR", nargs="+", help="the tables of one sweep or more")
+    parser.add_argument("--page", metavar="FILE", help="document whose marked part gets the tables")
+    parser.add_argument("--picture", metavar="FILE.png", help="draw the figures (needs matplotlib)")
+    add_json_option(parser, "the report as JSON")
+    parser.set_defaults(run=_run_pipeline_report)
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported
@@ -84,3 +113,15 @@ def _run_pipeline_swarm(args: argparse.Namespace) -> int:
     from pyspark_holdfast.commands import swarm
 
     return swarm(args)
+
+
+def _run_pipeline_sweep(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import sweep
+
+    return sweep(args)
+
+
+def _run_pipeline_report(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import report
+
+    return report(args)

@@ -19,7 +19,6 @@ DISTRIBUTIONS: Final = {
     "fleet": ("holdfast-lab", "./lab"),
     "pipeline": ("pyspark-holdfast", "./spark"),
     "sim": ("holdfast-lab", "./lab"),
-    "pacing": ("holdfast-lab", "./lab"),
     "demo": ("holdfast-lab", "./lab"),
 }
 """Verbs of Holdfast's other distributions, in the order that help shows: whose each is, and where its source is."""

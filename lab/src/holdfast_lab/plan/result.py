@@ -1,6 +1,7 @@
 """What came of a run, wherever its nodes were."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,3 +23,5 @@ class Result:
     metrics: dict[str, Any]
     coverage: dict[str, Counter[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    series: Mapping[str, list[float]] = field(default_factory=dict)
+    """What was asked for by the second, of scenarios that have such; by name."""

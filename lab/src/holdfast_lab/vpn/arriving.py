@@ -15,7 +15,7 @@ def times(experiment: Experiment, client: int) -> Iterator[float]:
     rng = Random(f"vpn {experiment.seed} {client}")
     calm = 1 / MEANS_S[experiment.pattern(client) - 1]
     begins, ends = experiment.burst_s
-    stages = [(calm, begins), (experiment.burst, ends), (calm, float("inf"))]
+    stages = [(calm, begins), (experiment.burst_of(client), ends), (calm, float("inf"))]
     if not experiment.bursts(client):
         stages = [(calm, float("inf"))]
     at = 0.0

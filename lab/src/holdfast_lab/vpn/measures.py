@@ -1,76 +1,66 @@
 """What is measured of a run: overflow, peaks, fairness, changes of rates, and the size of a burst.
 
-Rules of this file: figures from a run that is over; nothing is judged (acceptance.py does).
+Rules of this file: figures from a run that is over; nothing is judged (pyspark_holdfast/traffic does, of many runs).
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum
 from statistics import mean
-from typing import Any
+from typing import Any, Final
 
-from holdfast_lab.vpn.bound import limit
-from holdfast_lab.vpn.model import SAMPLE_S, Network
-from holdfast_lab.vpn.parameters import Experiment, sizing
+from holdfast_lab.vpn.model import SAMPLE_S, Network, Sample
+from holdfast_lab.vpn.parameters import Experiment
 
-AFTER_S = 5.0
+AFTER_S: Final = 5.0
 """A queue that the burst left full has room again after this."""
 
-SETTLED_MESSAGES = 10
-"""How near its mean a queue must stay to count as settled."""
+Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run. Lists are by client, in messages. `outside`: overflows before the burst, or later than AFTER_S after it.
-    `fairness`: Jain's index of the queues' means in the burst. `changes_per_min`: a client's rate changes in it."""
+    """One run. Lists are by client, in messages, or messages a second. `outside`: overflows before the burst, or later
+    than AFTER_S after it. `in_burst`: generated since the burst began, by the clients that burst. `delivered`: to the
+    root. `fairness`: Jain's index of the queues' means in the burst. `changes_per_min`: a client's rate changes in it.
+    `counted`: what the network counted besides, by name; direct links count nothing."""
 
     name: str
     seed: int
     generated: list[int]
     overflowed: list[int]
     outside: int
+    in_burst: int
+    delivered: int
     peaks: list[int]
     root_peak: int
+    root_mean: float
     fairness: float
     changes_per_min: float
+    rates_within: list[float]
+    rates_outside: list[float]
     loads_per_s: float
     paces_per_s: float
+    counted: dict[str, Any]
 
     @property
     def total(self) -> int:
         return sum(self.overflowed)
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "overflowed_total": self.total}
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One run by the second: each client's queue, the root's, the rates of clients in messages a second, and when each
-    client's overflowing messages came."""
+    """One run by the second: each client's queue, the root's, the rates of clients in messages a second, and what each
+    generated so far; when each client's overflowing messages came; what failed when; when the run ended."""
 
     name: str
     queues: list[tuple[int, ...]]
     root: list[float]
     rates: list[tuple[float, ...]]
+    generated: list[tuple[int, ...]]
     overflows: list[tuple[float, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Burst:
-    """The size of a burst at the first overflow, of what is possible: with the sum of rates at most R, or, where the
-    policy lends the root's space, with that."""
-
-    name: str
-    seed: int
-    burst: float
-    size: int
-    limit: int
-
-    @property
-    def share(self) -> float:
-        return self.size / self.limit
+    faults: list[tuple[float, str]]
+    ended_s: float
 
 
 def fairness(queues: Sequence[float]) -> float:
@@ -80,45 +70,50 @@ def fairness(queues: Sequence[float]) -> float:
     return total * total / (len(queues) * squares) if squares else 1.0
 
 
-def run(experiment: Experiment) -> tuple[Outcome, Series]:
-    network = Network(experiment)
+def run(experiment: Experiment, tell: Tell | None = None) -> tuple[Outcome, Series]:
+    """`tell` is called with the seconds that have passed, now and then."""
+    network = _network(experiment)
+    network.tell = tell
     network.run()
     begins, ends = experiment.burst_s
-    within = [
-        queues for second, (queues, _, _) in enumerate(network.samples) if begins <= second * SAMPLE_S < ends
-    ]  # fmt: skip
-    rates = [rates for second, (_, _, rates) in enumerate(network.samples) if begins <= second * SAMPLE_S < ends]
+    within: list[Sample] = []
+    outside: list[Sample] = []
+    for second, sample in enumerate(network.samples):
+        (within if begins <= second * SAMPLE_S < ends else outside).append(sample)
     changes = network.changes_in_burst / experiment.clients
-    span_s = experiment.span_s
+    ended_s = network.clock.now
     outcome = Outcome(
         experiment.name, experiment.seed,
         [client.generated for client in network.clients], [client.overflowed for client in network.clients],
         sum(not begins <= at < ends + AFTER_S for at, _ in network.overflow_times),
+        sum(client.in_burst for client in network.clients if experiment.bursts(client.number)), network.delivered,
         [client.peak for client in network.clients], network.root_peak,
-        fairness([mean(path) for path in zip(*within, strict=True)]) if within else 1.0,
-        changes / (len(rates) * SAMPLE_S / 60) if rates else 0.0,
-        network.loads / span_s, network.paces / span_s,
+        mean(one.root for one in within) if within else 0.0,
+        fairness([mean(path) for path in zip(*(one.queues for one in within), strict=True)]) if within else 1.0,
+        changes / (len(within) * SAMPLE_S / 60) if within else 0.0,
+        _means([one.rates for one in within]), _means([one.rates for one in outside]),
+        network.loads / ended_s, network.paces / ended_s, network.counted(),
     )  # fmt: skip
     series = Series(
-        experiment.name, [queues for queues, _, _ in network.samples], [root for _, root, _ in network.samples],
-        [rates for _, _, rates in network.samples], network.overflow_times,
+        experiment.name,
+        [one.queues for one in network.samples], [one.root for one in network.samples],
+        [one.rates for one in network.samples], [one.generated for one in network.samples],
+        network.overflow_times, network.faults, ended_s,
     )  # fmt: skip
     return outcome, series
 
 
-def burst_size(experiment: Experiment, burst: float) -> Burst:
-    """What the clients that burst generate, at `burst` a second each, until anything overflows anywhere."""
-    sought = sizing(experiment, burst)
-    network = Network(sought)
-    network.run()
-    size = sum(client.in_burst for client in network.clients if sought.bursts(client.number))
-    return Burst(experiment.name, experiment.seed, burst, size, limit(sought, whole=experiment.lend > 0))
+def _network(experiment: Experiment) -> Network:
+    if experiment.priorities:
+        from holdfast_lab.vpn.priorities import BandedNetwork
+
+        return BandedNetwork(experiment)
+    if not experiment.network:
+        return Network(experiment)
+    from holdfast_lab.vpn.over_mpls import network_of
+
+    return network_of(experiment)
 
 
-def settling_s(paths: list[list[int]]) -> float:
-    """When the mean of several runs' queues stays within SETTLED_MESSAGES of the mean of its second half, in seconds
-    from the paths' beginning."""
-    middle = [mean(values) for values in zip(*paths, strict=True)]
-    level = mean(middle[len(middle) // 2 :])
-    far = [second for second, value in enumerate(middle) if abs(value - level) > SETTLED_MESSAGES]
-    return (far[-1] + 1) * SAMPLE_S if far else 0.0
+def _means(paths: Sequence[tuple[float, ...]]) -> list[float]:
+    return [mean(values) for values in zip(*paths, strict=True)]

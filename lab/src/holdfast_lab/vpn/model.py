@@ -7,15 +7,16 @@ link's credit allows; control takes `delay_s` and may be lost. Source: traffic-c
 """
 
 from collections import deque
-from heapq import heappop, heappush
+from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.pacing.choosing import policy_of
 from holdfast.pacing.messages import Pace, Report, read_pace, read_report
 from holdfast.pacing.origin import Origin
 from holdfast.pacing.shaper import Shaper
 from holdfast.pacing.table import Pacing, Table
+from holdfast_lab.mpls.clock import NEVER, Clock
 from holdfast_lab.vpn.arriving import times
 from holdfast_lab.vpn.parameters import CLIENT_MESSAGES, SIZE, Experiment
 
@@ -23,17 +24,27 @@ BLOCK_S: Final = 1.0
 """A block of messages leaves the root each second (§4.2)."""
 
 SAMPLE_S: Final = 1.0
+TOLD_S: Final = 60.0
+"""Progress is told each minute of virtual time."""
+
 ROOT: Final = "root"
 
-ARRIVAL, SEND, WAKE, COMPUTE, BLOCK, CONTROL, SAMPLE = range(7)
-NEVER: Final = float("inf")
+
+class Sample(NamedTuple):
+    """At one second: clients' queues, the root's, its mean over the second before, since it is emptied in blocks, the
+    clients' rates in messages a second, and what they generated so far."""
+
+    queues: tuple[int, ...]
+    root: float
+    rates: tuple[float, ...]
+    generated: tuple[int, ...]
 
 
 class Client:
     """A client's node: its queue, in messages, its part of the pacing, and what is counted of it."""
 
     __slots__ = (
-        "arrivals", "generated", "in_burst", "number", "origin", "overflowed", "peak", "queue",
+        "arrivals", "generated", "in_burst", "number", "on_the_way", "origin", "overflowed", "peak", "queue",
         "send_at", "shaper", "waiting", "wake_at",
     )  # fmt: skip
 
@@ -48,6 +59,8 @@ class Client:
         self.in_burst = 0
         """Generated since the burst began."""
         self.overflowed = 0
+        self.on_the_way = 0
+        """Of the queue: sent, and not acknowledged by the root. On direct links that takes no time."""
         self.send_at = NEVER
         self.wake_at = NEVER
         self.waiting = False
@@ -75,13 +88,17 @@ class Network:
         self.root_peak = 0
         self.root_messages = experiment.root_messages
         self.block = round(experiment.rate * BLOCK_S)
-        self.now = 0.0
+        self.clock = Clock()
         self.first_overflow_at: float | None = None
         self.overflow_times: list[tuple[float, int]] = []
         """When each overflowing message came, and to which client."""
-        self.samples: list[tuple[tuple[int, ...], float, tuple[float, ...]]] = []
-        """Each second: clients' queues, the root's, its mean over the second before, since it is emptied in blocks, and
-        the clients' rates in messages a second."""
+        self.samples: list[Sample] = []
+        """Each second."""
+        self.faults: list[tuple[float, str]] = []
+        """When something of the network failed or was repaired: of direct links nothing does."""
+        self.tell: Callable[[float], None] | None = None
+        self.delivered = 0
+        """Messages, to the root."""
         self.changes_in_burst = 0
         """Of clients' rates, as they are obeyed."""
         self.loads = 0
@@ -91,53 +108,23 @@ class Network:
         """Message seconds in the root since the last sample, up to this time."""
         self._waiting: deque[Client] = deque()
         self._compute_at = NEVER
-        self._order = 0
-        self._events: list[tuple[float, int, int, object]] = []
         self._loss = Random(f"vpn {experiment.seed} control")
 
-    def _at(self, when: float, kind: int, what: object = None) -> None:
-        self._order += 1
-        heappush(self._events, (when, self._order, kind, what))
-
     def run(self) -> None:
-        experiment = self.experiment
-        events, last, stops = self._events, experiment.span_s, experiment.until_overflow
+        at = self.clock.at
         for client in self.clients:
-            self._at(next(client.arrivals), ARRIVAL, client)
+            at(next(client.arrivals), self._arrive, client)
             client.wake_at = 0.0
-            self._at(0.0, WAKE, client)
-        self._at(BLOCK_S, BLOCK)
-        self._at(0.0, SAMPLE)
+            at(0.0, self._wake, client)
+        at(BLOCK_S, self._remove_block)
+        at(0.0, self._sample)
         self._plan_computing()
-        while events:
-            now, _, kind, what = heappop(events)
-            if now > last or (stops and self.first_overflow_at is not None):
-                break
-            self.now = now
-            if kind == ARRIVAL:
-                assert isinstance(what, Client)
-                self._arrive(now, what)
-            elif kind == SEND:
-                assert isinstance(what, Client)
-                if what.send_at == now:
-                    self._send(now, what)
-            elif kind == WAKE:
-                assert isinstance(what, Client)
-                if what.wake_at == now:
-                    self._wake(now, what)
-            elif kind == CONTROL:
-                self._receive(now, what)
-            elif kind == COMPUTE:
-                if self._compute_at == now:
-                    self._compute(now)
-            elif kind == BLOCK:
-                self._remove_block(now)
-            else:
-                self._sample(now)
+        self.clock.run(self.experiment.span_s)
 
     # ------------------------------------------------------------------------------------------------- data
 
-    def _arrive(self, now: float, client: Client) -> None:
+    def _arrive(self, client: Client) -> None:
+        now = self.clock.now
         client.generated += 1
         if self.experiment.burst_s[0] <= now < self.experiment.burst_s[1]:
             client.in_burst += 1
@@ -147,14 +134,20 @@ class Network:
             self.overflow_times.append((now, client.number))
             if self.first_overflow_at is None:
                 self.first_overflow_at = now
+                if self.experiment.until_overflow:
+                    self.clock.stop()
         else:
             client.queue += 1
             client.peak = max(client.peak, client.queue)
-        self._at(next(client.arrivals), ARRIVAL, client)
-        if client.queue == 1 and not client.waiting:
+        self.clock.at(next(client.arrivals), self._arrive, client)
+        if client.queue - client.on_the_way == 1 and not client.waiting:
             self._send(now, client)
         else:
             self._report(now, client)
+
+    def _due(self, client: Client) -> None:
+        if client.send_at == self.clock.now:
+            self._send(self.clock.now, client)
 
     def _send(self, now: float, client: Client) -> None:
         """Sends what the rate and the root's space allow."""
@@ -169,6 +162,7 @@ class Network:
                 break
             client.queue -= 1
             self.root_queue += 1
+            self.delivered += 1
             shaper.sent(now, SIZE)
             table.took(origin.name, SIZE)
             weight = self.policy.weight(client.queue * SIZE, origin.capacity)
@@ -176,7 +170,7 @@ class Network:
         self.root_peak = max(self.root_peak, self.root_queue)
         if client.queue and not client.waiting:
             client.send_at = max(now, shaper.ready_at())
-            self._at(client.send_at, SEND, client)
+            self.clock.at(client.send_at, self._due, client)
         self._report(now, client)
 
     def _count_root(self, now: float) -> None:
@@ -184,10 +178,11 @@ class Network:
         self._root_area += (now - self._root_at) * self.root_queue
         self._root_at = now
 
-    def _remove_block(self, now: float) -> None:
+    def _remove_block(self, _: None) -> None:
+        now = self.clock.now
         self._count_root(now)
         self.root_queue -= min(self.block, self.root_queue)
-        self._at(now + BLOCK_S, BLOCK)
+        self.clock.at(now + BLOCK_S, self._remove_block)
         waiting, self._waiting = self._waiting, deque()
         for client in waiting:
             client.waiting = False
@@ -206,9 +201,12 @@ class Network:
         at = client.origin.next_deadline(now)
         if at != client.wake_at:
             client.wake_at = at
-            self._at(at, WAKE, client)
+            self.clock.at(at, self._wake, client)
 
-    def _wake(self, now: float, client: Client) -> None:
+    def _wake(self, client: Client) -> None:
+        now = self.clock.now
+        if client.wake_at != now:
+            return
         client.wake_at = NEVER
         self._obey(now, client)
         self._report(now, client)
@@ -217,10 +215,10 @@ class Network:
     def _carry(self, now: float, message: Report | Pace) -> None:
         """As it goes over the wire, late, or not at all."""
         if not self.experiment.loss or self._loss.random() >= self.experiment.loss:
-            self._at(now + self.experiment.delay_s, CONTROL, message.fields())
+            self.clock.at(now + self.experiment.delay_s, self._receive, message.fields())
 
-    def _receive(self, now: float, fields: object) -> None:
-        assert isinstance(fields, dict)
+    def _receive(self, fields: dict[str, object]) -> None:
+        now = self.clock.now
         if fields["kind"] == "load":
             report = read_report(fields)
             assert report is not None
@@ -241,18 +239,20 @@ class Network:
         client.shaper.set_rate(now, rate)
         if self.experiment.burst_s[0] <= now < self.experiment.burst_s[1]:
             self.changes_in_burst += 1
-        if client.queue and not client.waiting:
+        if client.queue > client.on_the_way and not client.waiting:
             client.send_at = max(now, client.shaper.ready_at())
-            self._at(client.send_at, SEND, client)
+            self.clock.at(client.send_at, self._due, client)
 
     def _plan_computing(self) -> None:
         at = self.table.next_deadline()
         if at != self._compute_at:
-            self._compute_at = at
-            self._at(max(at, self.now), COMPUTE)
-            self._compute_at = max(at, self.now)
+            self._compute_at = max(at, self.clock.now)
+            self.clock.at(self._compute_at, self._compute)
 
-    def _compute(self, now: float) -> None:
+    def _compute(self, _: None) -> None:
+        now = self.clock.now
+        if self._compute_at != now:
+            return
         self._compute_at = NEVER
         self.table.tick(now, self.root_messages * SIZE, self.root_queue * SIZE)
         for pace in self.table.take(now, len(self.clients)):
@@ -262,11 +262,19 @@ class Network:
 
     # ------------------------------------------------------------------------------------------------- watching
 
-    def _sample(self, now: float) -> None:
-        self._at(now + SAMPLE_S, SAMPLE)
+    def _sample(self, _: None) -> None:
+        now = self.clock.now
+        self.clock.at(now + SAMPLE_S, self._sample)
+        if self.tell is not None and now % TOLD_S == 0:
+            self.tell(now)
         if self.experiment.until_overflow:
             return
         self._count_root(now)
         root, self._root_area = self._root_area / SAMPLE_S, 0.0
         rates = tuple((client.shaper.rate or 0.0) / SIZE for client in self.clients)
-        self.samples.append((tuple(client.queue for client in self.clients), root, rates))
+        queues = tuple(client.queue for client in self.clients)
+        self.samples.append(Sample(queues, root, rates, tuple(client.generated for client in self.clients)))
+
+    def counted(self) -> dict[str, Any]:
+        """What is measured besides, by name; direct links count nothing."""
+        return {}

@@ -31,6 +31,8 @@ CONTROL_DELAY_S: Final = 0.05
 
 CLIENTS_MAX: Final = 3_000
 
+SERIES_S_MAX: Final = 600.0
+
 SIZING_FROM_S: Final = 60.0
 SIZING_SPAN_S: Final = 3_000.0
 """Where a burst's size is sought: it begins when queues and estimates are in their steady state, and never ends."""
@@ -40,7 +42,16 @@ SIZING_SPAN_S: Final = 3_000.0
 class Experiment:
     """One run. Clients take the three patterns in turn; the root's rate and space grow with their number. `bursting`:
     the patterns, 1 to 3, whose clients burst at `burst` messages a second from the first to the second of `burst_s`.
-    `until_overflow`: the run ends with the first overflow."""
+    `until_overflow`: the run ends with the first overflow. `series_s`: queues and rates are told at such intervals; 0
+    for not at all.
+
+    `rates`: instead of `burst`, messages a second in it by pattern; 0: as outside it. `priorities`: messages have some,
+    and queues room for each (priorities.py); `whole_capacity`: reports tell the whole queue as capacity, and not the
+    room for the lowest.
+
+    `network`: a file with the provider's network, instead of direct links; `fail`, a router or `one-other`, a link of
+    it, is down from `fail_at_s` to `repair_at_s`; `fast_reroute` None: as the file says.
+    """
 
     policy: str = "weights"
     lend: float = 0.0
@@ -55,6 +66,15 @@ class Experiment:
     loss: float = 0.0
     thresholds: Thresholds = field(default=PAPER)
     until_overflow: bool = False
+    series_s: int = 0
+    rates: tuple[float, ...] = ()
+    priorities: bool = False
+    whole_capacity: bool = False
+    network: str = ""
+    fail: str = ""
+    fail_at_s: float = 3_000.0
+    repair_at_s: float = 3_300.0
+    fast_reroute: bool | None = None
 
     def __post_init__(self) -> None:
         policy_of(self.policy, lend=self.lend)
@@ -64,6 +84,21 @@ class Experiment:
         _within("delay", self.delay_s, 0, 60)
         _within("loss", self.loss, 0, 0.99)
         _within("burst", self.burst, 0.001, 10_000)
+        _within("series_s", self.series_s, 0, SERIES_S_MAX)
+        _within("fail_at_s", self.fail_at_s, 0, 1e6)
+        _within("repair_at_s", self.repair_at_s, self.fail_at_s, 1e6)
+        if self.rates and len(self.rates) != len(MEANS_S):
+            raise ConfigError(f"invalid value {len(self.rates)} rates; expected one for each of 3 patterns")
+        for rate in self.rates:
+            _within("rates", rate, 0, 10_000)
+        if self.whole_capacity and not self.priorities:
+            raise ConfigError("whole_capacity needs priorities; set priorities=true")
+        if self.priorities and self.network:
+            raise ConfigError("priorities are simulated on direct links; leave out network")
+        if not self.burst_s[0] < self.burst_s[1]:
+            raise ConfigError(f"invalid value {self.burst_s[1]:g} for burst_to_s; expected more than burst_from_s")
+        if (self.fail or self.fast_reroute is not None) and not self.network:
+            raise ConfigError("fail and fast_reroute need a network; give its file with network")
         if not self.bursting or not set(self.bursting) <= {1, 2, 3}:
             raise ConfigError(f"invalid value {self.bursting} for bursting; expected patterns of 1, 2 and 3")
 
@@ -89,7 +124,13 @@ class Experiment:
         return client % 3 + 1
 
     def bursts(self, client: int) -> bool:
+        if self.rates:
+            return self.rates[self.pattern(client) - 1] > 0
         return self.pattern(client) in self.bursting
+
+    def burst_of(self, client: int) -> float:
+        """Messages a second that a client which bursts generates in the burst."""
+        return self.rates[self.pattern(client) - 1] if self.rates else self.burst
 
 
 def sizing(experiment: Experiment, burst: float) -> Experiment:

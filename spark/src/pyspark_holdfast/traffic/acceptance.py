@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Final
 
-from holdfast_lab.vpn.measures import Burst, Outcome
+from pyspark_holdfast.traffic.runs import Run, grouped
 
 SEEDS_FOR_MEANS: Final = 20
 
 Range = tuple[float, float]
-
-ALL_FROM: Final = (1, 2, 3)
-"""All patterns burst at once."""
-
-SIZES: Final = (18.0, 20.0, 30.0, 50.0, 100.0)
-"""Messages a second of the bursts whose size is sought."""
 
 FIXED_SIZES: Final = {20.0: 344, 30.0: 278, 50.0: 240, 100.0: 218}
 WEIGHTS_SIZES: Final = {
@@ -76,56 +70,54 @@ def _around(value: float, mean_by: float, each_by: float) -> tuple[Range, Range]
     return (value - mean_by, value + mean_by), (value - each_by, value + each_by)
 
 
-def of_fixed(outcomes: Sequence[Outcome]) -> list[Check]:
+def _values(runs: Sequence[Run], metric: str) -> tuple[float, ...]:
+    return tuple(run.metrics[metric] for run in runs)
+
+
+def of_fixed(runs: Sequence[Run]) -> list[Check]:
     """The paper's network without control (§4.4, figure 9)."""
+    others = tuple(run.metrics["overflowed.client1"] + run.metrics["overflowed.client3"] for run in runs)
     return [
         Check(
             "fixed, overflow of client 2", "8,800 ± 165", (8_650, 8_950), (8_150, 9_450),
-            tuple(one.overflowed[1] for one in outcomes),
+            _values(runs, "overflowed.client2"),
         ),
+        Check("fixed, overflow of clients 1 and 3", "0", (0, 0), (0, 0), others),
         Check(
-            "fixed, overflow of clients 1 and 3", "0", (0, 0), (0, 0),
-            tuple(one.overflowed[0] + one.overflowed[2] for one in outcomes),
-        ),
-        Check(
-            "fixed, overflow outside the burst", "0", (0, 0), (0, 0), tuple(one.outside for one in outcomes)
+            "fixed, overflow outside the burst", "0", (0, 0), (0, 0), _values(runs, "overflowed_outside_burst")
         ),
     ]  # fmt: skip
 
 
-def of_weights(outcomes: Sequence[Outcome]) -> list[Check]:
+def of_weights(runs: Sequence[Run]) -> list[Check]:
     """The paper's control (§4.4, figures 9, 10 and 12)."""
     peaks = (("1", 34, 3, (28, 42)), ("2", 56, 4, (46, 72)), ("3", 35, 3, (28, 44)))
     return [
-        Check("weights, overflow", "0", (0, 0), (0, 0), tuple(one.total for one in outcomes)),
+        Check("weights, overflow", "0", (0, 0), (0, 0), _values(runs, "overflowed_total")),
         *(
             Check(
                 f"weights, peak of client {name}", f"{peak} of 200", (peak - by, peak + by), each,
-                tuple(one.peaks[place] for one in outcomes),
+                _values(runs, f"peak_messages.client{name}"),
             )
-            for place, (name, peak, by, each) in enumerate(peaks)
+            for name, peak, by, each in peaks
         ),
-        Check("weights, peak of the root", "27 of 800", (25, 33), (0, 40), tuple(one.root_peak for one in outcomes)),
+        Check("weights, peak of the root", "27 of 800", (25, 33), (0, 40), _values(runs, "root_peak_messages")),
     ]  # fmt: skip
 
 
-def of_all(outcomes: Sequence[Outcome]) -> Check:
+def of_all(runs: Sequence[Run]) -> Check:
     """All clients burst at once, which no control can absorb without the root's space."""
-    values = tuple(float(one.total) for one in outcomes)
-    what = f"all at 13.3/s, {outcomes[0].name}, overflow"
+    what = f"all at 13.3/s, {runs[0].policy}, overflow"
+    values = _values(runs, "overflowed_total")
     return Check(what, "26,380 ± 310", (26_100, 26_700), (25_100, 27_700), values)
 
 
-def of_bursts(bursts: Iterable[Burst]) -> list[Check]:
+def of_bursts(runs: Iterable[Run]) -> list[Check]:
     """One line for each policy and rate of which something is expected."""
-    by: dict[tuple[str, float], list[Burst]] = {}
-    for one in bursts:
-        by.setdefault((one.name, one.burst), []).append(one)
     checks = []
-    for (name, burst), runs in by.items():
+    for (name, burst), group in grouped(runs, lambda run: (run.policy, run.burst)).items():
         what = f"{name}, burst at {burst:g}/s"
-        sizes = tuple(float(one.size) for one in runs)
-        shares = tuple(one.share for one in runs)
+        sizes, shares = _values(group, "burst_messages"), _values(group, "share_of_limit")
         if name == "fixed" and burst in FIXED_SIZES:
             size = FIXED_SIZES[burst]
             checks.append(Check(what, f"{size}", *_around(size, 0.03 * size, 0.15 * size), sizes))

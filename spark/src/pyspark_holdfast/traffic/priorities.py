@@ -1,0 +1,93 @@
+"""All at once, with priorities: what is refused, of whom and of which priority (docs/adr/0077-room-by-priority.md).
+
+Rules of this file: rows of the grid `priorities` to a part of the report and to lines of the acceptance table, whose
+bounds were worked out beforehand.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any, Final
+
+from pyspark_holdfast.traffic.acceptance import Check
+from pyspark_holdfast.traffic.runs import Run, grouped
+
+CLASSES: Final = ("low", "normal", "high")
+CLIENTS: Final = ("client1", "client2", "client3")
+CHECKED: Final = ("weights", "level 0")
+EACH: Final = 0.02
+"""How much further a run may be than the mean."""
+
+Shares = tuple[float, ...]
+
+
+def _share(run: Run, clients: Sequence[str], classes: Sequence[str]) -> float:
+    def total(what: str) -> float:
+        return sum(run.metrics[f"priorities.{what}.{client}.{one}"] for client in clients for one in classes)
+
+    return total("refused") / max(1.0, total("offered"))
+
+
+def by_class(run: Run) -> Shares:
+    """Refused share of each class."""
+    return tuple(_share(run, CLIENTS, (one,)) for one in CLASSES)
+
+
+def by_client(run: Run) -> Shares:
+    """Refused share of each client."""
+    return tuple(_share(run, (client,), CLASSES) for client in CLIENTS)
+
+
+Expected = tuple[str, str, tuple[float, float], Callable[[Run], Shares], int]
+
+EXPECTED: Final[dict[str, tuple[Expected, ...]]] = {
+    "13.3 / 13.3 / 13.3": (
+        ("low", "61 %", (0.59, 0.63), by_class, 0),
+        ("normal", "less than 0.1 %", (0.0, 0.001), by_class, 1),
+        ("high", "0", (0.0, 0.0), by_class, 2),
+        *((f"client {at + 1}", "37 %", (0.35, 0.39), by_client, at) for at in range(3)),
+    ),
+    "4.2 / 30 / 15": (
+        ("high", "0", (0.0, 0.0), by_class, 2),
+        ("client 1", "0", (0.0, 0.005), by_client, 0),
+        ("client 2", "64 %", (0.62, 0.67), by_client, 1),
+        ("client 3", "30 %", (0.27, 0.33), by_client, 2),
+    ),
+}
+"""By what is offered: what is checked, as it is told, the bounds of its mean, and where it is in a run."""
+
+
+def offered(run: Run) -> str:
+    """Messages a second in the burst, by client."""
+    rates = [float(rate) for rate in run.settings["rates"].split(",")]
+    return " / ".join(f"{rate:.3g}" if rate else "4.2" for rate in rates)
+
+
+def named(run: Run) -> str:
+    return f"{run.policy}, capacity told whole" if run.settings.get("whole_capacity") == "true" else run.policy
+
+
+def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Shares are means over the seeds."""
+    return [
+        {
+            "offered": what, "policy": name, "n": len(of),
+            "classes": [mean(each) for each in zip(*(by_class(run) for run in of), strict=True)],
+            "clients": [mean(each) for each in zip(*(by_client(run) for run in of), strict=True)],
+            "root": max(run.metrics["root_peak_messages"] for run in of),
+        }
+        for (what, name), of in grouped(runs, lambda run: (offered(run), named(run))).items()
+    ]  # fmt: skip
+
+
+def checks(runs: Sequence[Run]) -> list[Check]:
+    found = []
+    for (what, name), of in grouped(runs, lambda run: (offered(run), named(run))).items():
+        if name in CHECKED:
+            found += [
+                Check(
+                    f"{what}/s, {name}, {of_whom} refused", told, (low, high), (low - EACH, high + EACH),
+                    tuple(value(run)[at] for run in of),
+                )
+                for of_whom, told, (low, high), value, at in EXPECTED.get(what, ())
+            ]  # fmt: skip
+    return found
