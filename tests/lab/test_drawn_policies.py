@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_lab.draws import drawn_hosts, drawn_policies, drawn_unreached
+from holdfast_lab.draws import drawn_policies
 from holdfast_lab.draws.drawn_policies import POLICIES, with_policies
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
 
@@ -25,9 +26,7 @@ def test_a_share_of_the_seeds_has_each() -> None:
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_hosts, "HOSTS", {})  # these are drawn behind them
-    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
-    monkeypatch.setattr(drawn_unreached, "UNREACHED", {})
+    draw_up_to(monkeypatch, with_policies)
     plans = list(map(draw_plan, SEEDS[:60]))
     monkeypatch.setattr(drawn_policies, "POLICIES", {name: (0.0, draw) for name, (_, draw) in POLICIES.items()})
     for seed, plan in zip(SEEDS, plans, strict=False):

@@ -8,6 +8,7 @@ from holdfast_lab.draws import drawn_unreached
 from holdfast_lab.draws.drawn_unreached import UNREACHED, with_unreached
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
 
@@ -25,6 +26,7 @@ def test_a_share_of_the_seeds_has_each() -> None:
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_unreached)
     plans = list(map(draw_plan, SEEDS[:60]))
     monkeypatch.setattr(drawn_unreached, "UNREACHED", {name: (0.0, draw) for name, (_, draw) in UNREACHED.items()})
     for seed, plan in zip(SEEDS, plans, strict=False):

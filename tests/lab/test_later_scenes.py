@@ -10,12 +10,7 @@ from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.turns import Turn
 from holdfast.storage.layout import records
 from holdfast_lab.draws import (
-    drawn_clients,
-    drawn_hosts,
-    drawn_pacing,
-    drawn_policies,
     drawn_scenes,
-    drawn_unreached,
 )
 from holdfast_lab.draws.drawn_scenes import LATER, with_later_scenes
 from holdfast_lab.draws.drawn_wire import PIECE_BYTES, on_lmdb
@@ -23,6 +18,7 @@ from holdfast_lab.plan.faults import PUT_BACK
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
 REJECTED = 91
@@ -61,12 +57,7 @@ def test_a_queue_of_one_message_is_filled_by_the_next_node_where_little_may_wait
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [*SEEDS[:40], REJECTED]
-    monkeypatch.setattr(drawn_clients, "CLIENTS", {})  # these are drawn behind them
-    monkeypatch.setattr(drawn_policies, "POLICIES", {})
-    monkeypatch.setattr(drawn_hosts, "HOSTS", {})
-    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
-    monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
-    monkeypatch.setattr(drawn_unreached, "UNREACHED", {})
+    draw_up_to(monkeypatch, with_later_scenes)
     plans = list(map(draw_plan, seeds))
     monkeypatch.setattr(drawn_scenes, "LATER", {name: (0.0, draw) for name, (_, draw) in LATER.items()})
     for seed, plan in zip(seeds, plans, strict=True):

@@ -7,18 +7,13 @@ import pytest
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.sender import CustodySender
 from holdfast_lab.draws import (
-    drawn_clients,
-    drawn_hosts,
-    drawn_pacing,
-    drawn_policies,
-    drawn_scenes,
     drawn_takes,
-    drawn_unreached,
 )
 from holdfast_lab.draws.drawn_takes import MOVED_COUNT, TAKES, with_takes
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
 
@@ -45,12 +40,7 @@ def test_a_share_of_the_seeds_has_such_a_node(plans: list[Plan]) -> None:
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_scenes, "LATER", {})  # they keep away from such a node
-    monkeypatch.setattr(drawn_clients, "CLIENTS", {})
-    monkeypatch.setattr(drawn_policies, "POLICIES", {})
-    monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
-    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
-    monkeypatch.setattr(drawn_unreached, "UNREACHED", {})
+    draw_up_to(monkeypatch, with_takes)
     plans = [draw_plan(seed) for seed in SEEDS[:40]]
     monkeypatch.setattr(drawn_takes, "TAKES_SHARE", 0.0)
     for seed, plan in zip(SEEDS[:40], plans, strict=True):

@@ -14,6 +14,7 @@ from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import Result, execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 130)
 
@@ -43,6 +44,7 @@ def test_a_share_of_the_seeds_has_them() -> None:
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_bursts)
     drawn = {seed: plan for seed, plan in plans().items() if has_queue(plan)}
     monkeypatch.setattr(drawn_bursts, "SHARE", 0.0)
     monkeypatch.setattr(drawn_bursts, "PACED", 0.0)

@@ -10,13 +10,14 @@ from holdfast.settings import QueueConfig
 from holdfast_lab.base.client_history import History, Violation
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_hosts
-from holdfast_lab.draws.drawn_hosts import with_hosts
+from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs import swarm
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 60)
 
@@ -42,7 +43,7 @@ def test_seeds_with_virtual_hosts() -> None:
 
 def test_hosts_shift_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """All else of a seed is as it is without them (docs/adr/0053)."""
-    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)  # these are drawn behind them
+    draw_up_to(monkeypatch, with_hosts)
     drawn = {seed: draw_plan(seed) for seed in range(1, 30)}
     monkeypatch.setattr(swarm, "DRAWS", tuple(draw for draw in swarm.DRAWS if draw is not with_hosts))
     for seed, plan in drawn.items():
@@ -55,6 +56,7 @@ def test_hosts_shift_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_share_of_the_seeds_has_hosts_that_cross_and_nothing_else_of_them_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    draw_up_to(monkeypatch, with_crossing)
     drawn = {seed: draw_plan(seed) for seed in range(1, 100)}
     crossing = {seed: plan for seed, plan in drawn.items() if plan.topology.crossing}
     share = drawn_hosts.CROSSING_SHARE

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast.pacing.pacer import Pacer
-from holdfast_lab.draws import drawn_bursts, drawn_hosts, drawn_pacing
+from holdfast_lab.draws import drawn_pacing
 from holdfast_lab.draws.drawn_pacing import SHARE, with_pacing
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 120)
 
@@ -31,9 +32,7 @@ def test_a_share_of_the_seeds_has_a_root() -> None:
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)  # these are drawn behind them
-    monkeypatch.setattr(drawn_bursts, "SHARE", 0.0)  # what is drawn after it
-    monkeypatch.setattr(drawn_bursts, "PACED", 0.0)
+    draw_up_to(monkeypatch, with_pacing)
     drawn = plans()
     monkeypatch.setattr(drawn_pacing, "SHARE", 0.0)
     for seed, plan in drawn.items():

@@ -52,7 +52,10 @@ WALL_LIMIT_S: Final = 300.0
 LOOK_S: Final = 1.0
 """How often workers are asked how long they take."""
 
-DRAWS: Final = (
+Draw = Callable[[Plan, int], Plan]
+"""What it draws is on top of the plan, from a stream of its own of the seed."""
+
+DRAWS: Final[tuple[Draw, ...]] = (
     with_refusals,
     with_hostile,
     with_small_bounds,
