@@ -15,12 +15,13 @@ from xml.etree import ElementTree
 import pytest
 
 from holdfast import cli
-from holdfast_lab import canaries, sim_commands
+from holdfast_lab import canaries
 from holdfast_lab.canaries.seeds import CAUGHT_BY
 from holdfast_lab.histories import HISTORIES
 from holdfast_lab.plan import scenario_file
 from holdfast_lab.plan.result import Result
 from holdfast_lab.runs import swarm
+from holdfast_lab.vpn.settings import SCENARIOS
 from support.eventually import eventually_true
 
 SMALL = """
@@ -156,12 +157,12 @@ def test_list_in_a_pipe_is_a_line_each_the_name_first(capsys: pytest.CaptureFixt
     assert cli.main(["sim", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    assert names == [*dict(scenario_file.names()), *HISTORIES, "swarm", "swarm-routing"]
+    assert names == [*dict(scenario_file.names()), *HISTORIES, *SCENARIOS, "swarm", "swarm-routing"]
     assert len(set(names)) == len(names) and all(len(line.split()) > 3 for line in lines)
     assert cli.main(["sim", "list", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [item["name"] for item in told] == names and {item["kind"] for item in told} == {
-        "scenario", "history", "swarm",
+        "scenario", "history", "traffic", "swarm",
     }  # fmt: skip
 
 
@@ -269,7 +270,7 @@ def test_a_planted_defect_is_there_during_the_run_alone(
         return Result("x", 1, False, "lost", "0" * 32, 1.0, 0.1, 0, {})
 
     monkeypatch.setattr(canaries, "plant", plant)
-    monkeypatch.setattr(sim_commands, "execute", execute)
+    monkeypatch.setattr("holdfast_lab.runs.run.execute", execute)
     assert cli.main(["sim", "run", small, "--canary", "a-name"]) == 1
     assert capsys.readouterr().err.splitlines()[1].endswith("--seed 1 --canary a-name")
     assert there == []
