@@ -38,8 +38,8 @@ Refused = tuple[float, float, float]
 
 CHECKED: Final = ("weights", "level 0")
 
-EACH: Final = 0.02
-"""How much further a run may be than the mean."""
+EACH: Final = 2.0
+"""How much further a run may be than the mean, in percent of what is offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ def _shares(refused: Sequence[Sequence[int]], offered: Sequence[Sequence[int]]) 
 
 EXPECTED: Final[dict[str, list[tuple[str, str, tuple[float, float], Callable[[Burst], Refused], int]]]] = {
     "13.3 / 13.3 / 13.3": [
-        ("low", "61 %", (0.59, 0.63), Burst.by_class, 0),
-        ("normal", "less than 0.1 %", (0.0, 0.001), Burst.by_class, 1),
+        ("low", "61 %", (59.0, 63.0), Burst.by_class, 0),
+        ("normal", "less than 0.1 %", (0.0, 0.1), Burst.by_class, 1),
         ("high", "0", (0.0, 0.0), Burst.by_class, 2),
-        *((f"client {at + 1}", "37 %", (0.35, 0.39), Burst.by_client, at) for at in range(3)),
+        *((f"client {at + 1}", "37 %", (35.0, 39.0), Burst.by_client, at) for at in range(3)),
     ],
     "4.2 / 30 / 15": [
         ("high", "0", (0.0, 0.0), Burst.by_class, 2),
-        ("client 1", "0", (0.0, 0.005), Burst.by_client, 0),
-        ("client 2", "64 %", (0.62, 0.67), Burst.by_client, 1),
-        ("client 3", "30 %", (0.27, 0.33), Burst.by_client, 2),
+        ("client 1", "0", (0.0, 0.5), Burst.by_client, 0),
+        ("client 2", "64 %", (62.0, 67.0), Burst.by_client, 1),
+        ("client 3", "30 %", (27.0, 33.0), Burst.by_client, 2),
     ],
 }
 """Worked out beforehand (docs/adr/0077-room-by-priority.md): what is checked, as it is told, the bounds of its mean,
@@ -190,14 +190,13 @@ def rows(
 
 
 def _checks_of(offered: str, name: str, bursts: Sequence[Burst]) -> list[Check]:
-    expected = EXPECTED[offered]
-    return [
-        Check(
-            f"{offered}/s, {name}, {what} refused", told, (low, high), (low - EACH, high + EACH),
-            tuple(value(one)[at] for one in bursts),
-        )
-        for what, told, (low, high), value, at in expected
-    ]  # fmt: skip
+    """In percent."""
+    checks = []
+    for what, told, (low, high), value, at in EXPECTED[offered]:
+        each = (max(0.0, low - EACH), high + EACH if high else 0.0)
+        values = tuple(100 * value(one)[at] for one in bursts)
+        checks.append(Check(f"{offered}/s, {name}, {what} refused", told, (low, high), each, values))
+    return checks
 
 
 def table_rows(found: Sequence[dict[str, Any]]) -> list[list[str]]:
