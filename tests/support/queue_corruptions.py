@@ -5,8 +5,10 @@ Rules of this file: one function, or one line, each.
 
 from typing import Any
 
+from holdfast.broker.bands import Bands
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries.blob import Blob
+from holdfast.endpoints.admission import ROWS_MAX
 from support.corruption import breaks, one_more
 from support.standing import committing, publishing, selecting, serving, streaming
 
@@ -16,6 +18,16 @@ from support.standing import committing, publishing, selecting, serving, streami
 @breaks("state: a queue stands under another name", serving)
 def _(s: Any) -> None:
     s.core.catalog.queues["other"] = s.core.catalog.queues.pop("plain")
+
+
+@breaks("endpoints: too many rows of refusals", serving)
+def _(s: Any) -> None:
+    s.core.admission.refused = dict.fromkeys(range(2 * ROWS_MAX + 1))
+
+
+@breaks("endpoints: queue {}: room by priority, and its settings", serving)
+def _(s: Any) -> None:
+    s.core.catalog.queues["plain"].bands = Bands(0.5, 0.5, 1.0, 0.0)
 
 
 @breaks("state: queue {} is called otherwise within its host", serving)

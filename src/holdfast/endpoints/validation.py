@@ -11,6 +11,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, Temporary
+from holdfast.endpoints.admission import ROWS_MAX, Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
@@ -25,6 +26,14 @@ from holdfast.peers.use import Use
 from holdfast.peers.validation import alive
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
+
+
+def admission(admission: Admission, catalog: Catalog) -> None:
+    """Room by priority is as the settings say, and refusals are bounded."""
+    must(len(admission.refused) <= 2 * ROWS_MAX, "too many rows of refusals", len(admission.refused))
+    for name, queue in catalog.queues.items():
+        asked = min(queue.config.room_low, queue.config.room_normal) < 1
+        must((queue.bands is not None) == asked, f"queue {name!r}: room by priority, and its settings", queue.config)
 
 
 def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:
