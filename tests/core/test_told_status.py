@@ -49,6 +49,12 @@ def reported() -> set[str]:
     client.send(link, "1")
     rig.settle()
     client.manage("CREATE", "queue", "other")
+    client.manage("CREATE", "queue", "full", messages_max=1, when_full="refuse")
+    link = client.sender("full")
+    rig.settle()
+    for body in ("1", "2"):
+        client.send(link, body)
+    rig.settle()
     client.manage("CREATE", "link", "work-other", **{"from": "work", "to": "other"})
     assert a.core is not None
     a.core.logins.has_failed("10.0.0.1", "")

@@ -59,8 +59,8 @@ def _producer_forgotten(original: Function) -> Function:
 def _bound_counts_leaving_twice(original: Function) -> Function:
     """What leaves with the commit under way makes room twice."""
 
-    def fits(self: Any, size: int) -> bool:
-        if original(self, size):
+    def fits(self: Any, size: int, priority: int = 9) -> bool:
+        if original(self, size, priority):
             return True
         leaving = sum(queue_id == self.queue_id for queue_id, _ in self.work.retires_in_flight)
         most = self.config.messages_max
@@ -235,7 +235,7 @@ QUEUE_CANARIES = (
         name="bound-counts-leaving-twice",
         sentence="A full queue takes more because what is leaving is counted as gone twice.",
         target="broker.queue:Queue.fits",
-        signature="(self, size: int) -> bool",
+        signature="(self, size: int, priority: int = 9) -> bool",
         broken=_bound_counts_leaving_twice,
         expected="its bound is",
     ),

@@ -14,8 +14,8 @@ from pyspark_holdfast.traffic.runs import Run, grouped
 CLASSES: Final = ("low", "normal", "high")
 CLIENTS: Final = ("client1", "client2", "client3")
 CHECKED: Final = ("weights", "level 0")
-EACH: Final = 0.02
-"""How much further a run may be than the mean."""
+EACH: Final = 2.0
+"""How much further a run may be than the mean, in percent of what is offered."""
 
 Shares = tuple[float, ...]
 
@@ -41,16 +41,16 @@ Expected = tuple[str, str, tuple[float, float], Callable[[Run], Shares], int]
 
 EXPECTED: Final[dict[str, tuple[Expected, ...]]] = {
     "13.3 / 13.3 / 13.3": (
-        ("low", "61 %", (0.59, 0.63), by_class, 0),
-        ("normal", "less than 0.1 %", (0.0, 0.001), by_class, 1),
+        ("low", "61 %", (59.0, 63.0), by_class, 0),
+        ("normal", "less than 0.1 %", (0.0, 0.1), by_class, 1),
         ("high", "0", (0.0, 0.0), by_class, 2),
-        *((f"client {at + 1}", "37 %", (0.35, 0.39), by_client, at) for at in range(3)),
+        *((f"client {at + 1}", "37 %", (35.0, 39.0), by_client, at) for at in range(3)),
     ),
     "4.2 / 30 / 15": (
         ("high", "0", (0.0, 0.0), by_class, 2),
-        ("client 1", "0", (0.0, 0.005), by_client, 0),
-        ("client 2", "64 %", (0.62, 0.67), by_client, 1),
-        ("client 3", "30 %", (0.27, 0.33), by_client, 2),
+        ("client 1", "0", (0.0, 0.5), by_client, 0),
+        ("client 2", "64 %", (62.0, 67.0), by_client, 1),
+        ("client 3", "30 %", (27.0, 33.0), by_client, 2),
     ),
 }
 """By what is offered: what is checked, as it is told, the bounds of its mean, and where it is in a run."""
@@ -80,14 +80,12 @@ def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def checks(runs: Sequence[Run]) -> list[Check]:
+    """In percent."""
     found = []
     for (what, name), of in grouped(runs, lambda run: (offered(run), named(run))).items():
         if name in CHECKED:
-            found += [
-                Check(
-                    f"{what}/s, {name}, {of_whom} refused", told, (low, high), (low - EACH, high + EACH),
-                    tuple(value(run)[at] for run in of),
-                )
-                for of_whom, told, (low, high), value, at in EXPECTED.get(what, ())
-            ]  # fmt: skip
+            for of_whom, told, (low, high), value, at in EXPECTED.get(what, ()):
+                each = (max(0.0, low - EACH), high + EACH if high else 0.0)
+                values = tuple(100 * value(run)[at] for run in of)
+                found.append(Check(f"{what}/s, {name}, {of_whom} refused", told, (low, high), each, values))
     return found
