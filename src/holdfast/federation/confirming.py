@@ -58,7 +58,7 @@ class Confirming:
         regulars = self.regulars.setdefault(topic, {})
         for name in names:
             regulars[name] = now
-        for name in [name for name, at in regulars.items() if now - at > UNLISTED_S]:
+        for name in [name for name, at in regulars.items() if now >= at + UNLISTED_S]:
             del regulars[name]
 
     def settle(

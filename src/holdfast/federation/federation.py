@@ -321,7 +321,7 @@ class Federation:
         messages: list[dict[str, Any]] = []
         rows = tuple((entry.topic, entry.mode) for entry in self.entries if entry.neighbour == name)
         while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
-            message = neighbour.next(rows, self.sets, self.cache, self._standing)
+            message = neighbour.next(rows, self.sets, self.cache, self._standing, now)
             if message is None:
                 break
             messages.append(write(message, neighbour.said))
@@ -350,7 +350,7 @@ class Federation:
         for key in keys:
             parent = self.neighbours.get(self.parents.get(key, ""))
             if parent is not None and key in parent.taking.told:
-                parent.tellings[key] = None
+                parent.tellings.setdefault(key, 0.0)
 
     def confirm(self, topic: str, row: Row, now: float, wait_s: float) -> int:
         """Asks who has stored what `row` wants, which `bind` was told; `answers` has it under this number."""
@@ -392,8 +392,8 @@ class Federation:
         if self._retry_at is not None:
             times.append(self._retry_at)
         times += [self.claimed_at.get(key, -CLAIM_GAP_S) + CLAIM_GAP_S for key in self.claims]
-        bind_at = self.confirming.next_deadline(now)
-        times += [] if bind_at is None else [bind_at]
+        for at in (self.confirming.next_deadline(now), *(one.next_deadline() for one in self.neighbours.values())):
+            times += [] if at is None else [at]
         if any(own.is_summed(self.bounds.rows_max) for own in self.own.values()):
             times.append(self._summed_at)
         return max(now, min(times))
@@ -402,8 +402,7 @@ class Federation:
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
             for neighbour in self.neighbours.values():
-                neighbour.taking.say_again()
-                neighbour.tellings = dict.fromkeys(neighbour.taking.wanted)
+                neighbour.say_again()
         if now >= self._summed_at:
             self._summed_at = now + SUMMARY_S
         if now >= self._refresh_at and not self._to_check:
@@ -486,7 +485,8 @@ class Federation:
                 wanted[parent][key] = None
         for name, keys in wanted.items():
             self.neighbours[name].taking.want(keys)
-            self.neighbours[name].tellings.update(keys)
+            for key in keys:
+                self.neighbours[name].tellings.setdefault(key, 0.0)
 
     def _find_parents_of(self, topic: str, now: float) -> None:
         edges = {**self.sets.edges(topic), self.name: self._edges(topic)}

@@ -5,6 +5,7 @@ use it: what we forward, what we take, resets and claims, content, answers, and 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from holdfast.federation.aliases import Heard, Said
 from holdfast.federation.keeping import Sets
@@ -16,6 +17,10 @@ from holdfast.federation.taking import Taking
 
 Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
 """Of a set: who is behind this node and what each has stored, and whether all its followers are whole."""
+
+
+NAMES_S: Final = 0.5
+"""How long names may wait, where nothing else is to be told of a set."""
 
 
 class Neighbour:
@@ -34,17 +39,29 @@ class Neighbour:
         """It compared, and we know otherwise."""
         self.claims: dict[Key, Claim] = {}
         self.resets: dict[Key, int] = {}
-        self.tellings: dict[Key, None] = {}
-        """Sets that are taken from it, of which it may have to be told something."""
+        self.tellings: dict[Key, float] = {}
+        """Sets that are taken from it, of which it may have to be told something, and how long that has waited."""
+        self.later: dict[Key, float] = {}
+        """The same where only names moved, and when they are to be told: most of them come together."""
+
+    def say_again(self) -> None:
+        """It is told everything anew, and sends what differs."""
+        self.taking.say_again()
+        self.tellings, self.later = dict.fromkeys(self.taking.wanted, NAMES_S), {}
 
     def refresh(self) -> None:
         """Whatever is thought to be said and known is looked at again."""
         self.federate_due = self.compare_due = True
         self.taking.given_up.clear()
-        self.tellings = dict.fromkeys(self.taking.told)
+        self.tellings, self.later = dict.fromkeys(self.taking.told, NAMES_S), {}
         self.serving.pending = dict.fromkeys(self.serving.followers)
 
-    def next(self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing) -> Message | None:
+    def next_deadline(self) -> float | None:
+        return next(iter(self.later.values()), None)
+
+    def next(
+        self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing, now: float
+    ) -> Message | None:
         """The next message; None where all is said. `rows`: what we forward to it."""
         if self.federate_due:
             self.federate_due = False
@@ -55,7 +72,7 @@ class Neighbour:
         if message is None:
             message = self._content(sets, cache)
         if message is None:
-            message = self._answers(sets, of)
+            message = self._answers(sets, of, now)
         if message is None and (self.again_due or self.compare_due):
             if self.again_due:
                 self.again_due = False
@@ -90,11 +107,20 @@ class Neighbour:
                 return message
         return None
 
-    def _answers(self, sets: Sets, of: Standing) -> Message | None:
-        for key in list(self.tellings):
+    def _answers(self, sets: Sets, of: Standing, now: float) -> Message | None:
+        while self.later and next(iter(self.later.values())) <= now:
+            key = next(iter(self.later))
+            del self.later[key]
+            self.tellings[key] = NAMES_S
+        for key, waited_s in list(self.tellings.items()):
             names, whole = of(key)
             names = {name: stamp for name, stamp in names.items() if name != self.name}
-            message = self.taking.stored(key, sets.committed(key), names, whole)
+            held = sets.committed(key)
+            if waited_s < NAMES_S and not self.taking.is_urgent(key, held, whole=whole):
+                del self.tellings[key]
+                self.later.setdefault(key, now + NAMES_S)
+                continue
+            message = self.taking.stored(key, held, names, whole=whole)
             if message is not None:
                 return message
             del self.tellings[key]

@@ -64,6 +64,11 @@ def edge_hash(name: str) -> int:
     return _hash(repr(("edge", name)))
 
 
+@lru_cache(maxsize=65_536)
+def name_hash(name: str, stamp: Stamp) -> int:
+    return _hash(f"name {stamp.life} {stamp.version} {name}")
+
+
 def text_hash(*parts: object) -> int:
     """Of what two nodes compare, beside sets."""
     return _hash(repr(parts))

@@ -5,7 +5,7 @@ nothing waits in a queue. Everything from the neighbour is bounded. Source: docs
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,7 @@ from holdfast.federation.messages import (
     RowsOf,
     Stored,
 )
-from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, row_hash, text_hash
+from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, row_hash, text_hash
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, make, stamped
 
 PART_ROWS: Final = 64
@@ -51,7 +51,7 @@ class Follower:
     @property
     def digest(self) -> int:
         """What is compared at each refresh."""
-        return text_hash(self.has, self.whole, sorted(self.names.items()))
+        return standing_digest(self.has, self.names, whole=self.whole)
 
 
 class PartsCache:
@@ -190,7 +190,13 @@ class Serving:
 
 def combined(rows: Iterable[tuple[Key, int]]) -> int:
     """The sum of what was said of each set."""
-    return sum(text_hash(key, digest) for key, digest in rows) % DIGEST_END
+    return sum(text_hash(key.origin, key.topic, digest) for key, digest in rows) % DIGEST_END
+
+
+def standing_digest(has: Edition, names: Mapping[str, Stamp], *, whole: bool) -> int:
+    """Of what a follower has and has answered."""
+    behind = sum(name_hash(name, stamp) for name, stamp in names.items()) % DIGEST_END
+    return text_hash(*has.stamp, has.digest, whole, behind)
 
 
 def _ordered(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.federation.messages import LIST_MAX, Change, Follow, PartsOf, RowsOf, Stored
-from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, edge_hash, row_hash, text_hash
-from holdfast.federation.serving import combined
+from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, edge_hash, row_hash
+from holdfast.federation.serving import combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
 ASKED_MAX: Final = 4_096
@@ -28,7 +28,7 @@ class Told:
     @property
     def digest(self) -> int:
         """As `Follower.digest`."""
-        return text_hash(self.has, self.whole, sorted(self.names.items()))
+        return standing_digest(self.has, self.names, whole=self.whole)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,12 @@ class Taking:
         restart, self.restart = self.restart, False
         return Follow(tuple(rows), stops, restart)
 
-    def stored(self, key: Key, held: Held | None, names: dict[str, Stamp], whole: bool) -> Stored | None:
+    def is_urgent(self, key: Key, held: Held | None, *, whole: bool) -> bool:
+        """Whether what is to be told of the set is more than names: it moved, or all that follow it are whole now."""
+        told = self.told.get(key)
+        return told is not None and held is not None and (told.has != held.source or (whole and not told.whole))
+
+    def stored(self, key: Key, held: Held | None, names: dict[str, Stamp], *, whole: bool) -> Stored | None:
         """What moved since the neighbour was told; None where nothing did."""
         told = self.told.get(key)
         if told is None or key in self.asked or held is None:
