@@ -32,9 +32,9 @@ from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
 from holdfast.federation.parents import Routes, parents, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
-from holdfast.federation.rows import LIFE_HIGH, RELAY, STAMP_END, VOID, Row, Stamp, text_hash
+from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
-from holdfast.federation.sets import Edition, Held, Key, make, stamped, substitute
+from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
 from holdfast.federation.settings import Bounds, Entry, check_entries
 from holdfast.federation.taking import voided
 
@@ -107,7 +107,7 @@ class Federation:
         entries = tuple(entries)
         check_entries(entries, self.name)
         self.entries, self.relays = entries, Relays(entries)
-        for topic in {*self.own, *(entry.topic for entry in entries)}:
+        for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
         for neighbour in self.neighbours.values():
             neighbour.federate_due = True
@@ -228,10 +228,11 @@ class Federation:
                     self._compare(neighbour, key, has)
             case Compare(count, digest, again):
                 if again:
-                    taking.say_again()
-                    neighbour.tellings = dict.fromkeys(taking.wanted)
+                    neighbour.say_again()
                 elif (count, digest) != serving.digest:
                     neighbour.again_due = True
+                else:
+                    serving.send_again()
             case PartsOf(prefix=prefix) if len(prefix) % 2:  # a question; what the parent says has an even number
                 held = self.sets.committed(message.key)
                 serving.ask(message, held, None if held is None else self.cache.of(message.key, held))
@@ -358,6 +359,10 @@ class Federation:
         self._settle_bind(bind, now, give_up=len(self.confirming.binds) > WAITING_MAX)
         return bind.token
 
+    def cancel(self, token: int) -> None:
+        """Who asked is gone."""
+        self.confirming.binds.pop(token, None)
+
     def _settle_bind(self, bind: Bind, now: float, *, give_up: bool = False) -> None:
         key = Key(self.name, bind.topic)
         own = self.own.get(bind.topic)
@@ -423,13 +428,11 @@ class Federation:
             rows += 1 + len(held.rows)
             right = make(held.stamp, held.rows, held.edges)
             if key.origin == self.name:
-                if held.stamp.life >= LIFE_HIGH or held.stamp.version >= STAMP_END - 2**20:
-                    self._begin_life(key, right, held.stamp.life)
+                if not 0 < held.stamp.life < LIFE_HIGH or not 0 < held.stamp.version < VERSION_HIGH:
+                    self._begin_life(key, right, max(held.stamp.life, self.life))
                 elif right.digest != held.digest or not held.is_whole:
                     self.sets.put(key, stamped(right, Stamp(held.stamp.life, held.stamp.version + 1)))
-            elif right.digest != held.digest or (
-                not held.is_whole and substitute(VOID, held.edges, 0).rows != held.rows
-            ):
+            elif right.digest != held.digest or (held.stamp != VOID and 0 in held.stamp) or not is_sound(held):
                 self.voided += 1
                 self.sets.put(key, voided(right))
         if self._to_check:
@@ -439,7 +442,7 @@ class Federation:
         for topic in list(self.own):
             self._refresh_own(topic)
         for neighbour in self.neighbours.values():
-            neighbour.refresh()
+            neighbour.refresh(self.sets)
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
         kept = self.bounds.keep_s
@@ -473,9 +476,9 @@ class Federation:
                 self.sets.put(key, new)
 
     def _find_parents(self, now: float) -> None:
-        topics = {*self.sets.topics(), *(entry.topic for entry in self.entries)}
+        topics = dict.fromkeys([*self.sets.topics(), *(entry.topic for entry in self.entries)])
         if not self._rerouted:
-            topics &= self.sets.touched
+            topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
         self._rerouted, self.sets.touched = False, set()
         for topic in topics:
             self._find_parents_of(topic, now)

@@ -92,7 +92,7 @@ class Sets:
         self._indexes.clear()
         self._by_topic = {}
         self.bytes = 0
-        for key in {*self.stored, *(self.under_way or ()), *self.staged}:
+        for key in dict.fromkeys([*self.stored, *(self.under_way or ()), *self.staged]):
             held = self.current(key)
             if held is not None:
                 self._by_topic.setdefault(key.topic, {})[key.origin] = None

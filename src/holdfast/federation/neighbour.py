@@ -12,7 +12,7 @@ from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import Claim, Compare, Federate, Message, Reset
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
-from holdfast.federation.sets import Key
+from holdfast.federation.sets import NOTHING, Key
 from holdfast.federation.taking import Taking
 
 Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
@@ -49,10 +49,13 @@ class Neighbour:
         self.taking.say_again()
         self.tellings, self.later = dict.fromkeys(self.taking.wanted, NAMES_S), {}
 
-    def refresh(self) -> None:
+    def refresh(self, sets: Sets) -> None:
         """Whatever is thought to be said and known is looked at again."""
         self.federate_due = self.compare_due = True
         self.taking.given_up.clear()
+        for key, told in self.taking.told.items():
+            if told.has != NOTHING and sets.committed(key) is None:
+                self.taking.asked[key] = None
         self.tellings, self.later = dict.fromkeys(self.taking.told, NAMES_S), {}
         self.serving.pending = dict.fromkeys(self.serving.followers)
 

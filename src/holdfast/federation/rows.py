@@ -24,6 +24,9 @@ STAMP_END: Final = 2**63
 LIFE_HIGH: Final = STAMP_END - 2**20
 """A life at or above this is corrupt, and is reset: lives are a wall clock in milliseconds."""
 
+VERSION_HIGH: Final = STAMP_END - 2**20
+"""The same of a version: a new life begins."""
+
 HASH_DIGITS: Final = 16
 
 

@@ -135,6 +135,13 @@ class Serving:
                 raise Malformed(f"more than {NAMES_MAX} names behind it")
         self.answered[message.key] = self.pending[message.key] = None
 
+    def send_again(self) -> None:
+        """It has what it says: what it was sent and has not, it is sent once more."""
+        for key, follower in self.followers.items():
+            if follower.has != follower.sent:
+                follower.sent, follower.base = follower.has, None
+                self.pending[key] = None
+
     def ask(self, message: PartsOf, held: Held | None, parts: Parts | None) -> None:
         """It has other sums of these parts. Raises Malformed."""
         follower = self.followers.get(message.key)

@@ -97,6 +97,11 @@ def substitute(stamp: Stamp, edges: frozenset[str], taken: int) -> Held:
     return Held(stamp, made.rows, edges, made.digest, taken, made.bytes)
 
 
+def is_sound(held: Held) -> bool:
+    """Whether another digest than its own is that of a substitute."""
+    return held.is_whole or held.rows == frozenset([EVERYTHING])
+
+
 class Parts:
     """The rows of a set by the hexadecimal digits of their hashes: how many begin alike, and their sum. O(n log n) to
     make, O(log n) to ask."""

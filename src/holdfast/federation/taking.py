@@ -65,7 +65,7 @@ class Taking:
     # ------------------------------------------------------------------------------------------------ which
 
     def want(self, keys: dict[Key, None]) -> None:
-        for key in self.wanted.keys() - keys.keys():
+        for key in [key for key in self.wanted if key not in keys]:
             if self.told.pop(key, None) is not None:
                 self.stops[key] = None
             self._forget(key)

@@ -108,7 +108,7 @@ class Site:
         self.router.originate(self.version(now))
         self.core = Federation(self.name, self.version(now), now, bounds=self.bounds, rows=self.disk)
         self.core.configure(self.entries, now)
-        for topic in {bind.topic for bind in self.binds}:
+        for topic in sorted({bind.topic for bind in self.binds}):
             self.announce(topic, now)
 
     def version(self, now: float) -> int:

@@ -171,7 +171,7 @@ class World:
         routes = site.router.routes()
         if routes is not None:
             core.route(routes, now)
-        for neighbour in list(site.router.up):
+        for neighbour in sorted(site.router.up):
             for message in site.router.to_tell(neighbour):
                 self._send(site, neighbour, message)
         if not site.committing:
@@ -239,7 +239,10 @@ class World:
             fields, _ = decode(message["wire"])
             reason = site.core.receive(start, fields, self.now)
             if reason is not None:
-                raise Broken(f"{end} ended its session with {start}: {reason}")
+                if self.checked:
+                    raise Broken(f"{end} ended its session with {start}: {reason}")
+                self._break(link)
+                return
         elif kind == "branch":
             self._take(site, start, message["branch"])
         elif kind == "taken":
@@ -363,6 +366,7 @@ class World:
             return
         site.binds.remove(bind)
         bind.ended_at = self.now
+        site.core.cancel(bind.token)
         site.announce(bind.topic, self.now)
         self.tell(f"unbind {bind.site} {bind.pattern.text}")
         self.after(site)
