@@ -13,6 +13,8 @@ from holdfast.federation.rows import Row, Stamp
 UNLISTED_S: Final = 5.0
 """A node that confirmed before, and that no follower lists for so long, is not waited for."""
 
+LISTED: Final = float("inf")
+
 WAITING_MAX: Final = 10_000
 """Binds that wait, of all topics; one more is answered at once with what is known."""
 
@@ -41,7 +43,7 @@ class Bind:
 
 @dataclass(slots=True)
 class Confirming:
-    """`regulars`: by topic, the nodes that have confirmed, and when a follower last listed each."""
+    """`regulars`: by topic, the nodes that followers list, LISTED, or listed of late, and until when they did."""
 
     binds: dict[int, Bind] = field(default_factory=dict)
     regulars: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -56,10 +58,14 @@ class Confirming:
     def listed(self, topic: str, names: Mapping[str, Stamp], now: float) -> None:
         """These are listed now; whoever has confirmed and is not listed stays for a while."""
         regulars = self.regulars.setdefault(topic, {})
-        for name in names:
-            regulars[name] = now
-        for name in [name for name, at in regulars.items() if now >= at + UNLISTED_S]:
-            del regulars[name]
+        for name, at in list(regulars.items()):
+            if name in names:
+                continue
+            if at == LISTED:
+                regulars[name] = now
+            elif now >= at + UNLISTED_S:
+                del regulars[name]
+        regulars.update(dict.fromkeys(names, LISTED))
 
     def settle(
         self,
@@ -93,5 +99,5 @@ class Confirming:
             return None
         times = [bind.deadline for bind in self.binds.values()]
         for topic in {bind.topic for bind in self.binds.values()}:
-            times += [at + UNLISTED_S for at in self.regulars.get(topic, {}).values()]
+            times += [at + UNLISTED_S for at in self.regulars.get(topic, {}).values() if at != LISTED]
         return max(now, min(times))

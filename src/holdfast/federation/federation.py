@@ -164,7 +164,7 @@ class Federation:
     def down(self, name: str, now: float) -> None:
         gone = self.neighbours.pop(name, None)
         if gone is not None:
-            self._answered(gone.serving.followers)
+            self._answered(gone.serving.followers, now)
             self._settle(now)
 
     # ------------------------------------------------------------------------------------------------ the disk
@@ -178,10 +178,10 @@ class Federation:
     def committed(self, now: float) -> None:
         """What `records` gave is on disk."""
         self.sets.commit()
-        self._say_committed()
+        self._say_committed(now)
         self._settle(now)
 
-    def _say_committed(self) -> None:
+    def _say_committed(self, now: float) -> None:
         moved, self.sets.moved = self.sets.moved, {}
         for key, old in moved.items():
             new = self.sets.committed(key)
@@ -190,7 +190,7 @@ class Federation:
             for neighbour in self.neighbours.values():
                 if key in neighbour.serving.followers:
                     neighbour.serving.pending[key] = None
-        self._answered(moved)
+        self._answered(moved, now)
 
     def refused(self, now: float) -> None:
         """The disk took nothing of it. All is as before; what neighbours said since is asked for again."""
@@ -211,7 +211,7 @@ class Federation:
         except Malformed as error:
             return str(error)
         answered, neighbour.serving.answered = neighbour.serving.answered, {}
-        self._answered(answered)
+        self._answered(answered, now)
         self._settle(now)
         return None
 
@@ -346,9 +346,11 @@ class Federation:
         names.pop(key.origin, None)
         return names, whole
 
-    def _answered(self, keys: Iterable[Key]) -> None:
+    def _answered(self, keys: Iterable[Key], now: float) -> None:
         """What stands behind these sets may be another."""
         for key in keys:
+            if key.origin == self.name:
+                self.confirming.listed(key.topic, self._standing(key)[0], now)
             parent = self.neighbours.get(self.parents.get(key, ""))
             if parent is not None and key in parent.taking.told:
                 parent.tellings.setdefault(key, 0.0)

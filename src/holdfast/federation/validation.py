@@ -33,6 +33,8 @@ def validate(node: Federation) -> None:
     for topic, own in node.own.items():
         held = node.sets.committed(Key(node.name, topic))
         rows = held.rows if held is not None else frozenset()
+        if held is not None and held.stamp.life < node.life:
+            continue  # of an earlier life: nobody is told of it
         must(own.since.keys() == rows, f"federation: rows of {topic} since when is not known", own.since.keys() ^ rows)
         must(
             held is None or all(stamp <= held.stamp for stamp in own.since.values()),

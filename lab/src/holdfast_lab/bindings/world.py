@@ -85,6 +85,10 @@ class World:
         self.published: dict[tuple[str, int], Published] = {}
         self.binds: list[Bind] = []
         self.refusing = 0.0
+        self.knows_topology = True
+        """Whether nodes begin with the links of the topology file."""
+        self.plain: set[str] = set()
+        """Nodes that lack the capability."""
         self.checked = True
         self.control: Counter[tuple[str, str]] = Counter()
         """Bytes of federation's messages, by sender and receiver."""
@@ -116,7 +120,7 @@ class World:
                 outs.setdefault(start, {})
                 if (start, end) not in closed:
                     outs[start][end] = cost
-        self.initial = outs
+        self.initial = outs if self.knows_topology else {}
         for name, costs in outs.items():
             site = self.sites[name] = Site(name, costs, entries.get(name, ()), self.bounds)
             site.replace_store(0.0)
@@ -273,7 +277,8 @@ class World:
     def _session_up(self, site: Site, neighbour: str) -> None:
         for message in site.router.session_up(neighbour, site.version(self.now)):
             self._send(site, neighbour, message)
-        site.core.up(neighbour, self.now)
+        if not self.plain & {site.name, neighbour}:
+            site.core.up(neighbour, self.now)
         self.after(site)
 
     def _session_down(self, link: Link, name: str) -> None:
