@@ -89,9 +89,9 @@ def diameter(world: World, topic: str = "t") -> int:
     return max((max(distances(world, name, topic).values(), default=0) for name in world.sites), default=0)
 
 
-def verdict(world: World) -> str:
-    """The first thing that is wrong, or nothing."""
-    for check in (owed, doubled, waiting, tables):
+def verdict(world: World, *, owing: bool = True) -> str:
+    """The first thing that is wrong, or nothing. `owing`: whether what a confirmed bind was owed is judged."""
+    for check in (owed, doubled, waiting, tables) if owing else (doubled, waiting, tables):
         for text in check(world):
             return f"{check.__name__}: {text}"
     return ""

@@ -41,11 +41,11 @@ def world(
     bounds: Bounds = Bounds(),
 ) -> World:
     """`pairs`: links as two letters, the nodes' names; entries both ways, but for `without` (from, to). `slow`: one
-    link that takes 2 s. `static`: (from, to, pattern)."""
+    link that takes 8 s. `static`: (from, to, pattern)."""
     made = World(1, bounds=bounds)
     entries: dict[str, list[Entry]] = {}
     fixed = {(start, end): pattern for start, end, pattern in static}
-    links = [(pair[0], pair[1], 2.0 if pair == slow else delay_s) for pair in pairs]
+    links = [(pair[0], pair[1], 8.0 if pair == slow else delay_s) for pair in pairs]
     for a, b, _ in links:
         for start, end in ((a, b), (b, a)):
             if (start, end) in fixed:
@@ -53,7 +53,7 @@ def world(
             elif start + end not in without:
                 entries.setdefault(start, []).append(Entry(T, end))
     made.build(links, entries, one_way=[(pair[0], pair[1]) for pair in closed])
-    made.run(20.0)
+    made.run(80.0 if slow else 20.0)
     return made
 
 
@@ -448,6 +448,27 @@ def capability_missing() -> None:
     made.run(60.0)
     must(one.got[bind] == 1, "a static entry does not reach a neighbour that lacks the capability")
     must(Key("b", T) not in made.sites["a"].core.sets.stored, "a set came from who has no bindings")
+
+
+@history
+def failed_commit() -> None:
+    """Stored before said: what the disk of a node refuses it has not said, and has not."""
+    made = world(line("abc"))
+    before = held(made, "b", "c")
+    made.sites["a"].committing = True  # its disk hangs
+    bind = made.bind("c", T, "x")
+    assert bind is not None
+    made.run(0.03)  # it is on disk at c
+    made.refusing = 1.0
+    for _ in range(30):
+        made.run(0.2)
+        must(not bind.confirmed, "b has confirmed what its disk refused", bind.confirmed)
+        must(held(made, "b", "c") == before, "b has what its disk refused")
+        must(Key("c", T) not in made.sites["a"].core.sets.staged, "b has said what its disk refused")
+    made.refusing = 0.0
+    made.sites["a"].committing = False
+    ends_well(made)
+    must(set(bind.confirmed) == {"a", "b"}, "the bind is not confirmed when the disks take it", bind.waiting)
 
 
 # ------------------------------------------------------------------------------------------------ what is wrong

@@ -37,12 +37,14 @@ WAIT_S: Final = 30.0
 
 @dataclass(slots=True)
 class Link:
-    """`delay_s`: by the side that sends. `broken`: directions in which what is sent is lost without a word."""
+    """`delay_s`: by the side that sends."""
 
     ends: tuple[str, str]
     delay_s: dict[str, float]
     is_up: bool = True
     epoch: int = 0
+    broken: bool = False
+    """What is sent is lost, until both sides have noticed."""
     sides: set[str] = field(default_factory=set)
     """Those that have the session up."""
 
@@ -229,7 +231,7 @@ class World:
 
     def _send(self, site: Site, neighbour: str, message: dict[str, Any]) -> None:
         link = self._link(site.name, neighbour)
-        if site.name not in link.sides:
+        if site.name not in link.sides or link.broken:
             return
         epoch = link.epoch
         self.at(link.delay_s[site.name], lambda: self._deliver(link, epoch, site.name, neighbour, message))
@@ -268,7 +270,7 @@ class World:
 
         def opened() -> None:
             if link.epoch == epoch and link.is_up and not link.sides and all(self.sites[end].alive for end in ends):
-                link.sides = set(ends)
+                link.sides, link.broken = set(ends), False
                 for end in ends:
                     self._session_up(self.sites[end], link.other(end))
 
@@ -303,6 +305,7 @@ class World:
 
     def _break(self, link: Link) -> None:
         link.epoch += 1
+        link.broken = True
         epoch = link.epoch
 
         def noticed(end: str) -> None:
