@@ -8,22 +8,21 @@ from holdfast_lab.bindings import drawn, measures
 from holdfast_lab.bindings.histories import HISTORIES
 from holdfast_lab.bindings.planted import RULES, find
 from holdfast_lab.bindings.report import BEGIN, END, Report, page, put_into
-from support.today import Today
 
 FEW = 3
 SHAPES = {"churn": drawn.CHURN, "changed": drawn.CHANGED, "mixed": drawn.MIXED, "mixed-cut": drawn.MIXED_CUT}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_none_missed_none_doubled_none_waiting(shape: str, today: Today) -> None:
-    for seed in today.seeds(f"bindings {shape}", FEW):
+def test_none_missed_none_doubled_none_waiting(shape: str, day: int) -> None:
+    for seed in range(day * FEW, (day + 1) * FEW):
         outcome = drawn.run(seed, SHAPES[shape])
         assert not outcome.failure, f"seed {seed}: {outcome.failure}"
         assert outcome.binds
 
 
-def test_corrupted_tables_become_right(today: Today) -> None:
-    for seed in today.seeds("bindings corrupted", FEW):
+def test_corrupted_tables_become_right(day: int) -> None:
+    for seed in range(day * FEW, (day + 1) * FEW):
         found = measures.stabilise(seed)
         assert not found.failure, f"seed {seed}: {found.failure}"
         assert 0 < found.refreshes <= found.bound
