@@ -93,6 +93,8 @@ class Federation:
         self.voided = 0
         """Sets of which the digest was found false."""
         self._rerouted = True
+        self._standings: set[str] = set()
+        """Topics whose binds may be answered now."""
         self._refresh_at = now + bounds.refresh_s
         self._to_check: list[Key] = []
         self._retry_at: float | None = None
@@ -144,6 +146,7 @@ class Federation:
                 both.setdefault(end, set()).add(start)
         self.reachable = reached(self.name, both)
         self._rerouted = True
+        self._standings.update(self.own)
         self._settle(now)
 
     def forget(self, origin: str, now: float) -> None:
@@ -351,6 +354,7 @@ class Federation:
         for key in keys:
             if key.origin == self.name:
                 self.confirming.listed(key.topic, self._standing(key)[0], now)
+                self._standings.add(key.topic)
             parent = self.neighbours.get(self.parents.get(key, ""))
             if parent is not None and key in parent.taking.told:
                 parent.tellings.setdefault(key, 0.0)
@@ -410,6 +414,9 @@ class Federation:
             self._retry_at = None
             for neighbour in self.neighbours.values():
                 neighbour.say_again()
+        bind_at = self.confirming.next_deadline(now)
+        if bind_at is not None and now >= bind_at:
+            self._standings.update(self.own)
         if now >= self._summed_at:
             self._summed_at = now + SUMMARY_S
         if now >= self._refresh_at and not self._to_check:
@@ -460,8 +467,11 @@ class Federation:
         if self._rerouted or self.sets.touched:
             self._find_parents(now)
         self._pass_claims(now)
-        for bind in list(self.confirming.binds.values()):
-            self._settle_bind(bind, now)
+        if self._standings:
+            for bind in list(self.confirming.binds.values()):
+                if bind.topic in self._standings:
+                    self._settle_bind(bind, now)
+            self._standings.clear()
 
     def _publish(self, now: float) -> None:
         bounds = self.bounds
