@@ -207,8 +207,18 @@ class World:
             site.core.refused(self.now)
         else:
             site.write(writes)
+            self._tell_sets(site)
             site.core.committed(self.now)
         self.after(site)
+
+    def _tell_sets(self, site: Site) -> None:
+        """What a commit changes of bindings."""
+        for key, new in (site.core.sets.under_way or {}).items():
+            old = site.core.sets.committed(key)
+            before, after = (held.rows if held is not None else frozenset() for held in (old, new))
+            moved = [f"+{row.pattern}" for row in after - before] + [f"-{row.pattern}" for row in before - after]
+            if moved:
+                self.tell(f"bindings {site.name} of {key.origin}: {' '.join(sorted(moved))}")
 
     def _answered(self, site: Site, answer: Any) -> None:
         for bind in site.binds:
