@@ -285,6 +285,10 @@ def test_names_and_parts_of_a_neighbour_are_bounded(monkeypatch: pytest.MonkeyPa
 
     assert stored(3) is None
     assert stored(4) is not None
+    monkeypatch.setattr(serving, "NAMES_MAX", 10)
+    monkeypatch.setattr(serving, "NAMES_ALL_MAX", 3)
+    assert stored(3) is None
+    assert stored(4) is not None
     asked = {"kind": "parts", "origin": "a", "topic": T, "to": has, "prefix": "0", "digests": [1] * 16}
     assert node.receive("b", asked, two.now) is None
     assert node.receive("b", asked, two.now) is None

@@ -80,6 +80,8 @@ class Federation:
         self.relays = Relays()
         self.routes = Routes()
         self.reachable: set[str] = set()
+        self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
+        """What each neighbour is told that it is sent: topics and modes."""
         self.neighbours: dict[str, Neighbour] = {}
         self.parents: dict[Key, str] = {}
         self.confirming = Confirming()
@@ -108,7 +110,9 @@ class Federation:
         """The `[[federation]]` entries that hold from now on. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
-        self.entries, self.relays = entries, Relays(entries)
+        self.entries, self.relays, self.forwarded = entries, Relays(entries), {}
+        for entry in entries:
+            self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
         for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
         for neighbour in self.neighbours.values():
@@ -323,7 +327,7 @@ class Federation:
         """Control messages for a neighbour, which all must go out, in this order."""
         neighbour = self.neighbours.get(name)
         messages: list[dict[str, Any]] = []
-        rows = tuple((entry.topic, entry.mode) for entry in self.entries if entry.neighbour == name)
+        rows = self.forwarded.get(name, ())
         while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
             message = neighbour.next(rows, self.sets, self.cache, self._standing, now)
             if message is None:
@@ -454,6 +458,9 @@ class Federation:
             neighbour.refresh(self.sets)
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
+        for of_keys in (self.claimed_at, self.nonces):
+            for key in [key for key in of_keys if self.sets.current(key) is None]:
+                del of_keys[key]
         kept = self.bounds.keep_s
         for key in [key for key, at in self.lost_at.items() if now - at > kept]:
             del self.lost_at[key]

@@ -27,7 +27,7 @@ EDGES_MAX: Final = 250
 TOPICS_MAX: Final = 256
 TRACE_MAX: Final = 64
 PREDICATE_BYTES_MAX: Final = 1_024
-FOLLOWED_MAX: Final = 100_000
+FOLLOWED_MAX: Final = 20_000
 """Sets that one neighbour takes from us; the count in a `compare`."""
 
 DYNAMIC: Final = "dynamic"

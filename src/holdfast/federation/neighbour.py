@@ -52,6 +52,7 @@ class Neighbour:
     def refresh(self, sets: Sets) -> None:
         """Whatever is thought to be said and known is looked at again."""
         self.federate_due = self.compare_due = True
+        self.serving.named = sum(len(one.names) for one in self.serving.followers.values())
         self.taking.given_up.clear()
         for key, told in self.taking.told.items():
             if told.has != NOTHING and sets.committed(key) is None:

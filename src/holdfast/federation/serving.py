@@ -33,6 +33,9 @@ REPLIES_MAX: Final = 4_096
 NAMES_MAX: Final = 10_000
 """Nodes behind one neighbour for one set."""
 
+NAMES_ALL_MAX: Final = 200_000
+"""Of all its sets together."""
+
 PARTS_KEPT: Final = 8
 """Sets whose parts are kept made."""
 
@@ -81,6 +84,8 @@ class Serving:
         self.topics: frozenset[str] = frozenset()
         """Those that it forwards to us: it takes their sets."""
         self.followers: dict[Key, Follower] = {}
+        self.named = 0
+        """Names behind it, of all sets."""
         self.pending: dict[Key, None] = {}
         self.answered: dict[Key, None] = {}
         self.replies: deque[tuple[Key, Edition, str]] = deque()
@@ -112,7 +117,9 @@ class Serving:
         return list(message.rows)
 
     def _stop(self, key: Key) -> None:
-        if self.followers.pop(key, None) is not None:
+        gone = self.followers.pop(key, None)
+        if gone is not None:
+            self.named -= len(gone.names)
             self.pending.pop(key, None)
             self.answered[key] = None
 
@@ -128,11 +135,13 @@ class Serving:
             follower.base, follower.sent = held, message.has
         for name, stamp in message.names:
             if stamp is None:
-                follower.names.pop(name, None)
-            elif name in follower.names or len(follower.names) < NAMES_MAX:
-                follower.names[name] = stamp
-            else:
-                raise Malformed(f"more than {NAMES_MAX} names behind it")
+                self.named -= follower.names.pop(name, None) is not None
+                continue
+            if name not in follower.names:
+                if len(follower.names) >= NAMES_MAX or self.named >= NAMES_ALL_MAX:
+                    raise Malformed(f"more than {NAMES_MAX} names behind it, or {NAMES_ALL_MAX} of all sets")
+                self.named += 1
+            follower.names[name] = stamp
         self.answered[message.key] = self.pending[message.key] = None
 
     def send_again(self) -> None:

@@ -10,7 +10,7 @@ from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.rows import VOID, digest_of
-from holdfast.federation.serving import NAMES_MAX, REPLIES_MAX
+from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, REPLIES_MAX
 from holdfast.federation.sets import Key
 from holdfast.federation.taking import ASKED_MAX
 
@@ -73,9 +73,14 @@ def _serving(neighbour: Neighbour) -> None:
         f"federation: {neighbour.name} is sent what it does not take",
     )
     must(len(serving.replies) <= REPLIES_MAX, f"federation: replies to {neighbour.name}", len(serving.replies))
+    named = 0
     for key, follower in serving.followers.items():
         must(key.topic in serving.topics, f"federation: {neighbour.name} takes what it does not forward", key)
+        named += len(follower.names)
         must(len(follower.names) <= NAMES_MAX, f"federation: names behind {neighbour.name}", len(follower.names))
+    must(
+        named == serving.named <= NAMES_ALL_MAX, f"federation: all names behind {neighbour.name}", named, serving.named
+    )
 
 
 def _taking(neighbour: Neighbour, node: Federation) -> None:
