@@ -11,8 +11,8 @@ from holdfast.errors import ConfigError
 from holdfast.federation import confirming, serving
 from holdfast.federation.federation import CREDIT_KEPT, RETRY_S, Federation
 from holdfast.federation.parents import Routes
-from holdfast.federation.rows import EVERYTHING, Row, Stamp
-from holdfast.federation.sets import Key
+from holdfast.federation.rows import EVERYTHING, VERSION_HIGH, Row, Stamp
+from holdfast.federation.sets import Key, stamped
 from holdfast.federation.settings import Bounds, Entry
 from holdfast.federation.validation import validate
 
@@ -370,3 +370,18 @@ def test_a_node_that_left_for_good_is_forgotten() -> None:
 def test_entries_that_cannot_be(entries: list[Entry]) -> None:
     with pytest.raises(ConfigError):
         Federation("a", 1, 0.0).configure(entries, 0.0)
+
+
+def test_a_version_at_its_end_begins_a_new_life() -> None:
+    two = Together("ab")
+    node = two.nodes["b"]
+    key = Key("b", T)
+    node.sets.stored[key] = stamped(node.sets.stored[key], Stamp(1_000, VERSION_HIGH))
+    node.bind(T, [Row("x")], two.now)
+    two.settle()
+    two.settle()
+    mine, theirs = node.sets.committed(key), two.nodes["a"].sets.committed(key)
+    assert mine is not None
+    assert mine == theirs
+    assert mine.stamp == Stamp(1_001, 2)
+    assert mine.rows == {Row("x")}

@@ -488,6 +488,9 @@ class Federation:
                 continue
             found = self.sets.current(key)
             held = found or make(Stamp(self.life, 0), (), ())
+            if held.stamp.life >= LIFE_HIGH or held.stamp.version >= VERSION_HIGH:
+                self._begin_life(key, held, max(held.stamp.life, self.life))
+                continue
             new = own.next(held, now, bounds.keys_max, bounds.rows_max, bounds.summary_bytes_s)
             if new is None and found is None:
                 new = stamped(held, Stamp(self.life, 1))  # who asks for it is told that there is nothing

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from holdfast.errors import BrokenInvariant
 from holdfast.federation import confirming
 from holdfast.federation.aliases import Heard
 from holdfast.federation.federation import Federation
@@ -187,6 +188,8 @@ def find(name: str) -> Found:
 def _history(act: Callable[[], None]) -> str:
     try:
         act()
+    except BrokenInvariant as error:
+        return str(error)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
