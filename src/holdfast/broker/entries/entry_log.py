@@ -258,9 +258,7 @@ class EntryLog:
 
     def uncache_all(self, first: int, end: int, without: set[int]) -> None:
         """As `uncache` for those of `[first, end)` that are cached, and not among `without`."""
-        found = self.cache.keys() & range(first, end)
-        for sequence in found - without:
-            self.uncache(sequence)
+        self.uncache_each((self.cache.keys() & range(first, end)) - without)
 
     def uncache_each(self, sequences: Iterable[int]) -> None:
         """As `uncache` for those of them that are cached."""
