@@ -452,8 +452,10 @@ class Federation:
             return
         self.sets.rebuild()
         self._rerouted = True
-        for topic in list(self.own):
+        for topic, own in list(self.own.items()):
             self._refresh_own(topic)
+            held = self.sets.committed(Key(self.name, topic))
+            own.recount(held if held is not None and held.stamp.life >= self.life else None)
         for neighbour in self.neighbours.values():
             neighbour.refresh(self.sets)
             for key, follower in neighbour.serving.followers.items():

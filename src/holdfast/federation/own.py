@@ -86,6 +86,10 @@ class Own:
             for row in new.rows - old.rows:
                 self.since[row] = new.stamp
 
+    def recount(self, held: Held | None) -> None:
+        """Counts all rows from the version on disk: later than it was is safe, and heals what was corrupted."""
+        self.since = {} if held is None else dict.fromkeys(held.rows, held.stamp)
+
     def since_of(self, row: Row) -> tuple[Row, Stamp] | None:
         """The first version from which on all that `row` wants was announced, and by which row; None where it is not
         yet."""

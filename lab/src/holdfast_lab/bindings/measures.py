@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 
+from holdfast.errors import BrokenInvariant
 from holdfast.federation.rows import Row
 from holdfast.federation.settings import Entry
 from holdfast_lab.bindings import checks
@@ -74,8 +75,11 @@ def stabilise(seed: int, shape: Shape = CORRUPTED) -> Stabilised:
             failure = next(iter(checks.tables(world)), "not right for long enough")
     if not failure:
         world.checked = True
-        world.run(2 * refresh_s)  # with all invariants
-        failure = checks.verdict(world)
+        try:
+            world.run(2 * refresh_s)  # with all invariants
+            failure = checks.verdict(world)
+        except BrokenInvariant as error:
+            failure = str(error)
     refreshes = 0.0 if right is None else (right - began) / refresh_s
     if refreshes > diameter + 2:
         failure = failure or f"right after {refreshes:.1f} refreshes, with a diameter of {diameter}"
