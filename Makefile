@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing federation constraints clean
 
 setup: $(SETUP)
 
@@ -125,6 +125,11 @@ pacing: setup
 	$(BIN)/holdfast pipeline sweep $(SWEEP) --out $(TABLE) --master 'local[*]'
 	$(BIN)/holdfast pipeline report traffic $(TABLE) --page docs/results/traffic-control.md \
 		--picture docs/results/traffic-control.png
+
+# Bindings that travel, over a model of the network: missed, doubled, corrupted tables, copies and control bytes, into
+# docs/results; a quarter of an hour. Exit code 1 where a run does not end well, or a rule taken out is not missed.
+federation: setup
+	$(BIN)/python -m holdfast_lab.bindings --seeds $(RUNS) --page docs/results/federation.md
 
 # An honest load beside hostile clients of every kind, on a real node; a JSON report. `make soak MINUTES=2` is short.
 MINUTES ?= 60

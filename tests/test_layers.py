@@ -14,7 +14,7 @@ from support.packages import MODULES, NODE, OURS, module_path
 PACKAGE = Path(holdfast.__file__).parent
 TESTS = Path(__file__).parent
 TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
-CORES = (*NODE, "routing", "selectors", "steps", "telemetry")
+CORES = (*NODE, "federation", "routing", "selectors", "steps", "telemetry")
 COMMAND_LINE = ("command.py", "commands.py")
 LINES_MAX = 600
 

@@ -46,7 +46,7 @@ WAITING_MORE = 1.5
 # A worker that is done early takes what another has left.
 ONE_BY_ONE = "worksteal"
 # Tests of these folders take the time as an argument and start no process: they can wait for the machine.
-WITHOUT_CLOCK = ("tests/amqp", "tests/core", "tests/pacing", "tests/routing")
+WITHOUT_CLOCK = ("tests/amqp", "tests/core", "tests/federation", "tests/pacing", "tests/routing")
 # How far a stage that can wait gives way to those beside it (nice(1)): about a ninth of their share of a core.
 GIVES_WAY = 10
 

@@ -104,7 +104,11 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine\n"
         "holdfast sim run traffic-level --set period_s=5 --set burst=20",
     )
-    parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
+    parser.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        help="a name from `holdfast sim list`, or a file.toml; of a topology file: how bindings would spread",
+    )
     parser.add_argument(
         "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
     )
@@ -253,8 +257,13 @@ def _run_fleet_change(args: argparse.Namespace) -> int:
 
 
 def _run_sim(args: argparse.Namespace) -> int:
+    from holdfast_lab.bindings import shown
     from holdfast_lab.sim_commands import sim
 
+    if args.action == "run" and shown.is_topology(args.scenario):
+        from holdfast.node.topology import load_topology
+
+        return shown.show(load_topology(Path(args.scenario)), args)
     return sim(args)
 
 

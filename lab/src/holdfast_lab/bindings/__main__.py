@@ -1,0 +1,37 @@
+"""`python -m holdfast_lab.bindings`: the report on bindings, and with `--page` into docs/results/federation.md.
+
+    python -m holdfast_lab.bindings --seeds 60 --page docs/results/federation.md
+
+Rules of this file: what is typed in and what is printed. Exit code 1 where a run did not end well.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from holdfast.lines import json_line, say
+from holdfast_lab.bindings import report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m holdfast_lab.bindings", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60, help="runs of the largest part (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=1, help="the first seed (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    parser.add_argument("--page", metavar="FILE", help="the document whose marked part gets the tables")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    args = parser.parse_args()
+    if args.page is not None:
+        report.put_into(Path(args.page).read_text(encoding="utf-8"), [])  # refused before the runs
+    made = report.make(args.first_seed, args.seeds, args.jobs, lambda text: say(text, file=sys.stderr))
+    lines = report.page(made, f"by `make federation RUNS={args.seeds}`")
+    if args.page is not None:
+        document = Path(args.page)
+        document.write_text(report.put_into(document.read_text(encoding="utf-8"), lines), encoding="utf-8")
+    say(*([json_line(made.as_json())] if args.json else lines))
+    return 1 if made.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

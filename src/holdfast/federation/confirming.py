@@ -1,0 +1,103 @@
+"""Binds that wait to be confirmed: which nodes have stored the version that holds them, and when all have.
+
+Rules of this file: who is in `confirmed` has stored the version, in the current life of the set; all else decides only
+when the answer comes. Source: docs/adr/0079.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.federation.rows import Row, Stamp
+
+UNLISTED_S: Final = 5.0
+"""A node that confirmed before, and that no follower lists for so long, is not waited for."""
+
+LISTED: Final = float("inf")
+
+WAITING_MAX: Final = 10_000
+"""Binds that wait, of all topics; one more is answered at once with what is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a bind. Each node in `confirmed` sends what it accepts from then on, as long as its store lives; `waiting`:
+    nodes that were waited for in vain. `complete`: there are none of these."""
+
+    token: int
+    topic: str
+    confirmed: tuple[str, ...]
+    waiting: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(slots=True)
+class Bind:
+    token: int
+    topic: str
+    row: Row
+    deadline: float
+    by: Row | None = None
+    """The announced row by which it is confirmed, once one is on disk."""
+
+
+@dataclass(slots=True)
+class Confirming:
+    """`regulars`: by topic, the nodes that followers list, LISTED, or listed of late, and until when they did."""
+
+    binds: dict[int, Bind] = field(default_factory=dict)
+    regulars: dict[str, dict[str, float]] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)
+    token: int = 0
+
+    def ask(self, topic: str, row: Row, deadline: float) -> Bind:
+        self.token += 1
+        bind = self.binds[self.token] = Bind(self.token, topic, row, deadline)
+        return bind
+
+    def listed(self, topic: str, names: Mapping[str, Stamp], now: float) -> None:
+        """These are listed now; whoever has confirmed and is not listed stays for a while."""
+        regulars = self.regulars.setdefault(topic, {})
+        for name, at in list(regulars.items()):
+            if name in names:
+                continue
+            if at == LISTED:
+                regulars[name] = now
+            elif now >= at + UNLISTED_S:
+                del regulars[name]
+        regulars.update(dict.fromkeys(names, LISTED))
+
+    def settle(
+        self,
+        bind: Bind,
+        since: Stamp | None,
+        names: Mapping[str, Stamp],
+        lagging: Iterable[str],
+        reachable: Set[str],
+        now: float,
+        *,
+        give_up: bool = False,
+    ) -> bool:
+        """Answers the bind, if it is complete or its time is over. `since`: the version that holds it, None where that
+        is not on disk; `lagging`: followers that are not whole."""
+        done: list[str] = []
+        waiting = set(lagging)
+        if since is not None:
+            done = sorted(name for name, stamp in names.items() if stamp.life == since.life and stamp >= since)
+            regulars = self.regulars.get(bind.topic, {})
+            waiting.update(name for name in regulars if name in reachable and name not in done)
+        complete = since is not None and not waiting
+        if not complete and now < bind.deadline and not give_up:
+            return False
+        del self.binds[bind.token]
+        self.answers.append(Answer(bind.token, bind.topic, tuple(done), tuple(sorted(waiting)), complete))
+        return True
+
+    def next_deadline(self, now: float) -> float | None:
+        """When a bind's time is over, or a node need not be waited for any more."""
+        if not self.binds:
+            return None
+        times = [bind.deadline for bind in self.binds.values()]
+        for topic in {bind.topic for bind in self.binds.values()}:
+            times += [at + UNLISTED_S for at in self.regulars.get(topic, {}).values() if at != LISTED]
+        return max(now, min(times))

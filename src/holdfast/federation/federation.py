@@ -1,0 +1,554 @@
+"""The bindings of a node's topics and of all that it sends to: what is published, taken, passed on and confirmed.
+
+Rules of this file: no clock, no session, no disk; times are seconds on `now`'s scale. After each event the caller asks
+`records`, and, once they are on disk, says `committed`; `take` gives what may be said now, which is never ahead of the
+disk. Source: docs/adr/0079.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from holdfast.federation.aliases import Malformed
+from holdfast.federation.confirming import WAITING_MAX, Answer, Bind, Confirming
+from holdfast.federation.index import Asks
+from holdfast.federation.keeping import Sets, Write
+from holdfast.federation.messages import (
+    DYNAMIC,
+    TRACE_MAX,
+    Change,
+    Claim,
+    Compare,
+    Federate,
+    Follow,
+    Message,
+    PartsOf,
+    Reset,
+    RowsOf,
+    Stored,
+    read,
+    write,
+)
+from holdfast.federation.neighbour import Neighbour
+from holdfast.federation.own import Own
+from holdfast.federation.parents import Routes, parents, reached
+from holdfast.federation.relaying import Choice, Relays, tagged
+from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
+from holdfast.federation.serving import PartsCache
+from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
+from holdfast.federation.settings import Bounds, Entry, check_entries
+from holdfast.federation.taking import voided
+
+RETRY_S: Final = 1.0
+"""After a refused commit."""
+
+CLAIM_GAP_S: Final = 0.5
+"""Between two claims for one set."""
+
+CREDIT_KEPT: Final = 16
+"""Of a control link, for what keeps the session up."""
+
+CHECKED_ROWS: Final = 5_000
+"""Rows whose digests one turn adds up."""
+
+SUMMARY_S: Final = 1.0
+"""How seldom exact rows follow a summary."""
+
+
+class Federation:
+    """One node. `life`: wall milliseconds at its start; `rows`: what is on disk."""
+
+    def __init__(
+        self,
+        name: str,
+        life: int,
+        now: float,
+        *,
+        bounds: Bounds = Bounds(),
+        rows: Mapping[tuple[str, ...], list[Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self.bounds = bounds
+        self.sets = Sets()
+        self.sets.load(rows or {})
+        own = {key: held for key, held in self.sets.stored.items() if key.origin == name}
+        lives = [held.stamp.life + 1 for held in own.values() if held.stamp.life + 1 < LIFE_HIGH]
+        self.life = max([1, min(life, LIFE_HIGH - 1), *lives])
+        self.resets = 0
+        self.own: dict[str, Own] = {key.topic: Own() for key in own}
+        self.bindings: dict[str, frozenset[Row]] = {}
+        self.entries: tuple[Entry, ...] = ()
+        self.relays = Relays()
+        self.routes = Routes()
+        self.reachable: set[str] = set()
+        self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
+        """What each neighbour is told that it is sent: topics and modes."""
+        self.neighbours: dict[str, Neighbour] = {}
+        self.parents: dict[Key, str] = {}
+        self.confirming = Confirming()
+        self.claims: dict[Key, tuple[Edition, tuple[str, ...]]] = {}
+        self.claimed_at: dict[Key, float] = {}
+        self.nonces: dict[Key, int] = {}
+        """Of the last reset that was passed on."""
+        self.lost_at: dict[Key, float] = {}
+        """Since when no way leads to an origin."""
+        self.cache = PartsCache()
+        self.voided = 0
+        """Sets of which the digest was found false."""
+        self._rerouted = True
+        self._standings: set[str] = set()
+        """Topics whose binds may be answered now."""
+        self._refresh_at = now + bounds.refresh_s
+        self._to_check: list[Key] = []
+        self._retry_at: float | None = None
+        self._summed_at = now + SUMMARY_S
+        for key, held in own.items():
+            self.sets.put(key, stamped(held, Stamp(self.life, 1)))
+
+    # ------------------------------------------------------------------------------------------------ told by the node
+
+    def configure(self, entries: Iterable[Entry], now: float) -> None:
+        """The `[[federation]]` entries that hold from now on. Raises ConfigError."""
+        entries = tuple(entries)
+        check_entries(entries, self.name)
+        self.entries, self.relays, self.forwarded = entries, Relays(entries), {}
+        for entry in entries:
+            self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
+        for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
+            self._refresh_own(topic)
+        for neighbour in self.neighbours.values():
+            neighbour.federate_due = True
+        self._rerouted = True
+        self._settle(now)
+
+    def bind(self, topic: str, rows: Iterable[Row], now: float) -> bool:
+        """All that this node's clients want of a topic. False where there are too many topics."""
+        if topic not in self.own and len(self.own) >= self.bounds.topics_max:
+            return False
+        self.bindings[topic] = frozenset(rows)
+        self._refresh_own(topic)
+        self._settle(now)
+        return True
+
+    def _refresh_own(self, topic: str) -> None:
+        own = self.own.setdefault(topic, Own())
+        relayed = frozenset(Row(pattern, None, RELAY) for pattern in self.relays.patterns(topic))
+        rows = self.bindings.get(topic, frozenset()) | relayed
+        if rows != own.rows:
+            own.rows = rows
+        own.edges = self._edges(topic)
+
+    def _edges(self, topic: str) -> frozenset[str]:
+        return frozenset(entry.neighbour for entry in self.entries if entry.topic == topic and entry.mode == DYNAMIC)
+
+    def route(self, routes: Routes, now: float) -> None:
+        """What routing says now."""
+        self.routes = routes
+        both: dict[str, set[str]] = {}
+        for start, ends in routes.up.items():
+            for end in ends:
+                both.setdefault(start, set()).add(end)
+                both.setdefault(end, set()).add(start)
+        self.reachable = reached(self.name, both)
+        self._rerouted = True
+        self._standings.update(self.own)
+        self._settle(now)
+
+    def forget(self, origin: str, now: float) -> None:
+        """A node that left for good."""
+        for key in self.sets.everything():
+            if key.origin == origin != self.name:
+                self.sets.drop(key)
+        self._rerouted = True
+        self._settle(now)
+
+    def up(self, name: str, now: float) -> None:
+        """A session with a neighbour that has the capability is up."""
+        self.down(name, now)
+        self.neighbours[name] = Neighbour(name, self.bounds.rows_max)
+        self._rerouted = True
+        self._settle(now)
+
+    def down(self, name: str, now: float) -> None:
+        gone = self.neighbours.pop(name, None)
+        if gone is not None:
+            self._answered(gone.serving.followers, now)
+            self._settle(now)
+
+    # ------------------------------------------------------------------------------------------------ the disk
+
+    def records(self, now: float) -> list[Write]:
+        """What the commit that begins now is to write: nothing while one is under way, or was refused just now."""
+        if not self.sets.has_records or self._retry_at is not None:
+            return []
+        return self.sets.records()
+
+    def committed(self, now: float) -> None:
+        """What `records` gave is on disk."""
+        self.sets.commit()
+        self._say_committed(now)
+        self._settle(now)
+
+    def _say_committed(self, now: float) -> None:
+        moved, self.sets.moved = self.sets.moved, {}
+        for key, old in moved.items():
+            new = self.sets.committed(key)
+            if key.origin == self.name:
+                self.own.setdefault(key.topic, Own()).committed(old, new)
+            for neighbour in self.neighbours.values():
+                if key in neighbour.serving.followers:
+                    neighbour.serving.pending[key] = None
+        self._answered(moved, now)
+
+    def refused(self, now: float) -> None:
+        """The disk took nothing of it. All is as before; what neighbours said since is asked for again."""
+        for key in self.sets.refuse():
+            self.nonces.pop(key, None)
+        self._retry_at = now + RETRY_S
+        self._rerouted = True
+
+    # ------------------------------------------------------------------------------------------------ neighbours
+
+    def receive(self, name: str, fields: dict[Any, Any], now: float) -> str | None:
+        """A control message of federation. What is wrong with it, in one line, ends the session: then `down`."""
+        neighbour = self.neighbours.get(name)
+        if neighbour is None:
+            return None
+        try:
+            self._receive(neighbour, read(fields, neighbour.heard), now)
+        except Malformed as error:
+            return str(error)
+        answered, neighbour.serving.answered = neighbour.serving.answered, {}
+        self._answered(answered, now)
+        self._settle(now)
+        return None
+
+    def _receive(self, neighbour: Neighbour, message: Message, now: float) -> None:
+        serving, taking = neighbour.serving, neighbour.taking
+        match message:
+            case Federate(rows):
+                neighbour.modes = dict(rows)
+                serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
+            case Follow():
+                for key, has in serving.follow(message):
+                    if key.origin == self.name and len(self.own) < self.bounds.topics_max:
+                        self.own.setdefault(key.topic, Own())
+                    self._compare(neighbour, key, has)
+            case Compare(count, digest, again):
+                if again:
+                    neighbour.say_again()
+                elif (count, digest) != serving.digest:
+                    neighbour.again_due = True
+                else:
+                    serving.send_again()
+            case PartsOf(prefix=prefix) if len(prefix) % 2:  # a question; what the parent says has an even number
+                held = self.sets.committed(message.key)
+                serving.ask(message, held, None if held is None else self.cache.of(message.key, held))
+            case Change() | PartsOf() | RowsOf():
+                self._content(neighbour, message)
+            case Stored():
+                serving.stored(message, self.sets.committed(message.key))
+                self._compare(neighbour, message.key, message.has)
+            case Claim():
+                self._claim(message.key, message.has, message.trace)
+            case Reset(key, nonce):
+                held = self.sets.current(key)
+                if key in taking.wanted and held is not None and self.nonces.get(key) != nonce:
+                    self.nonces[key] = nonce
+                    self.sets.put(key, voided(held))
+                    self._pass_reset(key, nonce)
+
+    def _content(self, neighbour: Neighbour, message: Change | PartsOf | RowsOf) -> None:
+        """The parent's word on a set. Nobody else's counts."""
+        key, new, taking = message.key, message.new, neighbour.taking
+        if key not in taking.wanted or key not in taking.told or new.stamp == VOID:
+            return
+        held = self.sets.current(key)
+        if held is not None:
+            if new.stamp < held.stamp:
+                self._claim(key, held.source, ())
+                return
+            if held.source == new:
+                return
+        found: Held | None
+        if isinstance(message, Change):
+            found = taking.change(message, held)
+        elif isinstance(message, PartsOf):
+            found = taking.parts(message, held)
+        else:
+            found = taking.rows(message)
+        if found is None:
+            return
+        if self.sets.bytes + found.bytes - (held.bytes if held is not None else 0) > self.bounds.bytes_max:
+            found = substitute(found.stamp, found.edges, found.taken)
+        self.sets.put(key, found)
+
+    def _compare(self, neighbour: Neighbour, key: Key, has: Edition) -> None:
+        """A follower has this: above what is here, somebody must find out who is right."""
+        if neighbour.serving.is_behind(key, self.sets.committed(key)):
+            self._claim(key, has, (neighbour.name,))
+
+    def _pass_reset(self, key: Key, nonce: int) -> None:
+        for neighbour in self.neighbours.values():
+            if key in neighbour.serving.followers:
+                neighbour.resets[key] = nonce
+
+    def _claim(self, key: Key, has: Edition, trace: tuple[str, ...]) -> None:
+        """Kept until it may go on; of several the highest."""
+        known = self.claims.get(key)
+        if self.name not in trace and len(trace) < TRACE_MAX and (known is None or known[0].stamp < has.stamp):
+            self.claims[key] = has, trace
+
+    def _pass_claims(self, now: float) -> None:
+        for key, (has, trace) in list(self.claims.items()):
+            if now < self.claimed_at.get(key, -CLAIM_GAP_S) + CLAIM_GAP_S:
+                continue
+            del self.claims[key]
+            held = self.sets.current(key)
+            if key.origin == self.name:
+                if held is not None and has.stamp > held.stamp:
+                    self.claimed_at[key] = now
+                    self._begin_life(key, held, has.stamp.life)
+            elif trace == () or held is None or has.stamp > held.stamp:
+                parent = self.neighbours.get(self.parents.get(key, ""))
+                if parent is not None and parent.name not in trace:
+                    self.claimed_at[key] = now
+                    parent.claims[key] = Claim(key, has, (*trace, self.name))
+
+    def _begin_life(self, key: Key, held: Held, past: int) -> None:
+        """Somebody has our set with a life that we did not give it, or it is at its end."""
+        if past + 1 < LIFE_HIGH:
+            self.sets.put(key, stamped(held, Stamp(past + 1, 1)))
+            return
+        self.resets += 1
+        self.sets.put(key, stamped(held, Stamp(self.life + self.resets, 1)))
+        self._pass_reset(key, text_hash(self.name, self.life, self.resets))
+
+    def take(self, name: str, credit: int, now: float) -> list[dict[str, Any]]:
+        """Control messages for a neighbour, which all must go out, in this order."""
+        neighbour = self.neighbours.get(name)
+        messages: list[dict[str, Any]] = []
+        rows = self.forwarded.get(name, ())
+        while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
+            message = neighbour.next(rows, self.sets, self.cache, self._standing, now)
+            if message is None:
+                break
+            messages.append(write(message, neighbour.said))
+        return messages
+
+    # ------------------------------------------------------------------------------------------------ confirmation
+
+    def _standing(self, key: Key) -> tuple[dict[str, Stamp], bool]:
+        """Who is behind this node for a set and what each has stored; whether all followers are whole."""
+        held = self.sets.committed(key)
+        names: dict[str, Stamp] = {}
+        whole = held is not None and held.stamp != VOID
+        for neighbour in self.neighbours.values():
+            follower = neighbour.serving.followers.get(key)
+            if follower is None:
+                continue
+            whole = whole and held is not None and follower.whole and follower.has.stamp >= held.stamp
+            for name, stamp in (*follower.names.items(), (neighbour.name, follower.has.stamp)):
+                names[name] = max(stamp, names.get(name, VOID))
+        names.pop(self.name, None)
+        names.pop(key.origin, None)
+        return names, whole
+
+    def _answered(self, keys: Iterable[Key], now: float) -> None:
+        """What stands behind these sets may be another."""
+        for key in keys:
+            if key.origin == self.name:
+                self.confirming.listed(key.topic, self._standing(key)[0], now)
+                self._standings.add(key.topic)
+            parent = self.neighbours.get(self.parents.get(key, ""))
+            if parent is not None and key in parent.taking.told:
+                parent.tellings.setdefault(key, 0.0)
+
+    def confirm(self, topic: str, row: Row, now: float, wait_s: float) -> int:
+        """Asks who has stored what `row` wants, which `bind` was told; `answers` has it under this number."""
+        bind = self.confirming.ask(topic, row, now + wait_s)
+        self._settle_bind(bind, now, give_up=len(self.confirming.binds) > WAITING_MAX)
+        return bind.token
+
+    def cancel(self, token: int) -> None:
+        """Who asked is gone."""
+        self.confirming.binds.pop(token, None)
+
+    def _settle_bind(self, bind: Bind, now: float, *, give_up: bool = False) -> None:
+        key = Key(self.name, bind.topic)
+        own = self.own.get(bind.topic)
+        since = None
+        if own is not None:
+            if bind.by not in own.since:
+                found = own.since_of(bind.row)
+                bind.by = None if found is None else found[0]
+            since = None if bind.by is None else own.since.get(bind.by)
+        names, _ = self._standing(key)
+        self.confirming.listed(bind.topic, names, now)
+        lagging = [
+            neighbour.name
+            for neighbour in self.neighbours.values()
+            if (follower := neighbour.serving.followers.get(key)) is not None
+            and since is not None
+            and not (follower.whole and follower.has.stamp.life == since.life and follower.has.stamp >= since)
+        ]
+        self.confirming.settle(bind, since, names, lagging, self.reachable, now, give_up=give_up)
+
+    def answers(self) -> list[Answer]:
+        """To binds, since the last call."""
+        answers, self.confirming.answers = self.confirming.answers, []
+        return answers
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def next_deadline(self, now: float) -> float:
+        if self._to_check:
+            return now
+        times = [self._refresh_at]
+        if self._retry_at is not None:
+            times.append(self._retry_at)
+        times += [self.claimed_at.get(key, -CLAIM_GAP_S) + CLAIM_GAP_S for key in self.claims]
+        for at in (self.confirming.next_deadline(now), *(one.next_deadline() for one in self.neighbours.values())):
+            times += [] if at is None else [at]
+        if any(own.is_summed(self.bounds.rows_max) for own in self.own.values()):
+            times.append(self._summed_at)
+        return max(now, min(times))
+
+    def tick(self, now: float) -> None:
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            for neighbour in self.neighbours.values():
+                neighbour.say_again()
+        bind_at = self.confirming.next_deadline(now)
+        if bind_at is not None and now >= bind_at:
+            self._standings.update(self.own)
+        if now >= self._summed_at:
+            self._summed_at = now + SUMMARY_S
+        if now >= self._refresh_at and not self._to_check:
+            self._refresh_at = max(now, self._refresh_at) + self.bounds.refresh_s
+            self._to_check = self.sets.everything() or [Key(self.name, "")]
+        if self._to_check:
+            self._check(now)
+        self._settle(now)
+
+    def _check(self, now: float) -> None:
+        """Adds up digests, some each turn; with the last of them the refresh ends."""
+        rows = 0
+        while self._to_check and rows < CHECKED_ROWS:
+            key = self._to_check.pop()
+            held = self.sets.current(key)
+            if held is None:
+                continue
+            rows += 1 + len(held.rows)
+            right = make(held.stamp, held.rows, held.edges)
+            if key.origin == self.name:
+                if not 0 < held.stamp.life < LIFE_HIGH or not 0 < held.stamp.version < VERSION_HIGH:
+                    self._begin_life(key, right, max(held.stamp.life, self.life))
+                elif right.digest != held.digest or not held.is_whole:
+                    self.sets.put(key, stamped(right, Stamp(held.stamp.life, held.stamp.version + 1)))
+            elif right.digest != held.digest or (held.stamp != VOID and 0 in held.stamp) or not is_sound(held):
+                self.voided += 1
+                self.sets.put(key, voided(right))
+        if self._to_check:
+            return
+        self.sets.rebuild()
+        self._rerouted = True
+        for topic, own in list(self.own.items()):
+            self._refresh_own(topic)
+            held = self.sets.committed(Key(self.name, topic))
+            own.recount(held if held is not None and held.stamp.life >= self.life else None)
+        for neighbour in self.neighbours.values():
+            neighbour.refresh(self.sets)
+            for key, follower in neighbour.serving.followers.items():
+                self._compare(neighbour, key, follower.has)
+        for of_keys in (self.claimed_at, self.nonces):
+            for key in [key for key in of_keys if self.sets.current(key) is None]:
+                del of_keys[key]
+        kept = self.bounds.keep_s
+        for key in [key for key, at in self.lost_at.items() if now - at > kept]:
+            del self.lost_at[key]
+            self.sets.drop(key)
+
+    # ------------------------------------------------------------------------------------------------ after each event
+
+    def _settle(self, now: float) -> None:
+        if self._retry_at is None:
+            self._publish(now)
+        if self._rerouted or self.sets.touched:
+            self._find_parents(now)
+        self._pass_claims(now)
+        if self._standings:
+            for bind in list(self.confirming.binds.values()):
+                if bind.topic in self._standings:
+                    self._settle_bind(bind, now)
+            self._standings.clear()
+
+    def _publish(self, now: float) -> None:
+        bounds = self.bounds
+        for topic, own in self.own.items():
+            key = Key(self.name, topic)
+            if not self.sets.is_settled(key):
+                continue
+            found = self.sets.current(key)
+            held = found or make(Stamp(self.life, 0), (), ())
+            if held.stamp.life >= LIFE_HIGH or held.stamp.version >= VERSION_HIGH:
+                self._begin_life(key, held, max(held.stamp.life, self.life))
+                continue
+            new = own.next(held, now, bounds.keys_max, bounds.rows_max, bounds.summary_bytes_s)
+            if new is None and found is None:
+                new = stamped(held, Stamp(self.life, 1))  # who asks for it is told that there is nothing
+            if new is not None:
+                self.sets.put(key, new)
+
+    def _find_parents(self, now: float) -> None:
+        topics = dict.fromkeys([*self.sets.topics(), *(entry.topic for entry in self.entries)])
+        if not self._rerouted:
+            topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
+        self._rerouted, self.sets.touched = False, set()
+        for topic in topics:
+            self._find_parents_of(topic, now)
+        wanted: dict[str, dict[Key, None]] = {name: {} for name in self.neighbours}
+        for key, parent in self.parents.items():
+            if parent in wanted:
+                wanted[parent][key] = None
+        for name, keys in wanted.items():
+            self.neighbours[name].taking.want(keys)
+            for key in keys:
+                self.neighbours[name].tellings.setdefault(key, 0.0)
+
+    def _find_parents_of(self, topic: str, now: float) -> None:
+        edges = {**self.sets.edges(topic), self.name: self._edges(topic)}
+        found = parents(self.name, edges, self.routes)
+        configured = reached(self.name, edges)
+        for key in [key for key in self.parents if key.topic == topic and key.origin not in found]:
+            del self.parents[key]
+        for origin in list(found)[: self.bounds.origins_max]:
+            self.parents[Key(origin, topic)] = found[origin]
+        for origin in list(self.sets.origins(topic)):
+            key = Key(origin, topic)
+            if origin == self.name or origin in found:
+                self.lost_at.pop(key, None)
+            elif origin not in configured:
+                self.lost_at.pop(key, None)
+                self.sets.drop(key)
+            else:
+                self.lost_at.setdefault(key, now)
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    def choose(
+        self,
+        topic: str,
+        subject: str,
+        asks: Asks = lambda selector: None,
+        *,
+        tags: tuple[str, ...] = (),
+        anew: bool = True,
+    ) -> Choice:
+        """Where a message goes from here. `anew`: it was published here or a static entry brought it; else this node is
+        one of those that its publisher chose. `tags`: who has delivered it."""
+        tags = tagged(tags, self.name)
+        wanting: Collection[str] = ()
+        if anew:
+            wanting = set(self.sets.index(topic, self.name).wanting(subject, asks)) - set(tags)
+        branches = tuple(sorted(name for name in wanting if name in self.routes.known))
+        return Choice(branches, self.relays.choose(topic, subject, tags), tags)

@@ -1,0 +1,131 @@
+"""A neighbour with which a session is up: both directions, and what is to be said to it next.
+
+Rules of this file: what goes out is found out when there is credit for it; the order is that in which the neighbour can
+use it: what we forward, what we take, resets and claims, content, answers, and a comparison last.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from holdfast.federation.aliases import Heard, Said
+from holdfast.federation.keeping import Sets
+from holdfast.federation.messages import Claim, Compare, Federate, Message, Reset
+from holdfast.federation.rows import Stamp
+from holdfast.federation.serving import PartsCache, Serving
+from holdfast.federation.sets import NOTHING, Key
+from holdfast.federation.taking import Taking
+
+Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
+"""Of a set: who is behind this node and what each has stored, and whether all its followers are whole."""
+
+
+NAMES_S: Final = 0.5
+"""How long names may wait, where nothing else is to be told of a set."""
+
+
+class Neighbour:
+    """`modes`: topics that it forwards to us, and how."""
+
+    def __init__(self, name: str, rows_max: int) -> None:
+        self.name = name
+        self.said = Said()
+        self.heard = Heard()
+        self.serving = Serving(name)
+        self.taking = Taking(name, rows_max)
+        self.modes: dict[str, str] = {}
+        self.federate_due = True
+        self.compare_due = False
+        self.again_due = False
+        """It compared, and we know otherwise."""
+        self.claims: dict[Key, Claim] = {}
+        self.resets: dict[Key, int] = {}
+        self.tellings: dict[Key, float] = {}
+        """Sets that are taken from it, of which it may have to be told something, and how long that has waited."""
+        self.later: dict[Key, float] = {}
+        """The same where only names moved, and when they are to be told: most of them come together."""
+
+    def say_again(self) -> None:
+        """It is told everything anew, and sends what differs."""
+        self.taking.say_again()
+        self.tellings, self.later = dict.fromkeys(self.taking.wanted, NAMES_S), {}
+
+    def refresh(self, sets: Sets) -> None:
+        """Whatever is thought to be said and known is looked at again."""
+        self.federate_due = self.compare_due = True
+        self.serving.named = sum(len(one.names) for one in self.serving.followers.values())
+        self.taking.given_up.clear()
+        for key, told in self.taking.told.items():
+            if told.has != NOTHING and sets.committed(key) is None:
+                self.taking.asked[key] = None
+        self.tellings, self.later = dict.fromkeys(self.taking.told, NAMES_S), {}
+        self.serving.pending = dict.fromkeys(self.serving.followers)
+
+    def next_deadline(self) -> float | None:
+        return next(iter(self.later.values()), None)
+
+    def next(
+        self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing, now: float
+    ) -> Message | None:
+        """The next message; None where all is said. `rows`: what we forward to it."""
+        if self.federate_due:
+            self.federate_due = False
+            return Federate(rows)
+        message: Message | None = self.taking.follow(sets.stored)
+        if message is None:
+            message = self._upwards_and_down(sets)
+        if message is None:
+            message = self._content(sets, cache)
+        if message is None:
+            message = self._answers(sets, of, now)
+        if message is None and (self.again_due or self.compare_due):
+            if self.again_due:
+                self.again_due = False
+                return Compare(0, 0, again=True)
+            self.compare_due = False
+            return Compare(*self.taking.digest)
+        return message
+
+    def _upwards_and_down(self, sets: Sets) -> Message | None:
+        for key, nonce in list(self.resets.items()):
+            if sets.is_settled(key):  # else our own void stamp is not on disk yet
+                del self.resets[key]
+                if key in self.serving.followers:
+                    return Reset(key, nonce)
+        if self.claims:
+            return self.claims.pop(next(iter(self.claims)))
+        return None
+
+    def _content(self, sets: Sets, cache: PartsCache) -> Message | None:
+        replies, requests, pending = self.serving.replies, self.taking.requests, self.serving.pending
+        while replies:
+            key, new, prefix = replies.popleft()
+            held = sets.committed(key)
+            if held is not None and held.edition == new and key in self.serving.followers:
+                return self.serving.reply(key, new, prefix, cache.of(key, held))
+        if requests:
+            return requests.pop(next(iter(requests)))
+        for key in list(pending):
+            del pending[key]
+            message = self.serving.next(key, sets.committed(key), cache)
+            if message is not None:
+                return message
+        return None
+
+    def _answers(self, sets: Sets, of: Standing, now: float) -> Message | None:
+        while self.later and next(iter(self.later.values())) <= now:
+            key = next(iter(self.later))
+            del self.later[key]
+            self.tellings[key] = NAMES_S
+        for key, waited_s in list(self.tellings.items()):
+            names, whole = of(key)
+            names = {name: stamp for name, stamp in names.items() if name != self.name}
+            held = sets.committed(key)
+            if waited_s < NAMES_S and not self.taking.is_urgent(key, held, whole=whole):
+                del self.tellings[key]
+                self.later.setdefault(key, now + NAMES_S)
+                continue
+            message = self.taking.stored(key, held, names, whole=whole)
+            if message is not None:
+                return message
+            del self.tellings[key]
+        return None

@@ -1,0 +1,223 @@
+"""What one neighbour takes from this node: what it has of each set, what it is to be sent, and what it has answered.
+
+Rules of this file: only what is on disk is sent, and what it differs from is found out when there is credit, so that
+nothing waits in a queue. Everything from the neighbour is bounded. Source: docs/adr/0079.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.federation.aliases import Malformed
+from holdfast.federation.messages import (
+    BYTES_MAX,
+    FOLLOWED_MAX,
+    ROWS_MAX,
+    Change,
+    Follow,
+    Message,
+    PartsOf,
+    RowsOf,
+    Stored,
+)
+from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, row_hash, text_hash
+from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, make, stamped
+
+PART_ROWS: Final = 64
+"""A part of at most so many rows is sent whole."""
+
+REPLIES_MAX: Final = 4_096
+"""Parts that one neighbour may have asked for and not been sent yet."""
+
+NAMES_MAX: Final = 10_000
+"""Nodes behind one neighbour for one set."""
+
+NAMES_ALL_MAX: Final = 200_000
+"""Of all its sets together."""
+
+PARTS_KEPT: Final = 8
+"""Sets whose parts are kept made."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """One set that the neighbour takes. `has`: what it said it has; `base`: the content that it has once all that was
+    sent has come, None where that is not known; `sent`: the edition that it was last sent, or has."""
+
+    has: Edition
+    base: Held | None = None
+    sent: Edition = NOTHING
+    whole: bool = False
+    names: dict[str, Stamp] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> int:
+        """What is compared at each refresh."""
+        return standing_digest(self.has, self.names, whole=self.whole)
+
+
+class PartsCache:
+    """The parts of a few sets, since they are asked about many times."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, tuple[Held, Parts]] = {}
+
+    def of(self, key: Key, held: Held) -> Parts:
+        found = self._kept.pop(key, None)
+        if found is None or found[0] is not held:
+            found = held, Parts(held.rows)
+        self._kept[key] = found
+        while len(self._kept) > PARTS_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found[1]
+
+
+class Serving:
+    """Of one neighbour, while its session is up. `pending`: sets of which it may have to be sent something; `answered`:
+    sets of which its answers moved, since the caller took this back."""
+
+    def __init__(self, neighbour: str) -> None:
+        self.neighbour = neighbour
+        self.topics: frozenset[str] = frozenset()
+        """Those that it forwards to us: it takes their sets."""
+        self.followers: dict[Key, Follower] = {}
+        self.named = 0
+        """Names behind it, of all sets."""
+        self.pending: dict[Key, None] = {}
+        self.answered: dict[Key, None] = {}
+        self.replies: deque[tuple[Key, Edition, str]] = deque()
+        """Parts that are to be sent: set, edition, and digits."""
+
+    # ------------------------------------------------------------------------------------------------ from it
+
+    def federate(self, topics: frozenset[str]) -> None:
+        for key in [key for key in self.followers if key.topic not in topics]:
+            self._stop(key)
+        self.topics = topics
+
+    def follow(self, message: Follow) -> list[tuple[Key, Edition]]:
+        """What it has of sets that it takes. Raises Malformed."""
+        if message.whole:
+            for key in list(self.followers):
+                self._stop(key)
+        for key in message.stop:
+            self._stop(key)
+        for key, has in message.rows:
+            if key.topic not in self.topics:
+                raise Malformed(f"follow of {key.topic!r}; expected a topic that it forwards here")
+            if key not in self.followers and len(self.followers) >= FOLLOWED_MAX:
+                raise Malformed(f"more than {FOLLOWED_MAX} sets followed")
+            follower = self.followers.setdefault(key, Follower(has))
+            follower.has = follower.sent = has
+            follower.base = make(VOID, (), ()) if has == NOTHING else None
+            self.pending[key] = self.answered[key] = None
+        return list(message.rows)
+
+    def _stop(self, key: Key) -> None:
+        gone = self.followers.pop(key, None)
+        if gone is not None:
+            self.named -= len(gone.names)
+            self.pending.pop(key, None)
+            self.answered[key] = None
+
+    def stored(self, message: Stored, held: Held | None) -> None:
+        """What it has stored of a set, of which `held` is here. Raises Malformed. Nothing where it takes it no more."""
+        follower = self.followers.get(message.key)
+        if follower is None:
+            return
+        if message.has.stamp < follower.has.stamp:  # its stamp is void: it takes what is here
+            follower.sent, follower.base = message.has, None
+        follower.has, follower.whole = message.has, message.whole
+        if held is not None and held.edition == message.has:
+            follower.base, follower.sent = held, message.has
+        for name, stamp in message.names:
+            if stamp is None:
+                self.named -= follower.names.pop(name, None) is not None
+                continue
+            if name not in follower.names:
+                if len(follower.names) >= NAMES_MAX or self.named >= NAMES_ALL_MAX:
+                    raise Malformed(f"more than {NAMES_MAX} names behind it, or {NAMES_ALL_MAX} of all sets")
+                self.named += 1
+            follower.names[name] = stamp
+        self.answered[message.key] = self.pending[message.key] = None
+
+    def send_again(self) -> None:
+        """It has what it says: what it was sent and has not, it is sent once more."""
+        for key, follower in self.followers.items():
+            if follower.has != follower.sent:
+                follower.sent, follower.base = follower.has, None
+                self.pending[key] = None
+
+    def ask(self, message: PartsOf, held: Held | None, parts: Parts | None) -> None:
+        """It has other sums of these parts. Raises Malformed."""
+        follower = self.followers.get(message.key)
+        if follower is None or held is None or parts is None or held.edition != message.new:
+            return  # there is a newer one, which it is sent
+        ours = parts.digests(message.prefix)
+        for digit, (mine, theirs) in enumerate(zip(ours, message.digests, strict=True)):
+            if mine != theirs:
+                if len(self.replies) >= REPLIES_MAX:
+                    raise Malformed(f"more than {REPLIES_MAX} parts asked for at once")
+                self.replies.append((message.key, message.new, f"{message.prefix}{digit:x}"))
+
+    # ------------------------------------------------------------------------------------------------ to it
+
+    def reply(self, key: Key, new: Edition, prefix: str, parts: Parts) -> Message:
+        """The part that was asked for: its rows, or the sums of its own parts."""
+        rows = tuple(parts.rows(prefix)) if parts.count(prefix) <= PART_ROWS else ()
+        if (rows or not parts.count(prefix)) and (len(rows) <= 1 or sum(row.size for row in rows) <= BYTES_MAX):
+            return RowsOf(key, new, prefix, rows)
+        return PartsOf(key, new, prefix, parts.digests(prefix))
+
+    def next(self, key: Key, held: Held | None, cache: PartsCache) -> Message | None:
+        """What it is to be sent of a set next; None where it has, or is on the way to have, what is here."""
+        follower = self.followers.get(key)
+        if follower is None or held is None or held.stamp == VOID:
+            return None
+        if follower.has.stamp > held.stamp or follower.sent == held.edition:
+            return None
+        if follower.base is None and follower.sent.digest == held.digest:
+            follower.base = stamped(held, follower.sent.stamp)
+        base, follower.sent = follower.base, held.edition
+        if base is not None:
+            add, remove = held.rows - base.rows, base.rows - held.rows
+            if _fits(add) and _fits(remove):
+                follower.base = held
+                return Change(key, base.edition, held.edition, held.edges, _ordered(add), _ordered(remove))
+        follower.base = None
+        if len(held.rows) <= PART_ROWS and _fits(held.rows):
+            follower.base = held
+            return RowsOf(key, held.edition, "", _ordered(held.rows), held.edges)
+        return PartsOf(key, held.edition, "", cache.of(key, held).digests(""), held.edges)
+
+    def is_behind(self, key: Key, held: Held | None) -> bool:
+        """Whether the neighbour has a higher stamp than we have."""
+        follower = self.followers.get(key)
+        return follower is not None and held is not None and held.stamp != VOID and follower.has.stamp > held.stamp
+
+    @property
+    def digest(self) -> tuple[int, int]:
+        """Count and sum of all that it takes and has answered."""
+        return len(self.followers), combined((key, one.digest) for key, one in self.followers.items())
+
+
+def combined(rows: Iterable[tuple[Key, int]]) -> int:
+    """The sum of what was said of each set."""
+    return sum(text_hash(key.origin, key.topic, digest) for key, digest in rows) % DIGEST_END
+
+
+def standing_digest(has: Edition, names: Mapping[str, Stamp], *, whole: bool) -> int:
+    """Of what a follower has and has answered."""
+    behind = sum(name_hash(name, stamp) for name, stamp in names.items()) % DIGEST_END
+    return text_hash(*has.stamp, has.digest, whole, behind)
+
+
+def _ordered(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=row_hash))
+
+
+def _fits(rows: frozenset[Row]) -> bool:
+    return len(rows) <= ROWS_MAX and (len(rows) <= 1 or sum(row.size for row in rows) <= BYTES_MAX)

@@ -1,0 +1,135 @@
+"""A set of bindings as one node holds it, what differs between two, and its parts by the hashes of its rows.
+
+Rules of this file: values; a set is never changed, another takes its place. Source: docs/adr/0079.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from holdfast.federation.rows import (
+    DIGEST_END,
+    EVERYTHING,
+    HASH_DIGITS,
+    VOID,
+    Row,
+    Stamp,
+    digest_of,
+    edge_hash,
+    row_hash,
+)
+
+BRANCHING: Final = 16
+"""Parts of a part: one for each digit."""
+
+
+class Key(NamedTuple):
+    """Whose set, of which topic."""
+
+    origin: str
+    topic: str
+
+
+class Edition(NamedTuple):
+    """Which form of a set."""
+
+    stamp: Stamp
+    digest: int
+
+
+NOTHING: Final = Edition(VOID, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """`edges`: the neighbours to which the origin forwards the topic by dynamic entries. `taken`: the digest that the
+    parent said; another than `digest` only where `#` stands for rows that do not fit here."""
+
+    stamp: Stamp
+    rows: frozenset[Row]
+    edges: frozenset[str]
+    digest: int
+    taken: int
+    bytes: int = field(compare=False)
+
+    @property
+    def edition(self) -> Edition:
+        """As its followers are told."""
+        return Edition(self.stamp, self.digest)
+
+    @property
+    def source(self) -> Edition:
+        """As its parent knows it."""
+        return Edition(self.stamp, self.taken)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.digest == self.taken
+
+
+def make(stamp: Stamp, rows: Iterable[Row], edges: Iterable[str]) -> Held:
+    kept, ends = frozenset(rows), frozenset(edges)
+    digest = digest_of(kept, ends)
+    return Held(stamp, kept, ends, digest, digest, sum(row.size for row in kept))
+
+
+def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Row], edges: frozenset[str]) -> Held:
+    """As `make`, from what is nearly the same."""
+    add, remove = frozenset(add) - held.rows, frozenset(remove) & held.rows
+    remove -= add
+    digest = held.digest + sum(map(row_hash, add)) - sum(map(row_hash, remove))
+    digest += sum(map(edge_hash, edges - held.edges)) - sum(map(edge_hash, held.edges - edges))
+    size = held.bytes + sum(row.size for row in add) - sum(row.size for row in remove)
+    digest %= DIGEST_END
+    rows = held.rows if not add and not remove else (held.rows - remove) | add
+    return Held(stamp, rows, edges, digest, digest, size)
+
+
+def stamped(held: Held, stamp: Stamp) -> Held:
+    return Held(stamp, held.rows, held.edges, held.digest, held.taken, held.bytes)
+
+
+def substitute(stamp: Stamp, edges: frozenset[str], taken: int) -> Held:
+    """What stands for a set that does not fit here: wider, never refused."""
+    made = make(stamp, [EVERYTHING], edges)
+    return Held(stamp, made.rows, edges, made.digest, taken, made.bytes)
+
+
+def is_sound(held: Held) -> bool:
+    """Whether another digest than its own is that of a substitute."""
+    return held.is_whole or held.rows == frozenset([EVERYTHING])
+
+
+class Parts:
+    """The rows of a set by the hexadecimal digits of their hashes: how many begin alike, and their sum. O(n log n) to
+    make, O(log n) to ask."""
+
+    __slots__ = ("_hashes", "_rows", "_sums")
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = sorted(rows, key=row_hash)
+        self._hashes = [row_hash(row) for row in self._rows]
+        self._sums = [0, *accumulate(self._hashes)]
+
+    def _span(self, prefix: str) -> tuple[int, int]:
+        low = int(prefix.ljust(HASH_DIGITS, "0"), 16)
+        end = low + 16 ** (HASH_DIGITS - len(prefix))
+        return bisect_left(self._hashes, low), bisect_left(self._hashes, end)
+
+    def count(self, prefix: str) -> int:
+        first, end = self._span(prefix)
+        return end - first
+
+    def rows(self, prefix: str) -> Sequence[Row]:
+        first, end = self._span(prefix)
+        return self._rows[first:end]
+
+    def digest(self, prefix: str) -> int:
+        first, end = self._span(prefix)
+        return (self._sums[end] - self._sums[first]) % DIGEST_END
+
+    def digests(self, prefix: str) -> tuple[int, ...]:
+        """Of the parts that have one digit more."""
+        return tuple(self.digest(f"{prefix}{digit:x}") for digit in range(BRANCHING))

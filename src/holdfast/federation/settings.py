@@ -1,0 +1,77 @@
+"""What a node is told about federation: over which neighbours a topic is spread, and how much it may hold of others.
+
+Rules of this file: data and its checks.
+"""
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.subjects import Pattern
+from holdfast.errors import ConfigError
+from holdfast.federation.messages import DYNAMIC, EDGES_MAX, MODES, STATIC, TOPICS_MAX
+from holdfast.names import check_name
+
+PATTERNS_MAX: Final = 1_000
+"""Of one static entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`[[federation]]`: a topic spread over a neighbour. `patterns`: of mode `static` alone."""
+
+    topic: str
+    neighbour: str
+    mode: str = DYNAMIC
+    patterns: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        """Raises ConfigError at the first key that is wrong."""
+        check_name(self.topic)
+        check_name(self.neighbour)
+        where = f"federation of {self.topic!r} over {self.neighbour!r}"
+        if self.mode not in MODES:
+            raise ConfigError(f"invalid mode {self.mode[:60]!r} in {where}; expected one of {', '.join(MODES)}")
+        if (self.mode == STATIC) != bool(self.patterns):
+            raise ConfigError(f"invalid patterns in {where}; expected some with mode static, and none with another")
+        if len(self.patterns) > PATTERNS_MAX:
+            raise ConfigError(f"{len(self.patterns)} patterns in {where}; expected at most {PATTERNS_MAX}")
+        for pattern in self.patterns:
+            Pattern(pattern)
+
+
+def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | None = None) -> None:
+    """Raises ConfigError. `neighbours`: those that there are; None where that is not known."""
+    found: dict[str, dict[str, Entry]] = {}
+    for entry in entries:
+        entry.validate()
+        where = f"federation of {entry.topic!r}"
+        if entry.neighbour == node or (neighbours is not None and entry.neighbour not in neighbours):
+            raise ConfigError(f"invalid neighbour {entry.neighbour!r} in {where}; expected the name of a [[neighbour]]")
+        of_topic = found.setdefault(entry.topic, {})
+        if entry.neighbour in of_topic:
+            raise ConfigError(f"{where} over {entry.neighbour!r} is written twice; write it once")
+        of_topic[entry.neighbour] = entry
+        if len(of_topic) > EDGES_MAX:
+            raise ConfigError(f"{where} over more than {EDGES_MAX} neighbours; expected at most {EDGES_MAX}")
+    if len(found) > TOPICS_MAX:
+        raise ConfigError(f"{len(found)} topics in federation; expected at most {TOPICS_MAX}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
+
+    Above `keys_max` rows of its own a node announces a summary first; the exact rows follow at `summary_bytes_s`, a
+    quarter of a line of 64 kbit/s. What does not fit below `rows_max` for a set, or `bytes_max` for all, is stood for
+    by `#`.
+    """
+
+    keys_max: int = 1_000
+    origins_max: int = 1_000
+    topics_max: int = TOPICS_MAX
+    rows_max: int = 50_000
+    bytes_max: int = 64 * 1024 * 1024
+    refresh_s: float = 30.0
+    keep_s: float = 86_400.0
+    summary_bytes_s: float = 2_000.0

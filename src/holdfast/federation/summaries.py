@@ -1,0 +1,44 @@
+"""A few patterns that stand for many: what an origin announces while its own rows are too many to be sent at once.
+
+Rules of this file: pure. A summary is wider than what it stands for, never narrower: each row is tested, and `#` stands
+for all where one is not covered.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.broker.subjects import ANY, ONE
+from holdfast.federation.rows import EVERYTHING, WIDE, Row, covers
+
+SUMMARY_MAX: Final = 64
+"""Patterns of one summary."""
+
+DEPTH_MAX: Final = 4
+"""Words that the patterns of a summary begin with."""
+
+
+def summary(rows: Iterable[Row]) -> frozenset[Row]:
+    """At most SUMMARY_MAX rows that cover all of `rows`: those that share the most words at the beginning."""
+    split = [row.pattern.split(".") for row in rows]
+    for depth in range(DEPTH_MAX, 0, -1):
+        groups: dict[tuple[str, ...], list[list[str]]] = {}
+        for words in split:
+            groups.setdefault(tuple(words[:depth]), []).append(words)
+            if len(groups) > SUMMARY_MAX:
+                break
+        if len(groups) > SUMMARY_MAX or any(ANY in head for head in groups):
+            continue
+        patterns = {_common(head, members) for head, members in groups.items()}
+        if all(any(covers(wider, ".".join(words)) for wider in patterns) for words in split):
+            return frozenset(Row(pattern, None, WIDE) for pattern in patterns)
+    return frozenset([EVERYTHING])
+
+
+def _common(head: tuple[str, ...], members: list[list[str]]) -> str:
+    """`a.b.*` where all have one word more, `a.b.#` where they have more, or `a.b` where it is all there is."""
+    more = [words[len(head) :] for words in members]
+    if all(not words for words in more):
+        return ".".join(head)
+    if all(len(words) == 1 and words[0] != ANY for words in more):
+        return ".".join((*head, ONE))
+    return ".".join((*head, ANY))

@@ -1,0 +1,58 @@
+"""Static entries, who has delivered a message, and which publications came before."""
+
+from holdfast.federation.federation import Federation
+from holdfast.federation.parents import Routes, parents, reached
+from holdfast.federation.relaying import RANGES_MAX, TAGS_MAX, Publications, Seen, tagged
+from holdfast.federation.rows import RELAY, Row
+from holdfast.federation.sets import Key
+from holdfast.federation.settings import Entry
+
+
+def test_a_publication_comes_once() -> None:
+    seen = Publications()
+    assert [seen.take("s", 1), seen.take("s", 1), seen.take("other", 1)] == [Seen.NEW, Seen.COPY, Seen.NEW]
+
+
+def test_ranges_of_a_publisher_are_bounded() -> None:
+    seen = Publications()
+    for number in range(1, 2 * RANGES_MAX + 3, 2):
+        assert seen.take("s", number) is Seen.NEW
+    assert len(seen.ranges["s"]) == RANGES_MAX
+    assert seen.take("s", 1) is Seen.OLD  # it is delivered, and counted
+    assert seen.take("s", 2 * RANGES_MAX + 1) is Seen.COPY
+
+
+def test_tags_are_bounded() -> None:
+    tags: tuple[str, ...] = ()
+    for number in range(TAGS_MAX + 1):
+        tags = tagged(tags, f"n{number}")
+    assert len(tags) == TAGS_MAX
+    assert "n0" not in tags
+    assert tagged(tags, "n1") == tags
+
+
+def test_patterns_of_static_entries_are_rows_of_the_nodes_own() -> None:
+    node = Federation("a", 1, 0.0)
+    node.configure([Entry("t", "b", "static", ("x.*",)), Entry("t", "c", "push"), Entry("t", "d")], 0.0)
+    held = node.sets.current(Key("a", "t"))
+    assert held is not None
+    assert held.rows == {Row("x.*", None, RELAY), Row("#", None, RELAY)}
+    assert held.edges == {"d"}
+    assert node.choose("t", "x.y").relays == ("b", "c")
+    assert node.choose("t", "z").relays == ("c",)
+    assert node.choose("t", "z", tags=("c",)).relays == ()
+    assert node.choose("t", "z", tags=("q",)).tags == ("q", "a")
+
+
+def test_a_parent_is_on_the_way_with_the_fewest_hops_then_the_lowest_cost_then_the_lowest_name() -> None:
+    edges = {"a": "bcd", "b": "x", "c": "x", "d": "y", "y": "x", "x": ""}
+    up = {start: dict.fromkeys(ends, 10) for start, ends in edges.items()}
+    assert parents("a", edges, Routes(up))["x"] == "b"
+    up["b"]["x"] = 11
+    assert parents("a", edges, Routes(up))["x"] == "c"
+    up["a"]["d"] = up["d"]["y"] = up["y"]["x"] = 1
+    assert parents("a", edges, Routes(up))["x"] == "c"  # one hop less
+    del up["a"]["b"], up["a"]["c"]
+    assert parents("a", edges, Routes(up))["x"] == "d"
+    assert reached("a", edges) == set("bcdxy")
+    assert parents("x", edges, Routes(up)) == {}

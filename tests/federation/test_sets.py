@@ -1,0 +1,144 @@
+"""Sets, their sums and their parts; covers and summaries; what is on disk."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.broker.subjects import Pattern
+from holdfast.federation.keeping import Put, Sets, Write
+from holdfast.federation.rows import Row, Stamp, covers, row_hash
+from holdfast.federation.sets import Key, Parts, changed, make, substitute
+from holdfast.federation.summaries import SUMMARY_MAX, summary
+
+WORDS = st.sampled_from(["a", "b", "*", "#"])
+PATTERNS = st.lists(WORDS, min_size=1, max_size=4).map(lambda words: Pattern(".".join(words)).text)
+SUBJECTS = ["a", "b", "a.a", "a.b", "b.a", "a.b.a", "b.b.b.b"]
+ROWS = st.frozensets(st.builds(Row, PATTERNS, st.sampled_from([None, "x = 1"]), st.integers(0, 3)), max_size=12)
+KEY = Key("ewr", "t")
+
+
+@given(PATTERNS, PATTERNS)
+def test_what_is_covered_matches(wider: str, narrower: str) -> None:
+    if covers(wider, narrower):
+        assert all(Pattern(wider).matches(text) for text in [*SUBJECTS, ""] if Pattern(narrower).matches(text))
+
+
+def test_covers() -> None:
+    for wider, narrower in (
+        ("#", "a.*"),
+        ("a.#", "a"),
+        ("a.#", "a.#"),
+        ("*.b", "a.b"),
+        ("a.#.c", "a.b.*.c"),
+        ("#", "#"),
+    ):
+        assert covers(wider, narrower), (wider, narrower)
+    for wider, narrower in (("a.*", "a.#"), ("a", "*"), ("a.*", "a"), ("*", "#"), ("a.b", "a.b.c"), ("*.#", "#")):
+        assert not covers(wider, narrower), (wider, narrower)
+
+
+@given(st.lists(PATTERNS, max_size=200))
+def test_a_summary_covers_all(patterns: list[str]) -> None:
+    found = summary(map(Row, patterns))
+    assert len(found) <= SUMMARY_MAX
+    assert all(any(covers(row.pattern, pattern) for row in found) for pattern in patterns)
+
+
+def test_a_summary_keeps_what_all_share() -> None:
+    assert {row.pattern for row in summary(Row(f"a.b.{number}") for number in range(100))} == {"a.b.*"}
+    assert {row.pattern for row in summary(Row(f"a.b.{number}.c") for number in range(100))} == {"a.b.#"}
+    assert {row.pattern for row in summary(Row(f"{number}") for number in range(100))} == {"#"}
+
+
+@given(ROWS, ROWS, st.frozensets(st.sampled_from("pqr")), st.frozensets(st.sampled_from("pqr")))
+def test_a_change_gives_what_is_made_anew(
+    before: frozenset[Row], after: frozenset[Row], old: frozenset[str], new: frozenset[str]
+) -> None:
+    found = changed(make(Stamp(1, 1), before, old), Stamp(1, 2), add=after, remove=before - after, edges=new)
+    right = make(Stamp(1, 2), after, new)
+    assert found == right
+    assert found.bytes == right.bytes
+
+
+@given(ROWS, st.text("0123456789abcdef", max_size=3))
+def test_parts(rows: frozenset[Row], prefix: str) -> None:
+    parts = Parts(rows)
+    inside = {row for row in rows if f"{row_hash(row):016x}".startswith(prefix)}
+    assert set(parts.rows(prefix)) == inside
+    assert parts.count(prefix) == len(inside)
+    assert parts.digest(prefix) == sum(map(row_hash, inside)) % 2**64
+    assert sum(parts.digests(prefix)) % 2**64 == parts.digest(prefix)
+
+
+def written(disk: dict[tuple[str, ...], list[object]], writes: list[Write]) -> None:
+    """As a store would: through the codec."""
+    for one in writes:
+        if isinstance(one, Put):
+            value, _ = decode(encode(one.value))
+            disk[one.key] = value
+        else:
+            disk.pop(one.key, None)
+
+
+def test_what_is_on_disk_is_loaded_again() -> None:
+    rng, sets = Random(1), Sets()
+    disk: dict[tuple[str, ...], list[object]] = {}
+    for version in range(1, 60):
+        for origin in "abc":
+            rows = [Row(rng.choice("xyz") + str(rng.randrange(9)), rng.choice([None, "p = 1"])) for _ in range(5)]
+            held = make(Stamp(7, version), rows, rng.sample("pqr", 2))
+            if rng.random() < 0.2:
+                held = substitute(Stamp(7, version), held.edges, 99)
+            if rng.random() < 0.1:
+                sets.drop(Key(origin, "t"))
+            else:
+                sets.put(Key(origin, "t"), held)
+        before = dict(sets.stored)
+        writes = sets.records()
+        if rng.random() < 0.3:
+            sets.refuse()
+            assert sets.stored == before
+        else:
+            written(disk, writes)
+            sets.commit()
+        again = Sets()
+        again.load(disk)
+        assert again.stored == sets.stored
+        assert again.bytes == sum(held.bytes for held in sets.stored.values())
+
+
+def test_a_refused_commit_leaves_all_as_it_was() -> None:
+    sets = Sets()
+    sets.put(KEY, make(Stamp(1, 1), [Row("a")], "p"))
+    sets.records()
+    sets.commit()
+    index = sets.index("t", "me")
+    sets.put(KEY, make(Stamp(1, 2), [Row("b")], "p"))
+    sets.records()
+    sets.put(KEY, make(Stamp(1, 3), [Row("c")], "p"))
+    sets.put(Key("new", "t"), make(Stamp(1, 1), [Row("c")], "p"))
+    assert list(index.wanting("c", lambda text: None)) == ["ewr", "new"]
+    assert set(sets.refuse()) == {KEY, Key("new", "t")}
+    assert sets.current(KEY) == make(Stamp(1, 1), [Row("a")], "p")
+    assert sets.everything() == [KEY]
+    assert list(index.wanting("a", lambda text: None)) == ["ewr"]
+    assert not list(index.wanting("c", lambda text: None))
+
+
+def test_two_rows_that_differ_in_bits_alone() -> None:
+    sets = Sets()
+    sets.put(KEY, make(Stamp(1, 1), [Row("a"), Row("a", None, 2)], "p"))
+    index = sets.index("t", "me")
+    sets.put(KEY, make(Stamp(1, 2), [Row("a")], "p"))
+    assert list(index.wanting("a", lambda text: None)) == ["ewr"]
+
+
+def test_a_selector_that_does_not_match_is_not_sent_to() -> None:
+    sets = Sets()
+    sets.put(KEY, make(Stamp(1, 1), [Row("a", "x = 1")], "p"))
+    index = sets.index("t", "me")
+    assert not list(index.wanting("a", lambda text: False))
+    assert list(index.wanting("a", lambda text: None)) == ["ewr"]  # in doubt it is sent
