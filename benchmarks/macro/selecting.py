@@ -7,7 +7,6 @@ benchmarks/README.md.
 """
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -200,9 +199,7 @@ def main(arguments: Sequence[str]) -> int:
     report["figure"] = spread(found[FIGURE].rate) if FIGURE in found else None
     report["ratio"] = ratios(found)
     report["cases"] = {name: runs.report() for name, runs in found.items()}
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 1 if absent else 0
 
 

@@ -6,7 +6,6 @@ progress on standard error. `python benchmarks/macro/topics.py --help`; how to r
 """
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -231,9 +230,7 @@ def main(arguments: Sequence[str]) -> int:
                 peer.stop()
     report["figure"], report["ratio"] = (found[cases[0].name][key] for key in ("figure", "ratio"))
     report["cases"] = found
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 0 if all(case["figure"] is not None for case in found.values()) else 1
 
 
