@@ -60,7 +60,7 @@ def tied(
     """What is tied to a batch is a transaction's, a link's, or on its way to the dead letters."""
     for cursor, sequences in catalog.tied.items():
         known = {sequence for item in transactions.deciding for at, sequence in item.takes if at is cursor}
-        known.update(limits.moving.get(cursor, ()), dead_lettering.moving.get(cursor, ()))
+        known.update(limits.moving.of(cursor), dead_lettering.moving.of(cursor))
         for link in held.by_name.values():
             if link.cursor is cursor and link.moving is not None:
                 known.update(link.moving.left)
