@@ -46,7 +46,7 @@ class _Rate:
     def look(self) -> None:
         origin = self.pacer.origin
         self.at = self.core.clock.now
-        pace, base = origin.pace, origin._base
+        pace, base = origin.pace, origin.base
         self.ends = origin.lease_ends if pace is not None else self.at
         self.rate = float(pace.rate) if pace is not None else base
         self.base = base
