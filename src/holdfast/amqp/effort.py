@@ -25,6 +25,9 @@ STEPS_FOR_ONE: Final = 8
 """Delivery-ids that a disposition names, and that are not open, for one, and those that a link which ends may have:
 each costs a look."""
 
+STEP_WEIGHT: Final = 32
+"""One step of a selector's pattern, for one character, costs about as much as reading so many bytes of a message."""
+
 TURN: Final = 2_000
 """What one connection is given in one turn before the others have theirs."""
 TAKEN: Final = 5_000

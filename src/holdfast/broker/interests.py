@@ -7,11 +7,9 @@ through a tree of patterns is bounded by the words of all patterns, for each of 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+from holdfast.amqp.effort import STEP_WEIGHT
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.subjects import ANY, ONE, SUBJECT_CHARACTERS_MAX, Pattern
-
-EFFORT_WEIGHT = 32
-"""Of a selector, beside 1: so much is a step for each character of a text."""
 
 Owner = TypeVar("Owner", bound=Hashable)
 
@@ -101,12 +99,12 @@ class Interests(Generic[Owner]):
         self.asks_publishers = False
         """Whether one wants to know who published a message."""
         self.effort = 0
-        """What it costs to ask about a message beside a look at each, in EFFORT_WEIGHT of `EntrySelector.weight`."""
+        """What asking costs beyond one look at each selector: `EntrySelector.weight` in units of STEP_WEIGHT."""
         patterns: dict[str, Pattern] = {}
         for owner, selector in wanted:
             self.owners.add(owner)
             self.asks_publishers |= selector is not None and bool(selector.not_from)
-            self.effort += 0 if selector is None else selector.weight // EFFORT_WEIGHT
+            self.effort += 0 if selector is None else selector.weight // STEP_WEIGHT
             if selector is None:
                 self._everything.add(owner)
             elif selector.pattern is None:

@@ -8,7 +8,7 @@ queues of their own in memory, with references to the same bytes. Large messages
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
@@ -56,11 +56,9 @@ class Topic(Queue):
     """What each of `named` that a link made wants, as it is stored."""
     listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
-    wants: dict[Cursor, SubjectSelector | None] = field(default_factory=dict)
-    """What each of `named` wants, in the same way; a cursor's own selector says the same."""
     listening: Interests[Queue] | None = None
     subscribed: Interests[Cursor] | None = None
-    """As `listeners` and `wants` once a message was published; None where either has changed since."""
+    """What `listeners` and the cursors of `named` want, since a message was last published; None after a change."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
@@ -175,7 +173,8 @@ class Topic(Queue):
     def interests_of_named(self) -> Interests[Cursor]:
         """What durable subscriptions want."""
         if self.subscribed is None:
-            self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
+            selectors = [cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values()]
+            self.subscribed = Interests(zip(self.named.values(), selectors, strict=True))
         return self.subscribed
 
     def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
@@ -190,7 +189,7 @@ class Topic(Queue):
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """A durable subscription wants what `selector` matches; None: everything."""
-        cursor.selector = self.wants[cursor] = selector
+        cursor.selector = selector
         self.subscribed = None
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
@@ -207,7 +206,6 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        self.wants.pop(self.named[name], None)
         self.subscribed = None
         Queue.remove_cursor(self, name)
 

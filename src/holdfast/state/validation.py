@@ -172,11 +172,6 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
 def _interests(topic: Topic) -> None:
     """What is asked when a message is published is what its subscriptions ask for."""
     named, where = topic.named.values(), f"topic {topic.name!r}"
-    must(topic.wants.keys() <= {*named}, f"{where}: what is wanted by who is gone")
-    must(
-        all(topic.wants.get(cursor) is cursor.selector for cursor in named),
-        f"{where}: what subscriptions want, and their selectors",
-    )
     must(topic.subscribed is None or topic.subscribed.owners == {*named}, f"{where}: who is asked, and subscriptions")
     must(
         topic.listening is None or topic.listening.owners == topic.listeners.keys(),
