@@ -1,8 +1,8 @@
-"""The type system off the wire. AMQP 1.0 part 1, §1.6.
+"""Decoding of the type system. AMQP 1.0 part 1, §1.6.
 
-Rules of this file: the plain path, complete and strict; `fast.py` shortens it for transfers, dispositions and flows and
-must give the same. Bounded in depth and count; raises RemoteProtocolError alone. `decode` keeps the AMQP type of
-everything in the wrappers of types.py.
+Rules of this file: the plain path, complete and strict; `fast.py` is a short form for transfers, dispositions and flows
+and must give the same results. Depth and count are bounded; it only raises RemoteProtocolError. `decode` keeps the AMQP
+type of every value in the wrappers of types.py.
 """
 
 import struct
@@ -51,7 +51,7 @@ Reader = Callable[[bytes, int, int], tuple[Any, int]]
 
 
 class _Malformed(Exception):
-    """Inside this file only; the public functions turn it into RemoteProtocolError."""
+    """Only used inside this file; the public functions turn it into RemoteProtocolError."""
 
 
 def decode(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX) -> tuple[Any, int]:
