@@ -49,7 +49,7 @@ def _place(parsed: ParsedTransfer, buf: bytes, start: int) -> tuple[str, int, in
 
 
 def _template(parsed: ParsedTransfer, buf: bytes, start: int) -> FrameTemplate | None:
-    """The template of the frame from `start` on, which was parsed as `transfer`; None if it is unlikely to be repeated."""
+    """The template of the frame from `start` on, as it was parsed; None if it is unlikely to be repeated."""
     _, _, _, message_format, settled, more, _, state, resume, aborted, payload_at = parsed
     place = None if state is not None or resume or aborted else _place(parsed, buf, start)
     if place is None:
