@@ -1,4 +1,4 @@
-"""What `status` tells of the ways to other nodes (docs/management.md, `routes`).
+"""The routes in `status` (docs/management.md, `routes`).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
@@ -26,7 +26,7 @@ class DestinationStatus:
         self._routing = routing
 
     def status(self) -> list[dict[str, Any]]:
-        """A row for each destination that can be reached, nearest first, and for each that something waits for."""
+        """A row for each reachable destination, the nearest first, and for each other one for which messages wait."""
         paths = {} if self._routing is None else self._routing.paths
         waiting = dict(self._catalog.transmissions())
         rows = []

@@ -1,8 +1,8 @@
-"""Where a message is at this node: in which queue, what it waits for, or where it went (docs/where.md).
+"""Searches a message at this node: in which queue it is, what it waits for, or where it was sent (docs/where.md).
 
-Rules of this file: looks, never changes. A look is a generator that reads a bounded share each time it is asked on, and
-says how far it came: it holds no queue, and one that goes meanwhile is passed over. What left the node is known as far
-as `passed` remembers.
+Rules of this file: it only reads. A search is a generator that reads a bounded share at each step, and returns how far
+it came; it keeps no references to queues, and skips those that are deleted meanwhile. Messages that left the node are
+known as far as `passed` remembers them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ Step = dict[str, Any]
 
 
 class Hint(NamedTuple):
-    """What is known of the message before it is looked for, from the node that passed it on."""
+    """What is known of the message before the search, from the node that passed it on."""
 
     destination: str
     identity: entry.Identity
@@ -52,7 +52,7 @@ class Hint(NamedTuple):
 
 
 class Whereabouts:
-    """What this node knows of where a message is; `node`: its name."""
+    """What this node knows about where a message is; `node`: its name."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Whereabouts:
         return Look(self, host, wanted, hint)
 
     def head_of(self, value: bytes) -> bytes:
-        """The beginning of the bare message that an entry has, or refers to."""
+        """The beginning of an entry's bare message, which may be a blob."""
         at = entry.bare_at(value)
         if not value[1] & entry.BLOB:
             return value[at : at + HEAD_BYTES]
@@ -89,7 +89,7 @@ class Whereabouts:
         return (self._store.piece(entry.blob_of(value).blob, 0) or b"")[:HEAD_BYTES]
 
     def identity(self, item: entry.Entry, destination: str) -> Step:
-        """Who a message in custody is, and the nodes that it passed before this one."""
+        """The identity of a message in custody, and the nodes that it passed before this one."""
         assert item.identity is not None
         return {
             "origin": self._names.name_of(item.identity.origin),
@@ -99,7 +99,7 @@ class Whereabouts:
         }
 
     def state_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
-        """What is said of a message that lies here."""
+        """The state of a message that is here."""
         item = entry.unpack(value)
         step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
         onward = queue.in_transit
@@ -119,7 +119,7 @@ class Whereabouts:
         return step | _in_local(queue, sequence)
 
     def ended_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
-        """What is said of a message whose tombstone lies here."""
+        """The state of a message whose tombstone is here."""
         item = entry.unpack(value)
         return {
             "queue": queue.name,
@@ -132,14 +132,14 @@ class Whereabouts:
         }
 
     def _time(self, name: str, value: bytes) -> str:
-        """What keeps a delayed message from that queue."""
+        """What a delayed message for that queue waits for."""
         due_ms = delays.told_ms(value)
         if due_ms is not None and due_ms <= self.catalog.clock.wall_ms:
             return _room(name)
         return "its time" if due_ms is None else f"its time, {iso8601(due_ms)}"
 
     def _gap(self, item: entry.Entry, sequence: int) -> str:
-        """Which earlier numbers keep it waiting."""
+        """For which earlier numbers it waits."""
         assert item.identity is not None
         origin = self._ledger.origin_at(item.identity.origin, sequence)
         gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
@@ -150,7 +150,7 @@ class Whereabouts:
         return f"missing numbers of {self._names.name_of(item.identity.origin)}: {told}{more}"
 
     def _wait(self, destination: str, queue: Queue, sequence: int) -> str:
-        """What keeps a message in transmission from going."""
+        """What a message in transmission waits for."""
         forwarding = self.forwarding
         hop = self.hops.get(forwarding.via(destination))
         if hop is None:
@@ -183,7 +183,7 @@ class Whereabouts:
         return "its turn"
 
     def finished_here(self, hint: Hint) -> Step:
-        """What this node, its destination, knows of an identity that lies in none of its queues."""
+        """What this node, the destination, knows of an identity that is in none of its queues."""
         origin = self._ledger.origins.get(hint.identity.origin)
         number = hint.identity.number
         if origin is not None and (number <= origin.mark or number in origin.finished):
@@ -195,7 +195,7 @@ class Whereabouts:
 
 
 def _in_local(queue: Queue, sequence: int) -> Step:
-    """A message in a queue of this node's own: its destination, or all that there is to its way."""
+    """The step of a message in a queue of this node, its destination."""
     shared = queue.shared
     left = [
         name for name, cursor in queue.named.items() if cursor.floor <= sequence and sequence not in cursor.finished
@@ -220,7 +220,7 @@ def _room(name: str) -> str:
 
 
 def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
-    """What keeps the message back where the next hop has no place for something of its origin."""
+    """What the message waits for if the next hop has no room for a message of its origin."""
     if value is None:
         return None
     name, identity = sender.hop.name, entry.identity_of(value)
@@ -233,7 +233,7 @@ def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
 
 
 class Look:
-    """One search of this node. `run` to its end, or as far as time allows; `step` is what was found."""
+    """One search at this node. `run` it to its end, or as far as time allows; `step` is the result."""
 
     def __init__(self, here: "Whereabouts", host: str, wanted: tuple[bytes, ...], hint: Hint | None) -> None:
         self.here = here
@@ -251,7 +251,7 @@ class Look:
         """Whom it was handed to."""
 
     def run(self, entries_max: int) -> Iterator[None]:
-        """Looks, newest first; ends where the message is found or `entries_max` were looked at."""
+        """Searches, newest first; ends when the message is found or `entries_max` entries were looked at."""
         for newest in (True, False):
             names = self._names()
             for at, name in enumerate(names):
@@ -273,7 +273,7 @@ class Look:
         self.step = self._stone
 
     def _names(self) -> list[str]:
-        """Queues of the host in the order in which they are looked at: what is on its way first."""
+        """The host's queues in the order of the search: transmission queues first."""
         queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
         if hint is not None and hint.destination != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
@@ -310,8 +310,8 @@ class Look:
             yield
 
     def _ask_on(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """Of what only a neighbour's answers or credit keep here that one is asked too: it says what it lacks, or that
-        it has it by now."""
+        """If the message only waits for a neighbour's answer or credit, asks that neighbour too: it says what it lacks,
+        or that it has the message by now."""
         forwarding, destination = self.here.forwarding, queue.destination
         hop = self.here.hops.get(forwarding.via(destination)) if queue.in_transit else None
         if hop is None or not hop.established or queue.expired(value):
@@ -325,8 +325,8 @@ class Look:
             self.onward, self.neighbour = Hint(destination, item.identity, item.to), hop.name
 
     def _in_passed(self) -> Iterator[None]:
-        """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
-        if self.host != DEFAULT_HOST:  # nothing of another leaves the node
+        """Searches messages that were passed on, the newest first; changes meanwhile do not matter."""
+        if self.host != DEFAULT_HOST:  # messages of other hosts do not leave the node
             return
         passed = self.here.forwarding.passed
         for at, (value, destination, neighbour, wall_ms) in enumerate(list(reversed(passed))):
@@ -347,7 +347,7 @@ class Look:
                 return
 
     def _is_known(self, value: bytes) -> bool:
-        """Whether the entry is what the asker knows the identity of."""
+        """Whether the entry has the identity in the question."""
         return self.hint is not None and entry.identity_of(value) == self.hint.identity
 
     def _is(self, value: bytes) -> bool:
