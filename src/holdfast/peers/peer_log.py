@@ -14,8 +14,8 @@ PEER_CHARACTERS_MAX: Final = 500
 
 class PeerLog:
     """Writes lines about peers. The limit of lines is separate for each neighbour and user, and for each address
-    without one, so that no peer uses up the lines of another. Lines about neighbours, and about peers that we dialled,
-    are always logged."""
+    without one, so that no peer uses up the lines of another. Other peers do not
+    affect the lines about a neighbour, or about a peer that we dialled."""
 
     def __init__(self, log: Log, users: Container[HostedName]) -> None:
         """`users`: the names that are configured."""
