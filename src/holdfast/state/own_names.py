@@ -1,8 +1,8 @@
-"""The names that a node has had with one store, and what was counted for which of them (ADR 0025).
+"""The names that a node has had with one store, and which rows belong to which name (ADR 0025).
 
-Rules of this file: who sends to a node counts its numbers by its name, so the node counts what it finished by its own
-name too, each by itself: rows of another name stay as they are until the node has that name again. The name under
-which a store was opened last is in the store; under another one it gets a new UUID.
+Rules of this file: senders number messages by the name of the destination, so a node keeps the finished numbers of each
+of its names separately: rows of another name stay unchanged until the node has that name again. The name under which a
+store was opened last is in the store; under another one it gets a new UUID.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ from holdfast.engine.port import Rows
 
 
 class Tables(Protocol):
-    """What is asked of a store."""
+    """What is needed of a store."""
 
     def table(self, name: str) -> Iterable[tuple[bytes, bytes]]: ...
 
 
 class OwnNames(NamedTuple):
-    """`first`: the name whose rows say no name. `waited`: (end, name) each, ascending: what waits in `$waiting` below
+    """`first`: the name whose rows have no suffix. `waited`: (end, name) pairs, ascending: messages in `$waiting` below
     that sequence, and not below an earlier end, came for that name."""
 
     present: str
@@ -29,7 +29,7 @@ class OwnNames(NamedTuple):
     waited: tuple[tuple[int, str], ...] = ()
 
     def suffix(self, name: str) -> str:
-        """What the rows of that name's origins say of it."""
+        """The suffix in the rows of that name's origins."""
         return "" if name == self.first else name
 
     @property
@@ -38,7 +38,7 @@ class OwnNames(NamedTuple):
         return self.suffix(self.present)
 
     def suffix_at(self, sequence: int) -> str:
-        """Of the name for which came what waits at that sequence of `$waiting`."""
+        """The suffix of the name for which the message at that sequence of `$waiting` came."""
         return self.suffix(next((name for end, name in self.waited if sequence < end), self.present))
 
     def name_of(self, suffix: str) -> str:
@@ -46,7 +46,7 @@ class OwnNames(NamedTuple):
 
 
 def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
-    """From table `node`; a store of an earlier version, and a new one, has had the present name alone."""
+    """Reads table `node`; a store of an earlier version, and a new one, only had the present name."""
     first = rows.get(records.FIRST_NAME)
     waited = rows.get(records.WAITED)
     return OwnNames(
@@ -57,7 +57,7 @@ def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
 
 
 class Renamed(NamedTuple):
-    """A store that was opened under the name `former` last, and is under another one now."""
+    """A store that was last opened under the name `former`, and now has another one."""
 
     former: str
     changed: dict[bytes, bytes]
@@ -66,19 +66,18 @@ class Renamed(NamedTuple):
     """Of table `custody`: the rows of the numbers given for each destination, and what they begin at anew."""
 
     def names_alone(self, _: UUID) -> Rows:
-        """That it has another name."""
+        """The rows for another name."""
         return {("node", key): value for key, value in self.changed.items()}
 
     def rows(self, fresh: UUID) -> Rows:
-        """As `names_alone`, and the numbers that it gives are the fresh UUID's, from the first on."""
+        """As `names_alone`, and its numbers start again under the new UUID."""
         rows = {("custody", key): value for key, value in self.destinations}
         return {**self.names_alone(fresh), **rows, ("custody", records.NUMBERED_BY): fresh.bytes}
 
 
 def change(store: Tables, present: str, waiting: str) -> Renamed | None:
-    """Where the store was opened under another name than `present` last; None where it was not, or nobody knows.
-
-    `waiting`: the queue of what waits for an earlier number.
+    """The change, if the store was last opened under another name than `present`; None if not, or if that is unknown.
+    `waiting`: the queue `$waiting`.
     """
     rows = dict(store.table("node"))
     known = rows.get(records.NAME)
@@ -97,7 +96,7 @@ def change(store: Tables, present: str, waiting: str) -> Renamed | None:
 
 
 def _end(store: Tables, rows: Mapping[bytes, bytes], queue: str) -> int:
-    """Behind the last sequence of the queue; 0 where it is empty."""
+    """One past the last sequence of the queue; 0 if it is empty."""
     record = dict(store.table("queues")).get(queue.encode())
     counters = rows.get(records.counters_key(int(records.unpack_map(record)["id"]))) if record is not None else None
     if counters is None:
