@@ -30,11 +30,11 @@ WHOLE_MAX: Final = 2**63 - 1
 def text_of(message: Message) -> str:
     """A body that is text: data sections, or a string or binary value."""
     if message.data is None and not isinstance(message.value, (str, bytes)):
-        raise StepFailed("the body is no text")
+        raise StepFailed("the body is not text")
     try:
         text = message.body_bytes().decode()
     except UnicodeDecodeError:
-        raise StepFailed("the body is no text in UTF-8") from None
+        raise StepFailed("the body is not text in UTF-8") from None
     if len(text) > BODY_BYTES_MAX:
         raise StepFailed(f"the body has more than {BODY_BYTES_MAX} bytes")
     return text
@@ -60,7 +60,7 @@ def read_json(text: str) -> Any:
 
 
 def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def write_json(value: Any) -> str:
@@ -182,7 +182,7 @@ def _plain(value: Any, depth: int) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise StepFailed("the map has a key that is no text")
+            raise StepFailed("the map has a key that is not text")
         return {str(key): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, depth + 1) for item in value]

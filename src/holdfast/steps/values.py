@@ -70,7 +70,7 @@ def number_of(value: Any, name: str) -> int | float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = float(value) if any(sign in value for sign in ".eE") else int(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise StepFailed(f"{name} is no number")
+        raise StepFailed(f"{name} is not a number")
     if isinstance(number, int):
         if abs(number) > WHOLE_MAX:
             raise StepFailed(f"{name} is beyond {WHOLE_MAX}")

@@ -206,7 +206,7 @@ class Sender(UnsettledDeliveries):
     def _not_now(self) -> LocalProtocolError:
         if self.outgoing is not None:
             return LocalProtocolError(f"link {self.name!r} is in the middle of a delivery")
-        return LocalProtocolError(f"link {self.name!r} has no credit, or its session's window is shut")
+        return LocalProtocolError(f"link {self.name!r} has no credit, or its session's window is closed")
 
     # ----------------------------------------------------------------------------------------- resuming
 

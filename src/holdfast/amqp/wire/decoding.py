@@ -67,7 +67,7 @@ def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     if code:
         reader = READERS[code]
         if reader is None:
-            raise _Malformed(f"0x{code:02x} is no format code")
+            raise _Malformed(f"0x{code:02x} is not a format code")
         return reader(data, pos + 1, depth)
     if depth >= DEPTH_MAX:
         raise _Malformed("nested too deep")
@@ -115,7 +115,7 @@ def _variable(make: Callable[[bytes], Any], wide: bool) -> Reader:
 def _read_boolean(data: bytes, pos: int, depth: int) -> tuple[bool, int]:
     value = data[pos]
     if value > 1:
-        raise _Malformed(f"0x{value:02x} is no boolean")
+        raise _Malformed(f"0x{value:02x} is not a boolean")
     return value == 1, pos + 1
 
 
@@ -186,7 +186,7 @@ def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
     except TypeError:
         pass  # no dict is made of it, or of no more than those before
     if count - len(hashes) > ALIKE_MAX:
-        raise _Malformed("a map's keys are alike")
+        raise _Malformed("a map has a key twice")
 
 
 def _unusual(pairs: list[tuple[Any, Any]]) -> Pairs:
@@ -211,7 +211,7 @@ def _array(wide: bool) -> Reader:
             pos += 1
         reader = READERS[code]
         if reader is None:
-            raise _Malformed(f"0x{code:02x} is no format code of an array's elements")
+            raise _Malformed(f"0x{code:02x} is not a format code of an array's elements")
         limit = end - pos
         if code in _EMPTY_CODES:
             limit = NESTED_EMPTY_ELEMENTS_MAX if depth else EMPTY_ELEMENTS_MAX

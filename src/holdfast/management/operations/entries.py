@@ -192,7 +192,7 @@ class EntryOperations:
         queue = queue_of(self._catalog, host, name)
         asked = text_of(arguments, "queue_uuid")
         if asked != str(queue.uuid):
-            raise Refused(412, f"queue {name!r} was made anew; it is {queue.uuid}")
+            raise Refused(412, f"queue {name!r} was deleted and created again: it is {queue.uuid} now")
         sequence = number_of(arguments, "sequence")
         value = queue.value(sequence) if 0 < sequence < queue.visible else None
         if value is None or queue.leaves(sequence):

@@ -203,7 +203,7 @@ class WhereQuestions:
         if onward is None:
             self._end(ask)
         elif onward.name in ask.asked:
-            self._end(ask, {"node": onward.name, "state": "asked before", "note": "the question came round"})
+            self._end(ask, {"node": onward.name, "state": "asked before", "note": "it has this question already"})
         elif len(ask.asked) + 1 >= NODES_MAX:
             self._end(ask, {"node": onward.name, "state": "not asked", "note": f"after {NODES_MAX} nodes"})
         else:
@@ -263,7 +263,7 @@ class WhereQuestions:
             told([{"node": self.here.node, "state": "busy", "note": "too many questions at once"}])
             return
         if self.here.node in asked:
-            told([{"node": self.here.node, "state": "asked before", "note": "the question came round"}])
+            told([{"node": self.here.node, "state": "asked before", "note": "it has this question already"}])
             return
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
@@ -331,7 +331,7 @@ def _fitting(steps: list[Step]) -> list[Step]:
     for at, step in enumerate(steps):
         left -= len(encode(_as_sent(step)))
         if left < 0:
-            note = f"from here on, what the nodes said is more than {ANSWER_BYTES_MAX} bytes"
+            note = f"the rest is left out: the answers of the nodes are more than {ANSWER_BYTES_MAX} bytes"
             return [*steps[:at], {"node": step["node"], "state": "left out", "note": note}]
     return steps
 

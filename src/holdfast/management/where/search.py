@@ -109,7 +109,7 @@ class Whereabouts:
             notes = annotate.notes_of(item)
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
         if queue.expired(value):
-            return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
+            return step | {"state": "expired", "waits_for": "its turn, at which its end is reported"}
         if queue.kind is QueueKind.DELAYED:
             return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
@@ -128,7 +128,7 @@ class Whereabouts:
             **self.identity(item, queue.destination),
             "state": "ended",
             "reason": ENDED,
-            "waits_for": "its end, which is told in its place",
+            "waits_for": "its turn, at which its end is reported",
         }
 
     def _time(self, name: str, value: bytes) -> str:
@@ -156,7 +156,7 @@ class Whereabouts:
         if hop is None:
             return f"a route to {destination!r}"
         if forwarding.sent_back.holds(destination, sequence):
-            return "a change of a table: it came back"
+            return "a change of a routing table: the message came back"
         if not hop.established:
             return f"the session with {hop.name!r}, which is {self._neighbours[hop.name].state.value}"
         sender = hop.senders.get(destination)
@@ -175,7 +175,7 @@ class Whereabouts:
                 return f"the answer of {sent_to!r}"
             return f"room for a dead letter: it is larger than {hop.name!r} takes"
         if forwarding.sent_back.held(destination) >= HELD_MAX:
-            return "a change of a table: too much came back"
+            return "a change of a routing table: too many messages came back"
         if not sender.link.credit:
             return f"credit of {hop.name!r}"
         if sender.wants() <= 0:
