@@ -1,4 +1,4 @@
-"""What every benchmark's JSON carries: the machine, the commit, the command, the settings."""
+"""The common part of every benchmark's JSON: the machine, the commit, the command, the settings."""
 
 import argparse
 import json

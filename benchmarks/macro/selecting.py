@@ -1,8 +1,8 @@
 """Selectors of consumers: messages with five properties and a subject, past no selector, one, and hundreds.
 
-Each repetition sends to a fresh queue while receivers take what they select; what nobody selects stays. The cases take
-turns within a repetition, and each rate is compared with the same repetition's without a selector. Prints one JSON
-object; progress on standard error. `python benchmarks/macro/selecting.py --help`; how to read it:
+Each repetition sends to a fresh queue while receivers take what they select; messages that nobody selects stay. The
+cases take turns within a repetition, and each rate is compared with the same repetition's without a selector. Prints
+one JSON object; progress on standard error. `python benchmarks/macro/selecting.py --help`; how to read it:
 benchmarks/README.md.
 """
 

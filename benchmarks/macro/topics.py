@@ -1,4 +1,4 @@
-"""Topics: what is published once and goes to one, ten or a hundred subscriptions, or to few of a hundred.
+"""Topics: messages that are published once and go to one, ten or a hundred subscriptions, or to few of a hundred.
 
 Each repetition publishes to a fresh topic, from one sender; each subscription has a connection of its own. The cases,
 and Holdfast and RabbitMQ (topic exchange, AMQP 1.0 plug-in), take turns within a repetition. Prints one JSON object;

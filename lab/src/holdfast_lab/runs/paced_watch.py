@@ -52,7 +52,7 @@ class _Rate:
         self.base = base
 
     def paid(self) -> float | None:
-        """What the time since the last look allows; None: there is no bound."""
+        """The bytes that the time since the last check allows; None: there is no bound."""
         now = self.core.clock.now
         if self.rate is None or self.base is None:
             return None
@@ -61,7 +61,7 @@ class _Rate:
 
 
 class PacedWatch:
-    """One run's."""
+    """Watches the rates of one run."""
 
     def __init__(self) -> None:
         self.rates: dict[tuple[str, str], _Rate] = {}
