@@ -12,7 +12,7 @@ from holdfast.selectors import tree
 from holdfast.selectors.names import Reader
 from holdfast.selectors.sections import UNDECODABLE, Sections
 from holdfast.selectors.tree import Node
-from holdfast.selectors.values import ABSENT, COMPARISONS, EXACT, calculate, compare, kind_of, signed
+from holdfast.selectors.values import ABSENT, COMPARISONS, calculate, compare, kind_of, signed
 
 Condition = Callable[[Sections], bool | None]
 
@@ -117,6 +117,8 @@ def _text_comparison(equal: bool, read: Reader, text: str) -> Condition:
 
     def comparison(message: Sections) -> bool | None:
         value = read(message)
+        if type(value) is str:
+            return (value == text) is equal
         if value is None or value is UNDECODABLE:
             return None
         return isinstance(value, str) and (value == text) is equal
@@ -130,10 +132,10 @@ def _exact_comparison(sign: str, read: Reader, number: int) -> Condition:
 
     def comparison(message: Sections) -> bool | None:
         value = read(message)
+        if type(value) is int:
+            return compared(value, number)
         if value is None or value is UNDECODABLE:
             return None
-        if kind_of(value) == EXACT:
-            return compared(value, number)
         return compare(compared, value, number)
 
     return comparison

@@ -7,6 +7,7 @@ selector on one entry gives the same result (docs/adr/0059-selectors.md). JMS na
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Final
 from uuid import UUID
 
@@ -40,7 +41,7 @@ _FIELDS: Final = (
 
 
 def _field(index: int) -> Reader:
-    return lambda message: message.property_field(index)
+    return methodcaller("property_field", index)
 
 
 def _priority(message: Sections) -> Any:
@@ -121,12 +122,12 @@ def lookup(name: str) -> Property:
         return known
     if name.startswith(ANNOTATION) and name != ANNOTATION:
         key = name[len(ANNOTATION) :]
-        return Property(MESSAGE_ANNOTATIONS, lambda message: message.annotation(key))
+        return Property(MESSAGE_ANNOTATIONS, methodcaller("annotation", key))
     if name.startswith("JMS"):
         raise ValueError(f"{name:.80} cannot be selected by: it is none of {', '.join(_names('JMS'))}")
     if name.startswith("amqp."):
         raise ValueError(f"{name:.80} is no field of a message: known are {', '.join(_names('amqp.'))}")
-    return Property(APPLICATION_PROPERTIES, lambda message: message.application_property(name))
+    return Property(APPLICATION_PROPERTIES, methodcaller("application_property", name))
 
 
 def _names(prefix: str) -> list[str]:

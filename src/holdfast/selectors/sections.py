@@ -4,6 +4,7 @@ Rules of this file: nothing in a message raises. What cannot be decoded is UNDEC
 value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
 """
 
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
@@ -27,6 +28,8 @@ PAIRS_MAX: Final = 16_384
 FIELDS_MAX: Final = 13
 """Of the properties (§3.2.4), the longest list that is read here."""
 PRIORITY_DEFAULT: Final = 4
+SMALL_MAPS_KEPT: Final = 512
+"""Maps of less than 256 bytes that stay decoded; together at most some MiB."""
 
 _DESCRIPTOR_BYTES_MAX: Final = 64
 _SINGLE_MAX: Final = 0xBF
@@ -137,33 +140,26 @@ class Sections:
             pairs = self._pairs(MESSAGE_ANNOTATIONS)
             if not pairs and self._annotation_items is not None:
                 count, items = self._annotation_items
-                pairs = _read_pairs(bytes(items), 0, count)
+                pairs = _read_pairs(bytes(items), 0, len(items), count)
             self._annotations = pairs
         return pairs.get(key)
 
     def _fields(self, code: int) -> list[Any] | _Undecodable:
-        section = self._section(code)
-        if section is None:
+        places = self._places or self._locate()
+        if code not in places:
             return UNDECODABLE if self._broken else []
-        return _read_fields(section)
+        return _read_fields(self._payload, *places[code])
 
     def _pairs(self, code: int) -> Map:
-        section = self._section(code)
-        if section is None:
+        places = self._places or self._locate()
+        if code not in places:
             return UNDECODABLE if self._broken else _EMPTY
-        return _read_map(section)
+        return _read_map(self._payload, *places[code])
 
-    def _section(self, code: int) -> bytes | None:
-        """The encoded value of a section, None where there is none or no telling."""
-        if self._places is None:
-            self._locate()
-        assert self._places is not None
-        place = self._places.get(code)
-        return None if place is None else self._payload[place[0] : place[1]]
-
-    def _locate(self) -> None:
-        """Finds the sections up to the body, by their sizes."""
-        self._places = places = {}
+    def _locate(self) -> dict[int, tuple[int, int]]:
+        """Finds the sections up to the body, by their sizes: where the value of each begins and ends."""
+        places: dict[int, tuple[int, int]] = {}
+        self._places = places
         payload, size = self._payload, len(self._payload)
         at, before = self._start, HEADER - 1
         try:
@@ -178,7 +174,7 @@ class Sections:
                 form = payload[value_at]
                 if code <= before:
                     raise _Malformed
-                if form in _SHORT:
+                if form == 0xC1 or form == 0xC0:
                     end = value_at + 2 + payload[value_at + 1]
                 else:
                     width, beside = COMPOUNDS[form]
@@ -192,9 +188,8 @@ class Sections:
         except (_Malformed, RemoteProtocolError, IndexError, KeyError):
             self._broken = True
         if HEADER in places:
-            header = self._section(HEADER)
-            assert header is not None
-            self._take_header(_read_fields(header))
+            self._take_header(_read_fields(payload, *places[HEADER]))
+        return places
 
     def _take_header(self, fields: list[Any] | _Undecodable) -> None:
         """Of the header (§3.2.1) the first two fields."""
@@ -205,10 +200,6 @@ class Sections:
         priority = fields[1] if len(fields) > 1 else None
         self._durable = bool(durable) if durable is None or type(durable) is bool else UNDECODABLE
         self._priority = PRIORITY_DEFAULT if priority is None else priority
-
-
-_SHORT: Final = (0xC0, 0xC1)
-"""Lists and maps whose size is one byte."""
 
 
 def _descriptor(payload: bytes, at: int) -> tuple[int, int]:
@@ -230,16 +221,16 @@ def _descriptor(payload: bytes, at: int) -> tuple[int, int]:
     return code, at + 1 + length
 
 
-def _read_fields(data: bytes) -> list[Any] | _Undecodable:
-    """The elements of an encoded list."""
+def _read_fields(data: bytes, at: int, end: int) -> list[Any] | _Undecodable:
+    """The elements of the list that is encoded from `at` to `end`."""
     try:
-        form = data[0]
+        form = data[at]
         if form == 0x45:
             return []
         if form == 0xC0:
-            count, at = data[2], 3
+            count, at = data[at + 2], at + 3
         elif form == 0xD0:
-            count, at = int.from_bytes(data[5:9], "big"), 9
+            count, at = int.from_bytes(data[at + 5 : at + 9], "big"), at + 9
         else:
             return UNDECODABLE
         if count > FIELDS_MAX:
@@ -250,21 +241,27 @@ def _read_fields(data: bytes) -> list[Any] | _Undecodable:
             fields.append(value)
     except (RemoteProtocolError, IndexError, UnicodeDecodeError):
         return UNDECODABLE
-    return fields if at == len(data) else UNDECODABLE
+    return fields if at == end else UNDECODABLE
 
 
-def _read_map(data: bytes) -> Map:
-    """An encoded map by its names."""
-    form = data[0]
-    if form == 0xC1 and len(data) > 2:
-        return _read_pairs(data, 3, data[2])
+def _read_map(data: bytes, at: int, end: int) -> Map:
+    """The map that is encoded from `at` to `end`, by its names."""
+    form = data[at]
+    if form == 0xC1 and end > at + 2:
+        return _read_small(data[at + 3 : end], data[at + 2])
     if form == 0xD1:
-        return _read_pairs(data, 9, int.from_bytes(data[5:9], "big"))
+        return _read_pairs(data, at + 9, end, int.from_bytes(data[at + 5 : at + 9], "big"))
     return UNDECODABLE
 
 
-def _read_pairs(data: bytes, at: int, count: int) -> Map:
-    """The `count` items, keys and values, from `at` to the end. Keys that are no names are passed over."""
+@lru_cache(SMALL_MAPS_KEPT)
+def _read_small(items: bytes, count: int) -> Map:
+    """As `_read_pairs`, of a map of less than 256 bytes: many messages have properties that came before."""
+    return _read_pairs(items, 0, len(items), count)
+
+
+def _read_pairs(data: bytes, at: int, end: int, count: int) -> Map:
+    """The `count` items, keys and values, from `at` to `end`. Keys that are no names are passed over."""
     if count & 1 or count > 2 * PAIRS_MAX:
         return UNDECODABLE
     pairs: dict[str, Any] = {}
@@ -297,7 +294,7 @@ def _read_pairs(data: bytes, at: int, count: int) -> Map:
                 pairs[key] = value
     except (RemoteProtocolError, IndexError, UnicodeDecodeError, StructError):
         return UNDECODABLE
-    return pairs if at == len(data) else UNDECODABLE
+    return pairs if at == end else UNDECODABLE
 
 
 _SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}

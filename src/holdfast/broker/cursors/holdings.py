@@ -275,9 +275,10 @@ class Holdings:
         gone = self.ahead.intersection(sequences)
         if gone:
             self.ahead -= gone
-            self.prefetched = [item for item in self.prefetched if item[0] not in gone]
-            if not self.prefetched:
-                self.forget_read_ahead()
+            if self.prefetched:
+                self.prefetched = [item for item in self.prefetched if item[0] not in gone]
+                if not self.prefetched:
+                    self.forget_read_ahead()
 
     def _unfinish(self, sequences: list[int]) -> None:
         """These are not acquired any more and did not leave: they are offered again, as delivered before."""

@@ -315,21 +315,21 @@ class Selections(Sharing[Selection]):
         values: list[bytes] = []
         position, size = first, 0
         looked = looked_bytes = 0
-        weight = selection.selector.weight
+        weight, bytes_left = selection.selector.weight, self._bytes_left
         for sequence, value in found:
-            if sequence >= end or len(value) > bytes_max or value[12:20] != entry.NEVER:
-                break
-            if looked_bytes >= self._bytes_left:
+            length = len(value)
+            if sequence >= end or length > bytes_max or value[12:20] != entry.NEVER or looked_bytes >= bytes_left:
                 break
             if matches(value):
-                if len(values) >= wanted or size >= room:
+                if wanted <= 0 or size >= room:
                     break
                 sequences.append(sequence)
                 values.append(value)
-                size += len(value)
+                wanted -= 1
+                size += length
             position = sequence + 1
             looked += 1
-            looked_bytes += len(value) * weight
+            looked_bytes += length * weight
         share = -(-len(values) // len(wanting))
         taken = 0
         for consumer in wanting:

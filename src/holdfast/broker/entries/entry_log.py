@@ -259,12 +259,10 @@ class EntryLog:
 
     def uncache_all(self, first: int, end: int, without: set[int]) -> None:
         """As `uncache`, for the cached entries of `[first, end)` that are not in `without`."""
-        found = self.cache.keys() & range(first, end)
-        for sequence in found - without:
-            self.uncache(sequence)
+        self.uncache_each((self.cache.keys() & range(first, end)) - without)
 
     def uncache_each(self, sequences: Iterable[int]) -> None:
-        """As `uncache` for those of them that are cached."""
+        """As `uncache`, for those of the entries that are cached."""
         cache, size = self.cache, 0
         for sequence in sequences:
             value = cache.pop(sequence, None)
