@@ -17,7 +17,9 @@ import pytest
 from holdfast import cli
 from holdfast.client import Connection, Sender, connect
 from holdfast.node.config import load_settings
+from holdfast_lab.mpls.network_file import parse_network
 from holdfast_lab.plan import scenario_file
+from pyspark_holdfast.sweep_file import read_sweep
 from support.documents import FENCED, ROOT, Example, documents, examples
 
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
@@ -54,6 +56,14 @@ def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(directory)
     if "workload" in document:
         scenario_file.parse(example.text, "example")
+        return
+    if "grid" in document:
+        file = directory / "sweep.toml"
+        file.write_text(example.text)
+        assert read_sweep(str(file))
+        return
+    if "vpn" in document:
+        parse_network("example", example.text)
         return
     if "network" in document:
         scenario_file.parse(SCENARIO + example.text, "example")

@@ -102,9 +102,9 @@ class Resolver:
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
             return ResolvedAddress(queue, None, "", subject=subject)
         if not self._forwarding.may_leave(address.host):
-            why = "no [[neighbour]] lists it in hosts"
-            text = f"{address}: messages of virtual host {address.host!r} do not leave this node, since {why}"
-            raise Refusal(conditions.NOT_ALLOWED, f"{text}; send to a queue of this node")
+            text = f"{address}: messages of virtual host {address.host!r}"
+            why = "do not leave this node, since no [[neighbour]] lists it in hosts"
+            raise Refusal(conditions.NOT_ALLOWED, f"{text} {why}; send to a queue of this node")
         topic = split_topic(address.queue)
         if topic is not None and topic[1]:
             text = f"{address}: a topic of another node takes no subject from an address; give the messages one"
