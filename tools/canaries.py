@@ -1,9 +1,9 @@
-"""Shows that the checks find what they are for: plants each canary, runs the unit stage, then the swarm.
+"""Proves that the checks find defects: plants each canary, runs the unit stage, then the swarm.
 
     .venv/bin/python tools/canaries.py [--swarm-only] [NAME …]
 
-The unit stage must pass with a canary planted, for one that it catches says nothing of the swarm; the swarm must find
-it by the seed that is promised. Prints a table; exit code 1 where either failed.
+The unit stage must pass with a canary planted, since a canary that it catches says nothing about the swarm; the swarm
+must find it by the promised seed. Prints a table; exit code 1 where either failed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How good the checks are, measured: plants mistakes one at a time, and says whether tests and swarm find them.
+"""Measures how good the checks are: plants mistakes one at a time, and reports whether tests and swarm find them.
 
     .venv/bin/python tools/mutants.py [--count N] [--seed S] [--swarm-seeds K] [--within PATH]
                                       [--only TEXT] [--out DIR]

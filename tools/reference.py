@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/reference.py [DIRECTORY]
 
-Rules of this file: PAGES is the public API. Whatever the reference lacks is a line, and the exit code is 1: a name that
-is not there, a public name without a docstring, an annotation that pdoc cannot resolve, a link that leads nowhere.
+Rules of this file: PAGES is the public API. Every omission is printed as a line, and the exit code is 1: a name that is
+not there, a public name without a docstring, an annotation that pdoc cannot resolve, a link that leads nowhere.
 DIRECTORY is `build/reference` where not given; pages of an earlier run are overwritten.
 """
 

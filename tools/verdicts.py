@@ -1,5 +1,5 @@
-"""What the reports of the checks say beyond their counts: skips that nothing about this machine explains, and promises
-whose tests did not run or did not pass.
+"""Reads from the reports of the checks what their counts do not show: skips that nothing about this machine explains,
+and guarantees whose tests did not run or did not pass.
 
 Rules of this file: reads pytest's reports (JUnit XML) of one run and docs/GUARANTEES.md; what a machine lacks is looked
 for here in another way than the test that skipped looked for it.

@@ -1,4 +1,4 @@
-"""Cutting a link of a running fleet, and when each node routed right again.
+"""Cuts a link of a running fleet, and measures when the routes of each node were right again.
 
 Rules of this file: when a next hop changed is taken from the node itself (`routing.changed_s` of its status), asked
 for afterwards, one node after the other: sixteen nodes that are asked all the time are another load than the one

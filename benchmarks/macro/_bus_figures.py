@@ -1,4 +1,4 @@
-"""What the bus paper's figures are computed from: pure functions. esb-dynamic-routing §4.1, §4.4.
+"""Computes the figures of the bus paper: pure functions. esb-dynamic-routing §4.1, §4.4.
 
 Rules of this file: no clocks, no files, no processes; times are seconds on one clock.
 """

@@ -1,4 +1,4 @@
-"""How the runs of a benchmark become one figure: pure functions, the same rule in every report."""
+"""Combines the runs of a benchmark into one figure: pure functions, the same rule in every report."""
 
 import math
 import statistics

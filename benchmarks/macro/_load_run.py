@@ -1,4 +1,4 @@
-"""Drives the raw load's processes: starts senders and receivers, gives them phases, gathers what they say."""
+"""Drives the raw load's processes: starts senders and receivers, gives them phases, gathers their answers."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What /proc says of a process: CPU time, memory by mapping, bytes written."""
+"""Reads from /proc the CPU time of a process, its memory by mapping, and the bytes that it wrote."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What every benchmark's JSON carries: the machine, the commit, the command, the settings."""
+"""The common part of every benchmark's JSON: the machine, the commit, the command, the settings."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,8 +76,12 @@ def frame(benchmark: str, data: Path, settings: dict[str, object], seed: int | N
     }  # fmt: skip
 
 
-def emit(report: dict[str, object], json_out: Path | None) -> None:
-    """Print the report on standard output, and write it to a file where one is named."""
+def emit(report: dict[str, object], json_out: Path | None, absent: Mapping[str, object] | None = None) -> None:
+    """Prints the report on standard output, and writes it to a file where one is named. `absent`: the reason for each
+    peer that was not measured, of a benchmark that compares peers."""
+    if absent is not None:
+        report["absent"] = absent
+    report["load_average_after"] = os.getloadavg()[0]
     text = json.dumps(report, indent=2)
     print(text)
     if json_out is not None:

@@ -10,7 +10,6 @@ docs/results/bus-routing.md.
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -123,7 +122,6 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="holdfast-bus-", dir=base, ignore_cleanup_errors=True) as made:
             results, failed = asyncio.run(measured(options, Path(made)))
         report |= {"paper": parts.PAPER, "goals": parts.GOALS, "parts": results, "failed": failed}
-        report["load_average_after"] = os.getloadavg()[0]
     emit(report, options.json_out)
     if options.picture is not None:
         missing = [name for name in ("convergence", "load") if name not in report["parts"]]

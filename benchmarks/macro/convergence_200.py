@@ -1,4 +1,4 @@
-"""How soon a network of 200 nodes has its ways right again after a link went dark, in simulated time.
+"""How soon the routes of a network of 200 nodes are right again after a link went dark, in simulated time.
 
 Runs the scenario convergence-200 once for each seed, each of which draws another network. What is measured is virtual,
 so neither the machine nor its load is in it. Prints one JSON object; progress on standard error.

@@ -1,4 +1,4 @@
-"""One message larger than memory through a node, or over a hop between two: bytes a second, and what memory did.
+"""One message larger than memory through a node, or over a hop between two: bytes a second, and the growth of memory.
 
 A message of `--megabytes` goes in block by block, then out in parts; its sum is compared, and anonymous memory is
 watched from the moment before. Prints one JSON object; progress on standard error. How to read it:

@@ -6,7 +6,6 @@ commits take turns within each repetition. Prints one JSON object; progress on s
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -128,9 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     report["ratio"] = ratios(rows)
     report["results"] = results
     report["settings_of"] = {peer.name: peer.settings() for peer in serving}
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 0 if FIGURE in results else 1
 
 

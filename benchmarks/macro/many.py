@@ -314,9 +314,7 @@ def main(arguments: Sequence[str]) -> int:
                 absent[name] = str(failed)
                 progress(f"{name}: {failed}")
     report["parts"] = parts
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 1 if absent else 0
 
 

@@ -1,13 +1,12 @@
 """Selectors of consumers: messages with five properties and a subject, past no selector, one, and hundreds.
 
-Each repetition sends to a fresh queue while receivers take what they select; what nobody selects stays. The cases take
-turns within a repetition, and each rate is compared with the same repetition's without a selector. Prints one JSON
-object; progress on standard error. `python benchmarks/macro/selecting.py --help`; how to read it:
+Each repetition sends to a fresh queue while receivers take what they select; messages that nobody selects stay. The
+cases take turns within a repetition, and each rate is compared with the same repetition's without a selector. Prints
+one JSON object; progress on standard error. `python benchmarks/macro/selecting.py --help`; how to read it:
 benchmarks/README.md.
 """
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -201,9 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     report["figure"] = spread(found[FIGURE].rate) if FIGURE in found else None
     report["ratio"] = ratios(found)
     report["cases"] = {name: runs.report() for name, runs in found.items()}
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 1 if absent else 0
 
 

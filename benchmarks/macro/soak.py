@@ -8,7 +8,6 @@ Prints one JSON object; progress on standard error; exit code 1 where a goal is 
 """
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -188,7 +187,6 @@ def main(arguments: Sequence[str]) -> int:
             failure = f"the node ended with {code}: {log.read_text()[-2_000:]}"
     report["settings_of"] = peer.settings()
     report["failure"] = failure
-    report["load_average_after"] = os.getloadavg()[0]
     emit(report, options.json_out)
     return 0 if not failure and all(report["goals_met"].values()) else 1  # type: ignore[attr-defined]
 

@@ -9,7 +9,6 @@ and each rate is compared with the same repetition's of `uniform`. Prints one JS
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -129,9 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     report["ratio"] = ratios(rates)
     report["messages_per_s"] = {key: spread(found) for key, found in rates.items()}
     report["cpu_us_per_message"] = {key: spread(found, 1) for key, found in cpu.items()} if rates else {}
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 1 if absent else 0
 
 

@@ -1,4 +1,4 @@
-"""Routing tables: how long one node's table takes, and everybody's, on one core, beside networkx.
+"""Routing tables: the time to compute the table of one node and of all nodes, on one core, beside networkx.
 
 A table is made of the edges as a node keeps them, every time anew: costs and whole paths. `drawn`: every link has
 another cost; `equal`: all have the same, so that nearly every path has rivals. Prints one JSON object; progress on

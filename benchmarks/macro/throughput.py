@@ -7,7 +7,6 @@ to read it: benchmarks/README.md.
 """
 
 import argparse
-import os
 import re
 import shutil
 import sys
@@ -257,9 +256,7 @@ def main(arguments: Sequence[str]) -> int:
     first = found[cases[0].name]
     report["figure"], report["ratio"] = first["figure"], first["ratio"]
     report["syncs"] = syncs
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 0 if all(case["figure"] is not None for case in found.values()) else 1
 
 

@@ -1,4 +1,4 @@
-"""Topics: what is published once and goes to one, ten or a hundred subscriptions, or to few of a hundred.
+"""Topics: messages that are published once and go to one, ten or a hundred subscriptions, or to few of a hundred.
 
 Each repetition publishes to a fresh topic, from one sender; each subscription has a connection of its own. The cases,
 and Holdfast and RabbitMQ (topic exchange, AMQP 1.0 plug-in), take turns within a repetition. Prints one JSON object;
@@ -6,7 +6,6 @@ progress on standard error. `python benchmarks/macro/topics.py --help`; how to r
 """
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -231,9 +230,7 @@ def main(arguments: Sequence[str]) -> int:
                 peer.stop()
     report["figure"], report["ratio"] = (found[cases[0].name][key] for key in ("figure", "ratio"))
     report["cases"] = found
-    report["absent"] = absent
-    report["load_average_after"] = os.getloadavg()[0]
-    emit(report, options.json_out)
+    emit(report, options.json_out, absent)
     return 0 if all(case["figure"] is not None for case in found.values()) else 1
 
 

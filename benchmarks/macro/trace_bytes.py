@@ -1,4 +1,5 @@
-"""What a message's trace costs on the wire: bytes between two nodes for each message, by how many nodes it has passed.
+"""The cost of a message's trace on the wire: bytes between two nodes for each message, by the number of nodes it has
+passed.
 
 Two NodeCores, joined in memory; one sends on what it has in transmission, once to a neighbour that takes aliases and
 once to one that does not. All bytes that it writes count, and the messages alone. Nothing is timed: any machine gives

@@ -1,9 +1,10 @@
-"""The command `holdfast`, from its first moment; `python -m holdfast` is the same.
+"""The entry point of the command `holdfast`, and of `python -m holdfast`.
 
-Rules of this file: nothing is imported at its top that takes time. Ctrl-C meanwhile ends the process without a word.
+Rules of this file: it imports nothing at its top that takes time. Until a verb runs, Ctrl-C ends the process without
+output.
 """
 
-# Built in: `signal` loads half a dozen modules first, while which Ctrl-C would be a traceback.
+# Built in: `signal` first loads half a dozen modules, during which Ctrl-C would print a traceback.
 import _signal  # type: ignore[import-not-found]
 import sys
 

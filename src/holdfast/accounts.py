@@ -1,6 +1,6 @@
-"""Accounts of memory: how many bytes are held for each purpose, within a bound, and for all of them together.
+"""Accounts of memory: how many bytes are held for each purpose, and for all purposes together, each within a bound.
 
-Rules of this file: counts alone. Bytes are what their holders say; what Python adds to each object is a part of that.
+Rules of this file: it only counts. Holders report their bytes, including what Python adds to each object.
 """
 
 from holdfast.errors import LocalProtocolError
@@ -9,7 +9,8 @@ from holdfast.errors import LocalProtocolError
 class Account:
     """Bytes held for one purpose, at most `held_max` of them; a parent counts them too, within its own bound.
 
-    `spared`: what must be left of the parent's bound after a charge, so that what can be done without goes first.
+    `spared`: bytes of the parent's bound that must stay free after a charge, so that less important purposes stop
+    first.
     """
 
     __slots__ = ("held", "held_max", "most", "name", "parent", "refused", "spared")
@@ -38,7 +39,7 @@ class Account:
         return size <= self.room
 
     def charge(self, size: int) -> bool:
-        """Count `size` more bytes; False where they are beyond a bound, and nothing changed."""
+        """Counts `size` more bytes. False if they exceed a bound; then nothing has changed."""
         if size > self.room:
             self.refused += 1
             return False
@@ -46,7 +47,7 @@ class Account:
         return True
 
     def add(self, size: int) -> None:
-        """As `charge`, for what is held already: past the bound, too."""
+        """As `charge`, for bytes that are held already: it may exceed the bound."""
         account: Account | None = self
         while account is not None:
             held = account.held = account.held + size
@@ -55,7 +56,7 @@ class Account:
             account = account.parent
 
     def refund(self, size: int) -> None:
-        """So many bytes are held no more. LocalProtocolError for more than were counted."""
+        """Counts `size` bytes less. Raises LocalProtocolError for more than were counted."""
         if size > self.held:
             raise LocalProtocolError(f"account {self.name}: {size} bytes given back of {self.held}")
         self.held -= size
@@ -63,11 +64,11 @@ class Account:
             self.parent.refund(size)
 
     def recount(self, before: int, after: int) -> None:
-        """One of the holders counted `before` bytes here, and holds `after` now."""
+        """A holder that was counted with `before` bytes now holds `after`."""
         if after != before:
             self.hold(self.held + after - before)
 
     def hold(self, size: int) -> None:
-        """From now on `size` bytes are held, however many were."""
+        """Sets the number of bytes that are held."""
         if size != self.held:
             self.add(size - self.held)

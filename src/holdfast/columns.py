@@ -1,4 +1,4 @@
-"""What people read: columns, and sizes and counts in words.
+"""Output for people: columns, and sizes and counts in words.
 
 Rules of this file: pure; text in, text out.
 """

@@ -1,7 +1,7 @@
-"""Connected sockets: several connects at once, over all addresses of a name, of which the first that opens wins.
+"""Connects sockets: several attempts at once, over all addresses of a name; the first that succeeds is used.
 
-Rules of this file: plain sockets, nothing of what is said over them; a node and a client dial alike.
-Source: docs/adr/0005-node-runtime.md.
+Rules of this file: plain sockets, without any protocol; nodes and clients dial in the same way. Source:
+docs/adr/0005-node-runtime.md.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ async def dial(
 ) -> socket.socket:
     """A connected socket to `host`; the first of several connects that opens wins, the others are dropped.
 
-    A new connect joins every `hedge_s` while none has answered; a refusal with none left is final. `source`: the local
-    address to go out from; one with a port of its own has one connect at a time. OSError.
+    A new connect begins every `hedge_s` while none has succeeded; if all were refused, OSError. `source`: the local
+    address; with a port there is one connect at a time.
     """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + time_out_s
@@ -90,7 +90,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, s
     try:
         own.setblocking(False)
         if source is not None:
-            if source[1]:  # else the next dial waits until the system has forgotten the last
+            if source[1]:  # otherwise the next dial must wait until the system has freed the port
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             own.bind(source)
         await loop.sock_connect(own, address)
@@ -101,7 +101,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, s
 
 
 def _drop(attempts: Sequence[asyncio.Task[socket.socket]]) -> None:
-    """Cancels what is under way and closes what opened too late."""
+    """Cancels running connects and closes sockets that connected too late."""
 
     def close(attempt: asyncio.Task[socket.socket]) -> None:
         if not attempt.cancelled() and attempt.exception() is None:

@@ -1,6 +1,7 @@
-"""What a power loss must not undo: files and names brought to disk.
+"""Syncs files and directories, so that a power loss does not undo them.
 
-Rules of this file: a file whose directory was not synced after it was made or renamed may be gone after a power loss.
+Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
+renamed.
 """
 
 import os
@@ -25,6 +26,6 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
         try:
             sync_file(directory)
         except PermissionError:
-            continue  # what we may not look into we did not make
+            continue  # a directory that we may not open was not created by us
         if os.path.ismount(directory):
             break

@@ -1,7 +1,7 @@
 """The families of errors (docs/ARCHITECTURE.md, "Errors").
 
-An ordinary outcome (rejected, expired, refused) is a value, never an exception. What a person sees of any of
-these is one line: what is wrong, where, and what to do or what is expected.
+An ordinary outcome (rejected, expired, refused) is a value, never an exception. Each of these is shown to people as one
+line: what is wrong, where, and what to do or what is expected.
 """
 
 
@@ -24,15 +24,16 @@ class RemoteProtocolError(HoldfastError):
 
 
 class StorageError(HoldfastError):
-    """The store, or a spool, could not do what was asked. After a failed write or sync a node stops."""
+    """The store, or a spool, failed. After a failed write or sync a node stops."""
 
 
 class StorageFull(StorageError):
-    """Nothing of the batch was written, for want of space; its retirements may be run again alone."""
+    """Nothing of the batch was written, because there is no space; its retirements may be committed alone."""
 
 
 class BrokenInvariant(HoldfastError):
-    """What the node holds in memory or in its store contradicts itself: it ends before it can store the damage."""
+    """The state of the node in memory or in its store contradicts itself: the node stops before it can store the
+    damage."""
 
 
 class ConfigError(HoldfastError):

@@ -1,8 +1,8 @@
-"""Lines that people and programs read, on a terminal perhaps: nothing in them moves its cursor or turns its text round.
+"""Lines of output: no control character of foreign text reaches a terminal or a log.
 
-Rules of this file: text that came from a peer, a store or a configuration is escaped here and nowhere else, by one
-rule: each character that does not print becomes what JSON writes for it, and all others stay. What is printed goes
-through `say`; a log, a table and a bar take `one_line`.
+Rules of this file: text of a peer, a store or a configuration is escaped only here, by one rule: each character that is
+not printable becomes its escape in JSON, and all others stay. Commands print with `say`; logs, tables and progress bars
+use `one_line`.
 """
 
 import json
@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
 
 
 def say(*lines: str, file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints each as one line, to standard output or `file`. OSError where that takes no more, named in it."""
+    """Prints each as one line, to standard output or `file`. OSError if that accepts no more; it names the output."""
     try:
         for line in lines:
             print(one_line(line), file=file, flush=flush)

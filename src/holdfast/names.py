@@ -1,6 +1,6 @@
-"""What nodes, queues and listeners are called, wherever a name is written.
+"""Names of nodes, queues and listeners.
 
-Rules of this file: pure; a name that cannot be is a ConfigError of one line.
+Rules of this file: pure; an invalid name is a ConfigError of one line.
 """
 
 import re
@@ -36,7 +36,7 @@ class HostPort(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """`name` if it can name a queue or node; else ConfigError that says what is expected."""
+    """`name`, if it is valid for a queue or node; otherwise ConfigError that says what is expected."""
     if (
         not name
         or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX
@@ -51,9 +51,8 @@ def check_name(name: str) -> str:
 
 
 def host_problem(host: str) -> str | None:
-    """What is wrong with a host that IDNA or a socket refuses before anybody is asked for it; None where nothing is.
-
-    As words that follow "a host with": of the name, not of whether there is one. Without brackets.
+    """What is wrong with the form of a host, which IDNA or a socket would refuse before any lookup, as words after "a
+    host with"; None if nothing is. Without brackets.
     """
     labels = _DOTS.split(host)
     if not host.isprintable() or " " in host:

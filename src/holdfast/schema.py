@@ -1,8 +1,8 @@
-"""Which keys a table of a TOML document has and what each accepts; every mistake is a ConfigError of one line. And what
-a whole number is, here as in what a peer says: true and false are none.
+"""Which keys a table of a TOML document has, and what each accepts; every mistake is a ConfigError of one line. It also
+defines whole numbers, for TOML and for peers: true and false are not whole numbers.
 
-Rules of this file: pure; it sees what TOML gave (text, whole number, float, bool, list, dict) and says the key, what
-is wrong and what is expected. What values mean to each other is their owner's business.
+Rules of this file: pure; it checks values of TOML (text, whole number, float, bool, list, dict), and its errors have
+the key, the value and what is expected. Relations between values are checked by their owners.
 """
 
 import math
@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError
 
 
 class Kind(NamedTuple):
-    """What a key accepts: in words, and as a test of the value that TOML gave."""
+    """What a key accepts: in words, and as a test of the value."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -35,7 +35,7 @@ def is_whole_within(value: object, low: int, end: int) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> bool:
-    """Finite, and not beyond what a float holds: TOML's whole numbers have no end here."""
+    """Whether it is a finite number within the range of a float, because whole numbers of TOML have no limit here."""
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) <= WHOLE_MAX
     return isinstance(value, float) and math.isfinite(value)
@@ -65,7 +65,7 @@ KEYS_SHOWN_MAX: Final = 12
 
 
 def found(value: object) -> str:
-    """`value` as TOML would write it, cut to what fits a line. For whatever TOML gave."""
+    """`value` as TOML would write it, cut to fit a line, for any value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and abs(value) > WHOLE_MAX:
@@ -89,8 +89,8 @@ def check_keys(where: str, table: Mapping[str, Any], kinds: Keys, others: Mappin
 
 
 def _expected(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
-    """What may stand there, the nearest first where it is much, and the tables that have such a key."""
-    import difflib  # a document without a mistake does without it
+    """The accepted keys, the most similar first if there are many, and the tables that have such a key."""
+    import difflib  # a document without a mistake does not load it
 
     near = difflib.get_close_matches(key, known, n=3)
     homes = [table for table, kinds in others.items() if key in kinds]
@@ -114,8 +114,7 @@ def check_document(
 ) -> None:
     """Unknown keys and wrong types of a whole document of `[tables]` and `[[lists]]`; ConfigError at the first.
 
-    `named_by`: the key by which an entry of a list is told from the others, and which it must have; `name` where a
-    list has none there.
+    `named_by`: the key that identifies an entry of a list, and that it must have; `name` for lists without one.
     """
     written = {f"[{name}]": kinds for name, kinds in tables.items()}
     written |= {f"[[{name}]]": kinds for name, kinds in lists.items()}

@@ -1,7 +1,8 @@
-"""Signals that have no meaning here and by default would end the process.
+"""Signals that have no meaning here but would end the process by default.
 
-Rules of this file: for the main thread of a process, before and beside its loop. What ends a process properly (SIGTERM,
-SIGINT, and SIGHUP where a person's terminal is gone) is its own to handle; SIGQUIT stays the one that ends it at once.
+Rules of this file: for the main thread of a process, before and during its loop. Signals that end a process properly
+(SIGTERM, SIGINT, and SIGHUP if the terminal is closed) are handled by the process itself; SIGQUIT still ends it at
+once.
 """
 
 import signal
@@ -13,7 +14,7 @@ MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> None:
-    """Ignores these signals; `tell` gets one line for the first of each. A signal that is ignored already stays so."""
+    """Ignores these signals; `tell` gets a line for the first of each. A signal that is ignored already stays so."""
     known: set[int] = set()
 
     def ignored(number: int, frame: object) -> None:
@@ -28,8 +29,8 @@ def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> No
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """SIGTERM, and SIGHUP unless it is ignored, raise SystemExit inside, so that what was begun is undone. As Ctrl-C,
-    without a word."""
+    """Within the block SIGTERM, and SIGHUP unless it is ignored, raise SystemExit, so that unfinished work is undone.
+    Like Ctrl-C, they print nothing."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

@@ -121,7 +121,7 @@ def test_what_waited_for_a_number_of_the_old_name_goes_on_and_comes_once(order: 
     assert not xx.core.catalog.ledger.former_origins and not xx.core.catalog.ledger.names.waited
     losses = status_of(rig, xx)["losses"]
     assert {(loss["first"], loss["last"]) for loss in losses} == {(2, 2)}
-    assert "they were for 'x', as this node was called" in losses[0]["reason"]
+    assert "they were for 'x', a former name of this node" in losses[0]["reason"]
     assert xx.core.catalog.ledger.origins[jfk.store.uuid].mark == 3
     move(xx, x)
     rig.run(5)

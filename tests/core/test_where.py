@@ -217,7 +217,7 @@ def test_held_until_a_table_changes_and_a_loop_of_questions_ends() -> None:
     rig.run(3)
     put(a, "1")
     told = ask(a, "1")
-    assert told["waits_for"] == "a change of a table: it came back" and told["custody"] == "a"
+    assert told["waits_for"] == "a change of a routing table: the message came back" and told["custody"] == "a"
     a.queue("@d").shared.finish_wherever([1, 2])  # gone from here: only b's memory of it leads back
     rig.settle()
     told = ask(a, "1")
@@ -283,7 +283,7 @@ def test_dead_letters_and_what_ended_on_its_way() -> None:
     rig.run(4)
     told = ask(a, "2")
     assert states(told)[-1] == ("b", "ended") and told["custody"] is None
-    assert told["steps"][-1]["waits_for"] == "its end, which is told in its place"
+    assert told["steps"][-1]["waits_for"] == "its turn, at which its end is reported"
     rig.refuse_dials = False
     rig.run(8)
     told = ask(a, "2")

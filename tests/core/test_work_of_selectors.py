@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.effort import STEP_WEIGHT
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors.selections import SCAN_BYTES
 from holdfast.selectors import like
-from holdfast.selectors.predicate import STEP_WEIGHT
 from support.one_node import world
 from support.rig import Node
 

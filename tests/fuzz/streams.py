@@ -216,7 +216,7 @@ def bodies() -> Iterator[Stream]:
     alike = b"".join(b"\x98" + (5 + (2**61 - 1) * k).to_bytes(16, "big") + b"\x40" for k in range(1, 3_500))
     for name, said in (
         ("a null", b"\x40"),
-        ("a byte that is no format code", b"\x01"),
+        ("a byte that is not a format code", b"\x01"),
         ("0xff", b"\xff" * 100),
         ("a descriptor alone", b"\x00\x53\x12"),
         ("a descriptor of a descriptor", b"\x00\x00\x53\x12\x53\x12\x45"),

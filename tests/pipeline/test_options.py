@@ -64,7 +64,7 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
         ({"maxRowsPerTrigger": "1e3"}, "1e3"),
         ({"rowsPerBatch": "100001"}, "100000"),
-        ({"leaseSeconds": "60"}, "'leaseSeconds': it is gone"),
+        ({"leaseSeconds": "60"}, "'leaseSeconds': it was removed"),
         ({"maxBytesPerTrigger": "1000"}, "bytesPerTrigger now"),
         ({"bytesPerTrigger": "0"}, "bytesPerTrigger"),
         ({"retrySeconds": "-1"}, "retrySeconds"),

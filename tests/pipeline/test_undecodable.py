@@ -56,7 +56,7 @@ async def test_it_is_a_row_and_so_are_the_others(start_node: StartNode, monkeypa
     assert [row["body_kind"] == "undecodable" for row in rows] == [True, False, True, True, False, False, True]
     assert [row["body"] for row in rows if row["body_kind"] == "data"] == [b"0", b"1", b"2"]
     assert all(row["body"].endswith(ODD) for row in rows if row["body_kind"] == "undecodable")
-    assert rows[0]["enqueued"] is not None and "no format code" in rows[0]["body_value"]
+    assert rows[0]["enqueued"] is not None and "not a format code" in rows[0]["body_value"]
 
 
 async def test_the_query_s_options_say_what_becomes_of_it(

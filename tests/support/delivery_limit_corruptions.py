@@ -16,7 +16,7 @@ def _(s: Any) -> None:
 
 @breaks("custody: {}: nothing moves what is delivered no more", limiting)
 def _(s: Any) -> None:
-    s.limits.moving.clear()
+    s.limits.moving.by_cursor.clear()
 
 
 @breaks("custody: {}: on its way to the dead letters twice", limiting)
@@ -26,7 +26,7 @@ def _(s: Any) -> None:
 
 @breaks("custody: {}: nobody looks at what is delivered no more", limiting)
 def _(s: Any) -> None:
-    s.limits.moving.clear()
+    s.limits.moving.by_cursor.clear()
     s.cursor.exhausted[1] = None
 
 

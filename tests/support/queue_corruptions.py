@@ -184,16 +184,6 @@ def _(s: Any) -> None:
     selection.waiting.clear()
 
 
-@breaks("state: {}: what is wanted by who is gone", publishing)
-def _(s: Any) -> None:
-    s.topic.wants[s.topic.shared] = None
-
-
-@breaks("state: {}: what subscriptions want, and their selectors", publishing)
-def _(s: Any) -> None:
-    s.topic.wants[s.topic.named["late"]] = None
-
-
 @breaks("state: {}: who is asked, and subscriptions", publishing)
 def _(s: Any) -> None:
     s.topic.subscribed.owners.pop()

@@ -253,7 +253,7 @@ def limiting() -> Standing:
     rig.settle()
     core = core_of(node)
     cursor = node.queue("limited").named["reads"]
-    assert node.pending is not None and core.delivery_limits.moving[cursor] and 2 in cursor.acquired
+    assert node.pending is not None and core.delivery_limits.moving.by_cursor[cursor] and 2 in cursor.acquired
     return Standing(rig=rig, node=node, core=core, client=client, cursor=cursor, limits=core.delivery_limits)
 
 

@@ -1,1 +1,1 @@
-"""How good the checks are, measured: mistakes planted by a seed's draw, and who finds them (docs/mutants.md)."""
+"""Mutation testing: mistakes drawn by a seed, and the tests and seeds that find them (docs/mutants.md)."""

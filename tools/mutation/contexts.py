@@ -1,4 +1,4 @@
-"""A pytest plugin: which mistakes each test comes to, how long it takes, and whether it passes without any.
+"""A pytest plugin: which mistakes each test reaches, how long it takes, and whether it passes without any.
 
 Rules of this file: loaded by `-p mutation.contexts` where the sources are a copy with probes; what it found goes to the
 file that HOLDFAST_TEST_HITS names: `{test: {"hits": [number, …], "seconds": …, "passed": …}}`.

@@ -1,4 +1,4 @@
-"""Where things are in this checkout, and what is measured."""
+"""The paths of this checkout, and the modules that are measured."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""One mistake at a time in a copy of the sources: what the tests and the swarm say of it.
+"""Plants one mistake at a time in a copy of the sources, and runs the tests and the swarm on it.
 
-Rules of this file: a copy belongs to one lane; compiled modules are kept but for the one that is changed. Whoever does
-not end in time has found the mistake: it hangs.
+Rules of this file: a copy belongs to one lane; compiled modules are kept but for the one that is changed. A run that
+does not end in time has found the mistake: it hangs.
 """
 
 import compileall

@@ -1,4 +1,5 @@
-"""Which mistakes a run would meet: a copy of the sources that notes each statement with one as it comes to it.
+"""Finds the mistakes that a run reaches: a copy of the sources that notes each statement with a mistake when it is
+executed.
 
 Rules of this file: what a copy does is what the sources do, and little slower; line numbers are not kept.
 """

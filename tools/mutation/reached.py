@@ -1,4 +1,4 @@
-"""Which tests and which seeds come to a mistake, measured once for a state of sources and tests, and kept.
+"""Which tests and which seeds reach a mistake; measured once for a state of sources and tests, and kept.
 
 Rules of this file: what is measured is a run of a copy with probes (`probes.py`), at about the speed of the sources. A
 test that fails in it is left out, and named: it looks at the sources' text, or has an hour or a machine of its own.

@@ -31,8 +31,8 @@ SAME: Final = {"startingOffsets": "startingFrom", "maxOffsetsPerTrigger": "maxRo
 """Names of Spark's Kafka source for options that mean the same here."""
 
 FORMER: Final = {
-    "maxBytesPerTrigger": "it is called bytesPerTrigger now, for it is what a trigger aims at and never was a bound",
-    "leaseSeconds": "it is gone, for it did nothing: a query that starts fences the one before it at once",
+    "maxBytesPerTrigger": "it is called bytesPerTrigger now: a trigger aims at it, it is not a limit",
+    "leaseSeconds": "it was removed, since it had no effect: a query that starts fences the one before it at once",
 }
 
 ROWS_PER_BATCH_MAX: Final = 100_000

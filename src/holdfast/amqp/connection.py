@@ -1,7 +1,7 @@
 """A connection: bytes in, events out, bytes out. AMQP 1.0 §2.2, §2.4, §5.3.
 
-Rules of this file: the engine's door, with all that concerns bytes and time. It never reads a clock (`now` is monotonic
-seconds, an argument) and holds no socket; `receive` raises for nothing that a peer may send.
+Rules of this file: the engine's surface, with everything that concerns bytes and time. It never reads a clock (`now` is
+monotonic seconds, an argument) and holds no socket; `receive` never raises because of what a peer sends.
 """
 
 from typing import Any, Final
@@ -88,9 +88,8 @@ class Connection(Lifecycle):
     # ------------------------------------------------------------------------------------------- the surface
 
     def receive(self, data: bytes, now: float) -> list[ConnEvent]:
-        """What these bytes mean, in their order. Any cut of the stream gives the same events.
-
-        After it `resumes_at` may say that some of them wait; who goes on reading then fills memory.
+        """Returns the events of these bytes, in order. However the stream is split, the events are the same. Afterwards
+        `resumes_at` may say that some of the bytes wait; a caller that reads on meanwhile fills memory.
         """
         events: list[ConnEvent] = []
         if self.closed:
@@ -111,7 +110,7 @@ class Connection(Lifecycle):
             self._fail(Error(Symbol(error.condition), error.description), events)
 
     def tick(self, now: float) -> list[ConnEvent]:
-        """Let time pass: send an empty frame, give up a silent peer."""
+        """Does what is due: sends an empty frame, or gives up a silent peer."""
         events: list[ConnEvent] = []
         if self.closed:
             return events
@@ -129,11 +128,11 @@ class Connection(Lifecycle):
         return events
 
     def _silent_since(self) -> float:
-        """What is not read for our own sake is no silence."""
+        """Since when the peer has been silent; time in which we did not read does not count."""
         return self._heard if self.resumes_at is None else max(self._heard, self.resumes_at)
 
     def resume(self, now: float) -> list[ConnEvent]:
-        """From `resumes_at` on: what lies unread goes on, perhaps only to wait again."""
+        """To be called from `resumes_at` on: handles the bytes that wait, of which some may wait again."""
         events: list[ConnEvent] = []
         if not self.closed:
             self.renew(now)
@@ -180,7 +179,8 @@ class Connection(Lifecycle):
         return chunks
 
     def transport_lost(self, failure: Error | None = None) -> list[ConnEvent]:
-        """The transport is gone, or is to go for a `failure` of ours that the peer is told: all is over at once."""
+        """The transport is gone, or must be closed because of a `failure` of ours, which the peer is told: everything
+        ends."""
         events: list[ConnEvent] = []
         if not self.closed:
             self._lose(None, events) if failure is None else self._fail(failure, events)
@@ -226,9 +226,9 @@ class Connection(Lifecycle):
             self._rest += memoryview(buf)[at:]
 
     def _consume_frames(self, buf: bytes, at: int, size: int, events: list[ConnEvent]) -> int:
-        """AMQP frames from `at` on: the hot loop. Returns -1 minus the offset where a whole frame lacks.
+        """Handles AMQP frames from `at` on: the hot loop. Returns -1 minus the offset at which a frame is incomplete.
 
-        Leaves `self._at` behind the frame it is at, for when a fault is raised.
+        Leaves `self._at` after the current frame, for the case that a fault is raised.
         """
         head = FRAME_HEAD.unpack_from
         limit = self.settings.max_frame_size
@@ -286,7 +286,7 @@ class Connection(Lifecycle):
         return -1 - at
 
     def _on_frame(self, channel: int, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
-        """Everything but what the hot loop has taken."""
+        """Handles every frame that the hot loop does not."""
         if self.state is State.CLOSE_SENT and buf[at : at + 3] in _STREAM:
             self.spend(FLOW)
             return

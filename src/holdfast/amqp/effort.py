@@ -1,4 +1,4 @@
-"""How much work a peer may ask for beyond what its bytes carry: a token bucket, and a share of each turn.
+"""How much work a peer may ask for beyond the bytes that it sends: a token bucket, and a share of each turn.
 
 Rules of this file: no clock, `now` is an argument. The unit is about a microsecond of a slow core's time, counted,
 never measured, so that the same bytes always cost the same. Whole messages are free: credit bounds them.
@@ -25,6 +25,9 @@ STEPS_FOR_ONE: Final = 8
 """Delivery-ids that a disposition names, and that are not open, for one, and those that a link which ends may have:
 each costs a look."""
 
+STEP_WEIGHT: Final = 32
+"""One step of a selector's pattern, for one character, costs about as much as reading so many bytes of a message."""
+
 TURN: Final = 2_000
 """What one connection is given in one turn before the others have theirs."""
 TAKEN: Final = 5_000
@@ -45,21 +48,21 @@ MADE: Final = 100
 
 
 class Throttled(Exception):
-    """Raised behind the frame that used up what there was; nothing of it is undone. `again`: a frame with what is left
-    of it."""
+    """Raised after the frame that used up the effort; nothing of the frame is undone. `again`: a frame with the rest of
+    it."""
 
     def __init__(self, again: bytes = b"") -> None:
         super().__init__()
         self.again = again
 
     def resumes_at(self, effort: "Effort | None", now: float) -> float:
-        """When what comes behind it goes on."""
+        """When the bytes after it may be handled."""
         assert effort is not None
         return effort.resumes_at(now)
 
 
 class Effort:
-    """`per_s` units come back each second, `burst` at most are there. What lacks is made up for by waiting."""
+    """`per_s` units are added each second, up to `burst`. A peer that has used more has to wait."""
 
     __slots__ = ("_at", "_left", "burst", "per_s", "taken_left", "turn_left")
 
@@ -72,13 +75,13 @@ class Effort:
         self._at = now
 
     def charge(self, units: int) -> None:
-        """Count `units`, whether they are there or not."""
+        """Counts `units`, whether they are available or not."""
         self._left -= units
         self.turn_left -= units
 
     @property
     def used(self) -> int:
-        """What this turn has counted."""
+        """The units that were counted in this turn."""
         return TURN - self.turn_left
 
     @property
@@ -87,7 +90,7 @@ class Effort:
         return self.turn_left <= 0 or self._left <= 0 or self.taken_left <= 0
 
     def resumes_at(self, now: float) -> float:
-        """When there is something again; `now` where the turn's end is enough."""
+        """When there are units again; `now` if the next turn has some."""
         self._refill(now)
         return now if self._left > 0 else now + (1 - self._left) / self.per_s
 

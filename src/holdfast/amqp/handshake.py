@@ -1,6 +1,6 @@
 """Before the first frame: protocol headers, and SASL between two of them. AMQP 1.0 §2.2, §5.3.2.
 
-Rules of this file: bytes in, a decision out (`Progress`), which the connection carries out. Bytes behind a header or a
+Rules of this file: bytes in, a decision out (`Progress`), which the connection carries out. Bytes after a header or a
 SASL frame belong to the next layer.
 """
 
@@ -51,8 +51,8 @@ def _told(header: bytes) -> str:
 
 
 class Progress(NamedTuple):
-    """What a header or a SASL frame leads to: `output` is written, then `steps` are made; with a `refusal` the
-    transport ends, and the peer is told nothing more."""
+    """The result of a header or a SASL frame: `output` is written, then `steps` are taken. With a `refusal` the
+    transport is closed, and nothing more is sent to the peer."""
 
     output: bytes = b""
     steps: tuple[Step, ...] = ()
@@ -101,7 +101,7 @@ class Handshake:
         if header == AMQP_HEADER and (self._login_done or self._anonymous_allowed()):
             self.expects_header = False
             return Progress(AMQP_HEADER, (Step.R_HEADER, Step.S_HEADER))
-        # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
+        # A peer with another protocol is told which one is spoken here, then the transport is closed (§2.2).
         wants_sasl = not self._login_done and (self._settings.sasl_required or header == AMQP_HEADER)
         refusal = Error(Symbol(conditions.NOT_ALLOWED), _told(header))
         return Progress(SASL_HEADER if wants_sasl else AMQP_HEADER, refusal=refusal)

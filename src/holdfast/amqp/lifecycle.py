@@ -1,7 +1,7 @@
 """From open to close: a connection's states, its sessions by channel, and its end for a fault. AMQP 1.0 §2.4, §2.7.
 
-Rules of this file: whole performatives; connection.py has the peer's bytes and the time. A peer's fault ends as little
-as the specification allows: a link, a session, or the connection. States and their transitions are the table of
+Rules of this file: whole performatives; connection.py has the peer's bytes and the time. An error of the peer ends as
+little as the specification allows: a link, a session, or the connection. States and their transitions are the table of
 states.py.
 """
 
@@ -24,7 +24,7 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 
 class Lifecycle(Bounds):
-    """A connection as its sessions know it, and as the peer's performatives drive it."""
+    """A connection as its sessions use it, and as the peer's performatives change it."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class Lifecycle(Bounds):
 
     @property
     def body_bytes_max(self) -> int:
-        """Bytes of a frame's body that the peer takes; before its open, which we do not wait for, what it may take."""
+        """The largest frame body that the peer accepts; before its open, the largest that we send then."""
         return (self.frame_size_out if self.remote_open is not None else self.settings.early_frame_size) - 8
 
     def write(self, channel: int, performative: Any) -> None:
-        """Queue a performative; what the peer's frame size cannot hold is cut where it is an error's text."""
+        """Queues a performative. If it exceeds the peer's frame size, an error in it loses its text."""
         limit = self.body_bytes_max
         body = bounded(performative, limit)
         if len(body) > limit:
@@ -109,7 +109,7 @@ class Lifecycle(Bounds):
     # -------------------------------------------------------------------------------------- the peer's performatives
 
     def _on_performative(self, channel: int, performative: object, events: list[ConnEvent]) -> None:
-        """What is neither transfer nor flow nor disposition."""
+        """Handles all performatives but transfer, flow and disposition."""
         handler = _HANDLERS.get(type(performative))
         if handler is None:
             raise RemoteProtocolError(
@@ -176,7 +176,7 @@ class Lifecycle(Bounds):
             events.append(SessionBegun(session, begin.remote_channel is None))
 
     def _session_on(self, channel: int, what: str) -> SessionEndpoint | None:
-        """The session that a frame is for; None if its frames are dropped now."""
+        """The session that a frame is for; None if its frames are to be dropped."""
         if not self._takes_frames():
             return None
         session = self._remote.get(channel)
@@ -262,7 +262,7 @@ class Lifecycle(Bounds):
             self._lose(progress.refusal, events)
 
     def _answer(self, fault: Fault, events: list[ConnEvent]) -> None:
-        """End what is at fault, and tell both sides."""
+        """Ends what the error is about, and tells both sides."""
         session = self._sessions[fault.channel]
         if fault.link is None:
             session.fault(fault.error, events)
@@ -270,8 +270,8 @@ class Lifecycle(Bounds):
             session.fault_link(fault.link, fault.error, events)
 
     def _fail(self, error: Error, events: list[ConnEvent]) -> None:
-        """Close because of what the peer did, or did not do in time, or of a failure of ours. Before our open there is
-        nothing to close: the transport ends, a login with its outcome (CLIENTS 4)."""
+        """Closes because of an error of the peer, a time-out, or a failure of ours. Before our open there is no
+        connection to close: the transport is closed, and a login gets its outcome (CLIENTS 4)."""
         if self._handshake.login is not None:
             self._progress(self._handshake.refuse(error.condition), events)
         else:
@@ -283,7 +283,7 @@ class Lifecycle(Bounds):
         self._lose(error, events)
 
     def _lose(self, error: Error | None, events: list[ConnEvent]) -> None:
-        """The end without the peer's close."""
+        """Ends the connection without a close of the peer."""
         if self.state is not State.END:
             self._step(Step.FAIL)
         self.usable = False

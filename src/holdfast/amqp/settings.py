@@ -1,6 +1,7 @@
-"""What a connection is told once. AMQP 1.0 §2.7.1.
+"""The settings of a connection. AMQP 1.0 §2.7.1.
 
-Rules of this file: settings are frozen; units last; every bound on what a peer may make us hold has its name here.
+Rules of this file: settings are frozen, and units are last in names; every bound on memory that a peer can cause is
+here.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Partials:
 
 
 def no_objection(theirs: Open, ours: Open) -> None:
-    """The answer to every open where nothing depends on what is in it."""
+    """Accepts every open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ class Settings:
         return min(self.max_frame_size, self.peer_frame_size or self.max_frame_size)
 
     def open(self) -> Open:
-        """What we say of ourselves."""
+        """Our open."""
         return Open(
             self.container_id,
             self.hostname,

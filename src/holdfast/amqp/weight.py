@@ -1,6 +1,6 @@
-"""What a decoded value holds in memory, in bytes, about: a frame of 64 kB may decode into four megabytes.
+"""How much memory a decoded value uses, about, in bytes: a frame of 64 kB may decode into four megabytes.
 
-Rules of this file: pure; for what is kept of a peer's words (its open, its attaches), never for messages.
+Rules of this file: pure; used for what is kept of a peer's open and attaches, never for messages.
 """
 
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,7 @@
-"""What is forgotten of a queue that is deleted: an operator's, or a dynamic node that has ended.
+"""What is forgotten when a queue is deleted, or a dynamic node has ended.
 
-Rules of this file: nothing is called that could fail once a part of it is done. Who knew the queue may know it still,
-and asks it for nothing any more: what comes late looks first whether the queue is there.
+Rules of this file: once a part is done, nothing is called that could fail. Objects that refer to the queue may keep
+their reference, but must check that the queue exists before they use it.
 """
 
 from holdfast.broker.entries import entry
@@ -9,7 +9,7 @@ from holdfast.broker.queue import Queue
 
 
 def forget_entries(queue: Queue) -> None:
-    """What it had in memory is gone, and is counted no more."""
+    """Drops what it has in memory, with the accounts of that."""
     for cursor in queue.cursors:
         cursor.forget_memory()
     if queue.memory is not None:
@@ -22,10 +22,9 @@ def forget_entries(queue: Queue) -> None:
 
 
 def part(queue: Queue) -> None:
-    """Takes it out of the turn's work, and parts it from its cursors, of which it is not asked any more.
-
-    These know the queue still, and who held entries of it knows them: in a circle all would wait for the garbage
-    collector, which runs seldom (ADR 0005).
+    """Removes the queue from the turn's work, and its references to its cursors. The cursors refer to the queue, and
+    holders of its entries refer to the cursors: a reference cycle would wait for the garbage collector, which runs
+    seldom (ADR 0005).
     """
     work = queue.work
     work.dirty_queues.pop(queue, None)

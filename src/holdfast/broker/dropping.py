@@ -1,7 +1,7 @@
-"""Room in a full queue for what comes, where its oldest messages may go for that (`when_full = "drop-oldest"`). Where
-the queue sorts, those of the lowest priority go first.
+"""Makes room in a full queue by deleting its oldest messages (`when_full = "drop-oldest"`). In a queue that sorts,
+those of the lowest priority are deleted first.
 
-Rules of this file: what a consumer holds stays, and so does what is not on disk yet; a call reads a bounded number of
+Rules of this file: messages that a consumer holds, or that are not on disk yet, stay; a call reads a bounded number of
 entries.
 """
 
@@ -20,7 +20,8 @@ DROPS_MAX: Final = 256
 
 
 def make_room(queue: Queue, size: int) -> bool:
-    """Drops the oldest messages that nobody holds until one of `size` bytes fits; False where it does not yet."""
+    """Drops the oldest messages that no consumer holds, until one of `size` bytes fits; False if it does not fit
+    yet."""
     if len(queue.work.batch.retires) >= RETIRES_MAX:
         return False
     if queue.config.priorities:
@@ -45,7 +46,7 @@ def _make_room_by_priority(queue: Queue, size: int) -> bool:
             break
         found = shares.lowest()
         if found is None:
-            if shares.looks_on:  # who waits for room is asked again
+            if shares.looks_on:  # links that wait for room are asked again
                 queue.touch()
             break
         sequence, value = found

@@ -1,8 +1,8 @@
-"""The head of a queue: its first message that is neither done with nor on its way out.
+"""The head of a queue: its first message that is neither finished nor leaving.
 
-Rules of this file: changes nothing, and reads a bounded number of entries however deep the queue is. Entries that leave
-are in the store until their batch is stored, thousands of them while a queue is purged: behind the first few it is
-asked what is in memory of those that were looked at, and read on from the cursor's position.
+Rules of this file: it changes nothing, and reads a bounded number of entries however deep the queue is. Leaving entries
+stay in the store until their batch is stored; during a purge these are thousands. After the first few, it uses what is
+in memory about entries that were looked at, and reads on from the cursor's position.
 """
 
 from heapq import heapify, heappop
@@ -17,7 +17,7 @@ FRONT_BYTES: Final = 64 * 1024
 
 
 def first_free(shared: Cursor) -> int:
-    """Below this sequence every entry is in somebody's hands, or done with; found without a look at those."""
+    """Below this sequence every entry is acquired or finished; found without reading these."""
     return min([shared.position, *shared.requeued[:1], *shared.exclusions.aside])
 
 

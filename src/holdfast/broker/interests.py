@@ -1,24 +1,22 @@
-"""Which subscriptions of a topic want a message, found without a look at each of them.
+"""Which subscriptions of a topic want a message, found without asking each of them.
 
-Rules of this file: pure; the same answer as asking each subscription's selector. What it costs to follow a subject
-through a tree of patterns is bounded by the words of all patterns, for each of its words.
+Rules of this file: pure; gives the same answer as asking each subscription's selector. The cost of matching a subject
+is bounded by the words of all patterns, for each word of the subject.
 """
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+from holdfast.amqp.effort import STEP_WEIGHT
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.subjects import ANY, ONE, SUBJECT_CHARACTERS_MAX, Pattern
-
-EFFORT_WEIGHT = 32
-"""Of a selector, beside 1: so much is a step for each character of a text."""
 
 Owner = TypeVar("Owner", bound=Hashable)
 
 
 class _Node:
-    """A place in the tree: some words that patterns begin with, the last of which is `#` where `is_any`. `ends`: the
-    patterns that end here."""
+    """A node of the tree: the first words of some patterns; `is_any`: the last of them is `#`. `ends`: the patterns
+    that end here."""
 
     __slots__ = ("any", "ends", "is_any", "one", "words")
 
@@ -31,7 +29,7 @@ class _Node:
 
 
 class PatternTree:
-    """Patterns by their words: those that begin alike share what they begin with."""
+    """A tree of patterns: patterns that begin with the same words share these."""
 
     __slots__ = ("_exact", "_root")
 
@@ -76,7 +74,7 @@ class PatternTree:
 
 
 def _reached(nodes: list[_Node]) -> dict[_Node, None]:
-    """These places, and those behind a `#` that stands for no word."""
+    """These nodes, and those after a `#` that stands for no word."""
     reached = dict.fromkeys(nodes)
     for node in nodes:
         while node.any is not None:
@@ -97,16 +95,16 @@ class Interests(Generic[Owner]):
         """Those that name no subjects."""
         self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
         self._reader: SubjectSelector | None = None
-        """Who tells a message's subject."""
+        """Reads a message's subject."""
         self.asks_publishers = False
         """Whether one wants to know who published a message."""
         self.effort = 0
-        """What it costs to ask about a message beside a look at each, in EFFORT_WEIGHT of `EntrySelector.weight`."""
+        """What asking costs beyond one look at each selector: `EntrySelector.weight` in units of STEP_WEIGHT."""
         patterns: dict[str, Pattern] = {}
         for owner, selector in wanted:
             self.owners.add(owner)
             self.asks_publishers |= selector is not None and bool(selector.not_from)
-            self.effort += 0 if selector is None else selector.weight // EFFORT_WEIGHT
+            self.effort += 0 if selector is None else selector.weight // STEP_WEIGHT
             if selector is None:
                 self._everything.add(owner)
             elif selector.pattern is None:

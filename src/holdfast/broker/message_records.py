@@ -1,4 +1,4 @@
-"""The telemetry record of what happened to one message (docs/telemetry.md)."""
+"""The telemetry record of one step of a message (docs/telemetry.md)."""
 
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import EntryLog
@@ -8,7 +8,7 @@ from holdfast.engine.outbox import Outbox
 def record_message(
     outbox: Outbox, what: str, queue: EntryLog, sequence: int, value: bytes, *, destination: str | None = None
 ) -> None:
-    """`what`: stored, sent or received. `destination`: the node that it goes on to, where it is another."""
+    """`what`: stored, sent or received. `destination`: the node that the message is for, if it is another one."""
     item = entry.unpack(value)
     fields = {
         "event": what,

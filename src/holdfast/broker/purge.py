@@ -1,6 +1,6 @@
-"""Purges: what is in a queue leaves it, a bounded share each turn, and so does what a deleted queue left on disk.
+"""Purges: the entries of a queue leave it, a bounded share each turn; also those that a deleted queue left on disk.
 
-Rules of this file: what a consumer holds stays; tombstones and what is leaving already are not met.
+Rules of this file: entries that a consumer holds stay; tombstones and entries that are leaving already are skipped.
 """
 
 from typing import Final
@@ -16,9 +16,8 @@ LEAVING_BYTES: Final = 4 * 1024 * 1024
 
 
 def begin_purge(queue: Queue) -> None:
-    """From now on nothing that is visible is offered any more.
-
-    Of a transmission queue nothing at all is offered until the end: tombstones, which stay, go on from there.
+    """Visible entries are not offered any more. A transmission queue offers nothing until the end of the purge; its
+    tombstones stay and are sent then.
     """
     shared = queue.shared
     shared.forget_read_ahead()
@@ -29,10 +28,9 @@ def begin_purge(queue: Queue) -> None:
 
 
 def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
-    """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
-
-    Stays: what a consumer holds, tombstones, and everything once a named cursor is there. Values only of a transmission
-    queue: of another, which may be large, nobody needs them.
+    """One turn's share of a purge of [first, end): the entries that left, as (sequence, value), and where to continue.
+    Entries that a consumer holds and tombstones stay, and everything stays if there is a named cursor. Values are only
+    returned for a transmission queue.
     """
     work = queue.work
     if queue.named:
@@ -45,7 +43,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
     for sequence, value in found:
         size += entry.size_of(value)
         gone.append((sequence, value if queue.in_transit else b""))
-    if gone:  # all at once, and last: what left without its tombstone would be waited for
+    if gone:  # all at once, and last: a destination would wait for an entry that left without its tombstone
         sequences = [sequence for sequence, _ in gone]
         queue.shared.forget_all(sequences)
         queue.retire_all(sequences, size)
@@ -55,7 +53,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
 def at_rest(
     queue: Queue, first: int, end: int, *, count_max: int, bytes_max: int
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Messages of [first, end) that no consumer holds and that are not leaving, some of them, and where to go on."""
+    """Some messages of [first, end) that no consumer holds and that are not leaving, and where to continue."""
     found = queue.read(first, count_max=count_max, bytes_max=bytes_max)
     leaving = queue.leaving() if found else set()
     messages: list[tuple[int, bytes]] = []
@@ -68,7 +66,8 @@ def at_rest(
 
 
 def leave_some(store: EntryReader, batch: Batch, queue_id: int, first: int) -> int | None:
-    """One turn's share of what a deleted queue left on disk from `first` on: where to go on; None once that is all."""
+    """Deletes one turn's share of a deleted queue's entries, from `first` on; returns where to continue, None at the
+    end."""
     if len(batch.retires) >= RETIRES_MAX:
         return first
     found = store.read(queue_id, first, count_max=RECLAIM_COUNT, bytes_max=LEAVING_BYTES)

@@ -73,7 +73,7 @@ class Queue(EntryLog):
     # ------------------------------------------------------------------------------------------------ arrivals
 
     def append(self, value: bytes, size: int) -> int:
-        """As `EntryLog.append`; what is not to be delivered yet waits elsewhere, and its sequence is one of there."""
+        """As `EntryLog.append`; a delayed message is put into `$delayed`, and the sequence is one of that queue."""
         held = self.hold(value)
         return self.deliver(value, size) if held is None else held
 
@@ -84,21 +84,21 @@ class Queue(EntryLog):
         return EntryLog.append(self, value, size)
 
     def hold(self, value: bytes) -> int | None:
-        """Takes it into the turn to wait elsewhere, and gives its sequence there; None where it is to be delivered."""
+        """Puts a delayed message into `$delayed`; returns its sequence there, None if it is not delayed."""
         if value[24:28] == b"\0\0\0\0" or self.work.hold is None or not self.may_delay:
             return None
         return self.work.hold(self, value)
 
     @property
     def may_delay(self) -> bool:
-        """Whether what is not to be delivered yet waits elsewhere before it comes here."""
+        """Whether delayed messages for this queue wait in `$delayed`."""
         return self.config.durable and (self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC)
 
     # ------------------------------------------------------------------------------------------------ bounds
 
     @property
     def bounded(self) -> bool:
-        """Whether what leaves may make room for more."""
+        """Whether entries that leave may make room for more."""
         config = self.config
         return config.messages_max is not None or config.bytes_max is not None or self.memory is not None
 
@@ -135,7 +135,7 @@ class Queue(EntryLog):
         )
 
     def can_hold(self, count: int, size: int) -> bool:
-        """Whether so many entries fit together once nothing else is there."""
+        """Whether so many entries would fit into the empty queue."""
         config = self.config
         return (config.messages_max is None or count <= config.messages_max) and (
             config.bytes_max is None or size <= config.bytes_max
@@ -143,12 +143,12 @@ class Queue(EntryLog):
 
     @property
     def _held(self) -> tuple[int, int]:
-        """What counts towards the bounds: messages and bytes."""
+        """Messages and bytes that count towards the bounds."""
         messages = self.messages + self.reserved + self.awaited
         return messages, self.bytes_held + self.reserved_bytes + self.awaited_bytes
 
     def fits(self, size: int, priority: int = PRIORITY_MOST) -> bool:
-        """As `fits_all` for one entry. An empty queue takes any size, where there is memory for it."""
+        """As `fits_all`, for one entry. An empty queue accepts any size, if there is memory for it."""
         if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
             return False
         messages_max, bytes_max = self.bounds(priority)
@@ -158,8 +158,8 @@ class Queue(EntryLog):
         return bytes_max is None or held_bytes + size <= bytes_max or held == 0
 
     def room(self, at_most: int, priority: int = PRIORITY_MOST) -> int:
-        """Deliveries of that priority that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe
-        by `fits`."""
+        """Credit that producers may get now for messages of that priority, 0 to `at_most`; it is estimated from the
+        bytes, and `fits` checks each message."""
         messages_max, bytes_max = self.bounds(priority)
         room = at_most
         held, held_bytes = self._held
@@ -182,7 +182,8 @@ class Queue(EntryLog):
         return head_of(self, self.shared)
 
     def drop(self, sequences: list[int], size: int) -> None:
-        """Entries that no consumer holds, ascending, leave with this turn's batch, whoever has still to read them."""
+        """Entries that no consumer holds, ascending, leave with this turn's batch, also if some cursor has not read
+        them."""
         try:
             for cursor in self.cursors:
                 cursor.pass_over(sequences)
@@ -192,7 +193,7 @@ class Queue(EntryLog):
             raise
 
     def drop_wherever(self, sequence: int, size: int) -> None:
-        """As `drop`, of one entry, whatever lies before it."""
+        """As `drop`, for one entry at any place."""
         try:
             for cursor in self.cursors:
                 cursor.drop([sequence])
@@ -203,8 +204,8 @@ class Queue(EntryLog):
             raise
 
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
-        """Entries whose time to live is over, and that no consumer holds, leave with this turn's batch. From now on
-        nobody sees them; once the batch is on disk they are to be taken out of `hidden`.
+        """Expired entries that no consumer holds leave with this turn's batch. They are hidden from now on; once the
+        batch is on disk, the caller removes them from `hidden`.
         """
         sequences = [sequence for sequence, _ in found]
         size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
@@ -231,7 +232,7 @@ class Queue(EntryLog):
 
     @property
     def cursors(self) -> tuple[Cursor, ...]:
-        """All of them, the shared one first."""
+        """All cursors, the shared one first."""
         return (self.shared, *self.named.values())
 
     def readers(self) -> list[Cursor]:
@@ -240,11 +241,11 @@ class Queue(EntryLog):
 
     @property
     def taken_by(self) -> str | None:
-        """The name of the subscription that alone reads, None where ordinary consumers may."""
+        """The name of the taking subscription, the only reader; None if ordinary consumers may read."""
         return next((cursor.name for cursor in self.named.values() if cursor.mode == "take"), None)
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
-        """A new named cursor at `start`; the shared one begins to remember what it finished."""
+        """Creates a named cursor at `start`; from now on the shared one remembers what it has finished."""
         if not self.named and not self.shared.tracked:
             tracking.begin(self.shared, self.head())
         cursor = Cursor(self, self, name, mode=mode, floor=start)
@@ -255,15 +256,15 @@ class Queue(EntryLog):
         return cursor
 
     def remove_cursor(self, name: str) -> None:
-        """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
+        """Deletes a named cursor; with the last one, the entries that the shared one had finished leave."""
         gone = self.named.pop(name)
         self.deleted_rows += rows_of(gone)
         gone.forget_memory()
-        gone.acquired.clear()  # who held them may know the cursor still
+        gone.acquired.clear()  # their holders may still refer to the cursor
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
         shared = self.shared
-        if gone.mode == "take":  # it stood in the shared cursor's place: what it did is done
+        if gone.mode == "take":  # it replaced the shared cursor: what it finished is finished
             for first, last in gone.finished:
                 shared.finished.add(first, last)
             shared.advance(gone.floor)
@@ -273,9 +274,8 @@ class Queue(EntryLog):
         self.touch()
 
     def untrack(self) -> None:
-        """The shared cursor is alone again: what it had finished leaves the disk, a bounded number each turn.
-
-        Its record, which says what that is, stays until the last of it is gone: a restart goes on with it.
+        """The shared cursor is the only one again: entries that it has finished leave the disk, a bounded number each
+        turn. Its record, which says which these are, stays until the last one has left, so that a restart continues.
         """
         shared = self.shared
         self.sweep([(self.reclaim_from, shared.floor - 1), *shared.finished])
@@ -286,25 +286,25 @@ class Queue(EntryLog):
         self.touch()
 
     def sweep(self, ranges: list[tuple[int, int]]) -> None:
-        """Nobody needs the entries of these ranges any more: they leave, beside what is leaving so already."""
+        """No reader needs the entries of these ranges any more: they are swept too."""
         wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
         self.sweeping = [*wanted][::-1]
 
     def leaves(self, sequence: int) -> bool:
-        """Whether the entry is on its way off the disk, or nobody needs it any more."""
+        """Whether the entry is leaving, or no reader needs it any more."""
         return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
 
     def is_swept(self, sequence: int) -> bool:
-        """Whether nobody needs the entry any more."""
+        """Whether the entry is to be swept, because no reader needs it any more."""
         return any(first <= sequence <= last for first, last in self.sweeping)
 
     @property
     def sweeps_now(self) -> bool:
-        """Whether some of `sweeping` is on disk already, so that it may leave."""
+        """Whether some entries of `sweeping` are on disk, so that they may leave."""
         return bool(self.sweeping) and self.sweeping[-1][0] < self.visible
 
     def keep_unswept(self, sequence: int) -> None:
-        """The entry stays, though it was to leave with others."""
+        """The entry stays, although it was to be swept."""
         if self.is_swept(sequence):
             wanted = RangeSet(self.sweeping)
             wanted.remove(sequence)
@@ -340,12 +340,12 @@ class Queue(EntryLog):
             self.touch_counters()
 
     def reclaim(self) -> None:
-        """What every reader has passed leaves the disk, a bounded number each turn."""
+        """Entries that every reader has passed leave the disk, a bounded number each turn."""
         self.reclaiming = True
         self.touch()
 
     def reclaim_some(self) -> None:
-        """One turn's share of `reclaim`, and of what a deleted subscription left."""
+        """One turn's share of `reclaim`, and of the entries that a deleted subscription kept."""
         if not self.reclaiming and not self.sweeping:
             return
         if len(self.work.batch.retires) >= RETIRES_MAX:
@@ -378,13 +378,13 @@ class Queue(EntryLog):
         self.work.dirty_counters[self] = None
 
     def begin_watermark(self, cursor: Cursor) -> None:
-        """A life of the node begins or ends for that cursor: its watermark is to be stored."""
+        """A run of the node begins or ends for that cursor: its watermark must be stored."""
         if cursor.name:
             self.dirty_cursors[cursor.name] = cursor
         self.touch_counters()
 
     def before_commit(self) -> None:
-        """Stores ahead what consumers are about to be shown, with the counters that are written anyway."""
+        """Stores in advance what consumers will be shown, with the counters that are written anyway."""
         if self.config.durable:
             shared = self.shared
             if shared.consumers:

@@ -1,7 +1,7 @@
-"""An entry that is given another value at its old place: what counts it and what caches it follow.
+"""Replaces the value of an entry at its place, with all counters and caches.
 
-Rules of this file: nothing is changed before the last call that could fail. Until the new value is on disk
-`Work.rewritten` has it, so that nobody meets the old one, and what leaves has the size that it is counted with.
+Rules of this file: nothing is changed before the last call that could fail. Until the new value is on disk,
+`Work.rewritten` has it, so that no reader gets the old one, and an entry leaves with the size that was counted.
 """
 
 from holdfast.broker.entries import entry
@@ -11,8 +11,8 @@ from holdfast.broker.queue import Queue
 def replace(
     queue: Queue, sequence: int, before: bytes, value: bytes, rewritten: dict[tuple[Queue, int], bytes] | None = None
 ) -> None:
-    """The entry, which was `before`, has another value from now on. With `rewritten`, the turn's own record of such
-    entries, it is stored with the turn's batch; else the caller does that."""
+    """Gives the entry, which was `before`, another value. With `rewritten`, the turn's record of such entries, it is
+    stored with the turn's batch; otherwise the caller stores it."""
     size = entry.size_of(value)
     grown = size - entry.size_of(before)
     cursors = queue.cursors

@@ -1,7 +1,7 @@
 """Patterns of subjects: words joined by dots, in which `*` stands for one word and `#` for any number of them.
 
-Rules of this file: pure; to match takes at most as many steps as pattern and subject have words, multiplied, and both
-are bounded.
+Rules of this file: pure; a match takes at most as many steps as the number of words of the pattern times that of the
+subject, and both are bounded.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ class Pattern:
     __slots__ = ("_words", "is_exact", "text")
 
     def __init__(self, text: str) -> None:
-        """ConfigError where it is none: empty words, wildcards that are a part of a word, or too long."""
+        """ConfigError for an invalid pattern: empty words, wildcards within a word, or too long."""
         if not text or len(text.encode()) > PATTERN_BYTES_MAX:
             raise ConfigError(f"invalid pattern {text[:60]!r}; expected 1 to {PATTERN_BYTES_MAX} bytes")
         words: list[str] = []
@@ -43,7 +43,7 @@ class Pattern:
         return self.text == ANY
 
     def matches(self, subject: str) -> bool:
-        """Whether the subject, "" where there is none, is one of those that the pattern describes."""
+        """Whether the subject, "" for none, matches."""
         if self.is_exact:
             return subject == self.text
         if self.text == ANY:

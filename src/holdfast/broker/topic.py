@@ -1,14 +1,13 @@
-"""A topic: messages that are owed to subscriptions alone, each stored once (amqp-illustrations, "Topics";
-docs/adr/0064).
+"""A topic: messages for subscriptions only, each stored once (amqp-illustrations, "Topics"; docs/adr/0064).
 
-Rules of this file: what each subscription wants is known when a message is published: a durable one that does not want
-it has finished it at once, and a message that none of them wants is not stored. Subscriptions that are not durable have
-queues of their own in memory, with references to the same bytes. Large messages are matched when they are offered.
+Rules of this file: a message is matched with all subscriptions when it is published: a durable one that does not want
+it has finished it at once, and a message that no durable one wants is not stored. Subscriptions that are not durable
+have their own queues in memory, with references to the same bytes. Large messages are matched when they are offered.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
@@ -51,17 +50,15 @@ EFFORT_ASKED: Final = 1_024
 
 @dataclass(slots=True, eq=False)
 class Topic(Queue):
-    """`named` are durable subscriptions; nobody consumes from the shared cursor."""
+    """`named` are the durable subscriptions; the shared cursor has no consumers."""
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
     """What each of `named` that a link made wants, as it is stored."""
     listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
-    wants: dict[Cursor, SubjectSelector | None] = field(default_factory=dict)
-    """What each of `named` wants, in the same way; a cursor's own selector says the same."""
     listening: Interests[Queue] | None = None
     subscribed: Interests[Cursor] | None = None
-    """As `listeners` and `wants` once a message was published; None where either has changed since."""
+    """What `listeners` and the cursors of `named` want, since a message was last published; None after a change."""
     unmarked: tuple[int, int] | None = None
     """What an earlier life stored: who wants it is to be found out again, [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
@@ -83,19 +80,19 @@ class Topic(Queue):
 
     @property
     def asked_for_each(self) -> int:
-        """How many subscriptions are asked about each message; more, where what they ask takes as long as many do."""
+        """The cost of matching one message, in subscriptions; an expensive pattern counts as many subscriptions."""
         efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
     @property
     def asks_publishers(self) -> bool:
-        """Whether a subscription wants to know who published a message."""
+        """Whether a subscription needs the publishers of messages."""
         return self.interests_of_named().asks_publishers or self.interests_of_listeners().asks_publishers
 
     # ------------------------------------------------------------------------------------------------ published
 
     def append(self, value: bytes, size: int) -> int:
-        """As `EntryLog.append`; 0 where the message is stored for nobody."""
+        """As `EntryLog.append`; 0 if no durable subscription wants the message."""
         held = self.hold(value)
         return self.deliver(value, size) if held is None else held
 
@@ -109,7 +106,7 @@ class Topic(Queue):
         return sequence
 
     def undo(self, sequence: int, value: bytes) -> None:
-        """It never was, nor was what came after it."""
+        """Reverts the append, and all later ones."""
         Queue.undo(self, sequence, value)
         self.untold = deque(item for item in self.untold if item[0] < sequence)
 
@@ -125,7 +122,7 @@ class Topic(Queue):
             self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
-        """Takes the message into the turn for the durable subscriptions; 0 where none wants it."""
+        """Stores the message for the durable subscriptions; 0 if none wants it."""
         is_large = bool(value[1] & entry.BLOB)
         if not (self.named or is_large):
             return 0
@@ -140,7 +137,7 @@ class Topic(Queue):
         for cursor in without:
             if len(cursor.finished) < marked_max:
                 cursor.pass_by(sequence)
-        if not self.named:  # a large message that nobody wants: what came of it is on disk
+        if not self.named:  # a large message that no subscription wants: its pieces are on disk
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
 
@@ -149,7 +146,8 @@ class Topic(Queue):
             self.append(value, entry.size_of(value))
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
-        """The message waits for a subscription that is not durable, in the place of older ones if need be."""
+        """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
+        ones."""
         acquired, ephemeral = queue.shared.acquired, queue.ephemeral
         while queue.messages and (
             queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
@@ -168,7 +166,7 @@ class Topic(Queue):
     # ------------------------------------------------------------------------------------------------ subscriptions
 
     def interests_of_listeners(self) -> Interests[Queue]:
-        """What subscriptions want that are not durable."""
+        """What subscriptions that are not durable want."""
         if self.listening is None:
             self.listening = Interests(self.listeners.items())
         return self.listening
@@ -176,22 +174,23 @@ class Topic(Queue):
     def interests_of_named(self) -> Interests[Cursor]:
         """What durable subscriptions want."""
         if self.subscribed is None:
-            self.subscribed = Interests([(cursor, self.wants.get(cursor)) for cursor in self.named.values()])
+            selectors = [cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values()]
+            self.subscribed = Interests(zip(self.named.values(), selectors, strict=True))
         return self.subscribed
 
     def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
-        """There is one more subscription that is not durable, whose messages wait in `queue`."""
+        """Adds a subscription that is not durable, whose messages wait in `queue`."""
         self.listeners[queue] = selector
         self.listening = None
 
     def unlisten(self, queue: Queue) -> None:
-        """That subscription is gone; nothing where it was none."""
+        """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
         self.listening = None
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
-        """A durable subscription wants what `selector` matches; None: everything."""
-        cursor.selector = self.wants[cursor] = selector
+        """Sets what a durable subscription wants; None: everything."""
+        cursor.selector = selector
         self.subscribed = None
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
@@ -208,12 +207,11 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        self.wants.pop(self.named[name], None)
         self.subscribed = None
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:
-        """The last durable subscription is gone: what was stored for it leaves."""
+        """The last durable subscription was deleted: everything stored for it leaves."""
         self.sweep(self.swept.gaps(self.reclaim_from, self.next_sequence - 1))
         self.swept = RangeSet()
         self.reclaim_from = self.next_sequence
@@ -222,28 +220,28 @@ class Topic(Queue):
         self.touch()
 
     def look_again_at_stored(self) -> None:
-        """The node was started: what it has stored is matched again, some of it each turn."""
+        """After a start of the node: stored messages are matched again, some of them each turn."""
         if self.named and self.messages:
             self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
             self.touch()
-        elif self.messages:  # the last subscription was deleted, and what was stored for it had not all left
+        elif self.messages:  # the last subscription was deleted, and not all of its messages had left
             self.sweep([(0, self.next_sequence - 1)])
             self.reclaim_from = self.next_sequence
             self.touch()
 
     def reclaim(self) -> None:
-        """What every subscription has finished leaves the disk, a bounded number each turn."""
+        """Messages that every subscription has finished leave the disk, a bounded number each turn."""
         self.reclaiming = bool(self.named)
         self.touch()
 
     def reclaim_some(self) -> None:
-        """One turn's share of `reclaim`, of what is matched again after a start, and of what nobody is owed."""
+        """One turn's share of `reclaim`, of matching again after a start, and of sweeping."""
         while self.untold and self.untold[0][0] < self.visible:
             _, value, size = self.untold.popleft()
             self.tell(value, size)
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
-        for cursor in self.named.values():  # what was marked when messages were published is counted here
+        for cursor in self.named.values():  # ranges that were added when messages were published are counted here
             held = RANGE_BYTES * len(cursor.finished)
             self.ranges.recount(cursor.counted_bytes, held)
             cursor.counted_bytes = held
@@ -276,8 +274,8 @@ class Topic(Queue):
         self.touch()
 
     def _look_for_finished(self) -> None:
-        """What all have finished leaves: below the lowest floor at once; behind something that one of them has not,
-        now and then, so that a single message that nobody fetches holds nothing else."""
+        """Messages that all have finished leave: below the lowest floor at once; behind an unfinished message now and
+        then, so that a single message that is not fetched keeps no others."""
         low = min(cursor.floor for cursor in self.named.values())
         found = []
         if low > self.reclaim_from:

@@ -1,6 +1,6 @@
-"""When others begin to read a queue whose consumers had it for themselves: from then on what is finished is remembered.
+"""When a second cursor begins to read a queue: from then on the shared cursor remembers what it has finished.
 
-Rules of this file: what was finished before is what lies below the position and is in nobody's hands.
+Rules of this file: entries below the position that are not acquired were finished before.
 """
 
 from holdfast.broker.cursors import halting
@@ -9,7 +9,7 @@ from holdfast.broker.stored.ranges import RangeSet
 
 
 def begin(cursor: Cursor, head: int) -> None:
-    """From now on others read the queue too: what is finished must be remembered until they have."""
+    """Begins to remember finished entries, because other cursors read the queue too."""
     cursor.tracked = True
     cursor.floor = head
     left = [(low, high) for low, high in cursor.finished if high >= head]  # of earlier tracking, over a restart
@@ -28,5 +28,5 @@ def begin(cursor: Cursor, head: int) -> None:
 
 
 def is_crowded(cursor: Cursor) -> bool:
-    """Whether too much is in consumers' hands for tracking to begin."""
+    """Whether too many entries are acquired for tracking to begin."""
     return not cursor.tracked and len(cursor.below_position()) >= halting.OUTSTANDING_MAX

@@ -1,9 +1,8 @@
 """The command `holdfast`: parsing only, each verb is imported when it runs (docs/client.md).
 
-Rules of this package: no verb's work is done here; what is not built has no option, so argparse refuses it. Exit
-0 done, 1 failed (HoldfastError, one line), 2 usage or configuration (ConfigError, one line; a verb that lacks its
-action shows its help instead), 130 for Ctrl-C.
-A verb's function takes the Namespace that its parser fills, and returns the exit code.
+Rules of this package: it does no verb's work; there are no options without an effect. Exit 0 done, 1 failed
+(HoldfastError, one line), 2 usage or configuration (ConfigError, one line; a verb that lacks its action shows its help
+instead), 130 for Ctrl-C. A verb's function takes the Namespace that its parser fills, and returns the exit code.
 """
 
 import argparse
@@ -91,7 +90,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output is gone: what was not printed was not accepted.
+        # The reader of our output is gone: messages that were not printed were not accepted.
         process.drop_output()
         return EXIT_FAILED
     except (MemoryError, RuntimeError, ImportError) as error:
@@ -101,7 +100,7 @@ def _run(argv: Sequence[str] | None) -> int:
         process.complain(f"{name}: no memory is left for this process, or no thread (ulimit -v, -u)")
         return EXIT_FAILED
     except OSError as error:
-        # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
+        # Errors of the machine: a full disk, no free descriptor, a closed terminal.
         process.drop_output()
         place = "" if error.filename is None else f"{error.filename}: "
         process.complain(f"{name}: {place}{error.strerror or error}")

@@ -1,6 +1,6 @@
-"""What the verbs of the command line have in common: how mistakes are told, kinds of values, options of clients.
+"""What the verbs have in common: how mistakes are reported, types of values, options of clients.
 
-Rules of this file: argparse alone; each kind says what is wrong and what is expected. No verb is named.
+Rules of this file: it only uses argparse; each type says what is wrong and what is expected. It knows no verb.
 """
 
 import argparse
@@ -19,9 +19,8 @@ Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has n
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides.
-
-    A verb of several actions that is given none shows its help, on standard error, with exit code 2.
+    """A mistake is one line that names the verb and suggests what may have been meant, except hidden options. A verb
+    with actions that is given none shows its help on standard error, with exit code 2.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -46,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = sys.argv[1:] if args is None else list(args)
-        if self._subparsers is not None and not given:  # a verb without its action is a question, not a slip
+        if self._subparsers is not None and not given:  # a verb without an action is a question, not a mistake
             self.print_help(sys.stderr)
             self.exit(2)
         if self._is_parsing:  # a step of the intermixed way
@@ -145,7 +144,7 @@ PATHS: Final = frozenset(
 
 
 def not_utf8(args: argparse.Namespace) -> str | None:
-    """The complaint about text that cannot be written as UTF-8; None where all can."""
+    """The error for text that cannot be encoded in UTF-8; None if it can."""
     for name, value in vars(args).items():
         for text in value if isinstance(value, list) else [value]:
             for part in text if isinstance(text, tuple) else [text]:
@@ -252,7 +251,7 @@ def add_json_option(parser: argparse.ArgumentParser, what: str = "the answer as 
 
 
 def message_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every message is given that `send` or `feed` makes of a line."""
+    """The options for every message that `send` or `feed` makes of a line."""
     parser.add_argument("--subject", metavar="S", help="the subject of every message")
     parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
     parser.add_argument(

@@ -29,7 +29,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         verbs,
         "feed",
-        "hands in lines of devices, each once: from TCP connections, a serial line, the files of a folder",
+        "sends the lines of devices, each once: from TCP connections, a serial line or the files of a folder",
         "holdfast feed readings --producer mill-1 --journal ./mill-1.feed --listen 127.0.0.1:7000 --format json\n"
         "holdfast feed readings --producer mill-2 --journal ./mill-2.feed --folder ./out --pattern '*.csv*'"
         " --format csv\n"
@@ -48,7 +48,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         type=some_text,
         required=True,
         metavar="DIR",
-        help="the directory in which lines are kept until the node has them; made if it is not there",
+        help="the directory in which lines are kept until the node has them; created if needed",
     )
     parser.add_argument(
         "--listen",

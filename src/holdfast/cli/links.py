@@ -20,7 +20,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("list", "lists the links between queues, and how many messages each has moved", "holdfast link list"),
         (
             "create",
-            "makes a link from a queue of the node to another queue, a topic, or a queue of another node",
+            "creates a link from a queue of the node to another queue, a topic, or a queue of another node",
             "holdfast link create audit --from flights --to archive --copy",
         ),
         ("delete", "deletes a link; messages stay where they are", "holdfast link delete audit"),

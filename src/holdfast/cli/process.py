@@ -1,6 +1,6 @@
 """What the command needs of its process before a verb runs, and at its end.
 
-Rules of this file: quick, and about descriptors and signals alone.
+Rules of this file: it is quick, and only about descriptors and signals.
 """
 
 import os
@@ -17,9 +17,8 @@ FILES_MIN: Final = 32
 
 
 def open_standard_files() -> None:
-    """Descriptors 0 to 2 stand for something: else a socket or a store that is opened later would be standard output.
-
-    What was closed fails as it did: nothing is read from it, and what is written to standard output is not kept.
+    """Makes sure that descriptors 0 to 2 are open: otherwise a socket or a store that is opened later would be standard
+    output. Reading from one that was closed gives nothing, and writing to it is lost, as before.
     """
     for number, way in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
         try:
@@ -33,7 +32,7 @@ def open_standard_files() -> None:
 
 
 def prepare() -> None:
-    """Ctrl-C is KeyboardInterrupt, and there are files to be had. Raises ConfigError where there are too few."""
+    """Ctrl-C raises KeyboardInterrupt from now on. Raises ConfigError if there are too few file descriptors."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,7 +44,7 @@ def prepare() -> None:
 
 
 def flush_output() -> None:
-    """Flushes standard output. HoldfastError where it takes no more, BrokenPipeError where nobody reads."""
+    """Flushes standard output. HoldfastError if it accepts no more, BrokenPipeError if its reader is gone."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -56,12 +55,12 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Standard output takes no more: keeps the interpreter's last flush from a second complaint."""
+    """Standard output accepts no more: prevents a second error from the interpreter's last flush."""
     _drop(1)
 
 
 def complain(text: str) -> None:
-    """A line on standard error. Where nobody reads that, the exit code says all there is to say."""
+    """Prints a line on standard error. If that fails, only the exit code tells."""
     try:
         say(text, file=sys.stderr)
     except OSError:
@@ -69,7 +68,7 @@ def complain(text: str) -> None:
 
 
 def flush_errors() -> None:
-    """The interpreter's last flush of standard error succeeds, and does not change the exit code."""
+    """Makes sure that the interpreter's last flush of standard error does not change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -83,7 +82,7 @@ def _drop(number: int) -> None:
 
 
 def is_starved(error: BaseException) -> bool:
-    """It means that the process may have no more memory, or no more threads, which need memory first of all."""
+    """Whether the error means that the process gets no more memory, or no more threads, which also need memory."""
     text = str(error)
     return (
         isinstance(error, MemoryError)

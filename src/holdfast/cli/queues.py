@@ -59,7 +59,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("list", "lists the queues", "holdfast queue list"),
         (
             "create",
-            "makes a queue, durable unless --memory is given",
+            "creates a queue, durable unless --memory is given",
             "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
         ),
         (
@@ -69,7 +69,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ),
         (
             "update",
-            "changes the limits of a queue while it is in use; one that holds more keeps it all, and takes no more",
+            "changes the limits of a queue while it is in use; a queue that holds more keeps it and takes no more",
             "holdfast queue update flights --messages-max 200000\nholdfast queue update flights --bytes-max none",
         ),
         ("purge", "deletes the messages of a queue that no consumer holds", "holdfast queue purge flights"),

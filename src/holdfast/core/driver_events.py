@@ -1,7 +1,7 @@
-"""What the driver tells that is neither bytes, time nor the end of a turn or a commit: connections that open and end,
-and what it knows of the network and of itself.
+"""The driver's other events, besides bytes, time and the end of a turn or a commit: connections that open and end, and
+changes of the network and of the process.
 
-Rules of this file: an event has one place where it goes.
+Rules of this file: each event goes to one place.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from holdfast.peers.limits.guard import Guard
 
 
 class DriverEvents:
-    """Hands each of these events to who it is for."""
+    """Passes each of these events to the part that handles it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class DriverEvents:
         self._triggers = triggers
 
     def happened(self, event: events.Event) -> None:
-        """Whatever it raises belongs to the event's connection or neighbour, where it has one."""
+        """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
         if isinstance(event, events.ConnectionOpened):
             self._doors.open(event)
         elif isinstance(event, events.ConnectionLost):
@@ -69,7 +69,7 @@ class DriverEvents:
             self._told(event)
 
     def _told(self, event: events.Event) -> None:
-        """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
+        """Events about the network, for the sessions that they concern, and about the process."""
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()

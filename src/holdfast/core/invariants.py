@@ -1,7 +1,7 @@
-"""What holds of a node after every event: all its invariants, in the order in which they are checked (docs/adr/0020).
+"""All invariants of a node, which hold after every event, in the order in which they are checked (docs/adr/0020).
 
-Rules of this file: a list. A check stands in the module `validation` of the package that owns what it looks at, or of
-the highest one of which it joins parts.
+Rules of this file: a list. A check is in the module `validation` of the package whose state it checks; if it compares
+several packages, of the highest of them.
 """
 
 import sys

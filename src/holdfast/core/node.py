@@ -1,8 +1,8 @@
-"""NodeCore: one node's whole logic, joined from the wire, the queues and custody; sans-IO (docs/ARCHITECTURE.md).
+"""NodeCore: the whole logic of one node, without input or output (docs/ARCHITECTURE.md).
 
-Rules of this file: `handle(event, now) -> commands` and `next_deadline()` are the whole surface; no clock, no
-socket, no randomness of its own. One turn of the loop is one batch: gather, commit, then settle. Nothing iterates a
-set where the order could show.
+Rules of this file: `handle(event, now) -> commands` and `next_deadline()` are the whole surface; no clock, no socket,
+no randomness of its own. One turn of the loop is one batch: gather, commit, then settle. Nothing iterates over a set if
+its order could have an effect.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class NodeCore(Parts):
         now: float,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """`authoriser`: who may do what of those that were let in; None: all of them everything."""
+        """`authoriser`: decides what each client may do; None: everything is allowed."""
         super().__init__(
             config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser or Everyone()
         )
@@ -53,7 +53,7 @@ class NodeCore(Parts):
     # ------------------------------------------------------------------------------------------------ surface
 
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
-        """What the event makes of the node; the commands are to be carried out in order."""
+        """Handles the event; the driver carries out the returned commands in order."""
         self.turns.event += 1
         if now != self.clock.now:
             self._tell_time(now)
@@ -111,7 +111,7 @@ class NodeCore(Parts):
             return self.clock.now
 
     def _handle_rare(self, event: events.Event) -> None:
-        """Whatever is neither bytes nor the end of a turn or a commit."""
+        """Handles every event but bytes and the end of a turn or a commit."""
         if isinstance(event, events.TimerFired):
             self._tick()
         elif isinstance(event, events.CommitRefused):
@@ -170,7 +170,7 @@ class NodeCore(Parts):
         self.jobs.settlements.begin_turn()
 
     def _work(self, extent: Extent) -> None:
-        """What the turn has to do, and its commit; `extent`: of what was gathered before."""
+        """Does the work of the turn, and its commit; `extent`: of what was gathered before."""
         if self.links.requests:
             self.requests.serve()
             extent = None
@@ -184,7 +184,7 @@ class NodeCore(Parts):
             extent = None
 
     def _begin_commit(self) -> bool:
-        """Hands the gathered turn over; True where it needed no disk and is done already."""
+        """Hands over the gathered turn; True if it needs no disk and is done already."""
         return turn_end.begin(self)
 
     def _committed(self, event: events.Committed) -> None:
@@ -203,7 +203,7 @@ class NodeCore(Parts):
     # ------------------------------------------------------------------------------------------------ time
 
     def _tell_time(self, now: float) -> None:
-        """Before anything is made of an event: what it brings is not as old as the last turn."""
+        """Sets the clock before an event is handled."""
         self.clock.now = now
         steady_ms = self.steady_at_start_ms + int((now - self.started_at) * 1000)
         self.clock.wall_ms += steady_ms - self.clock.steady_ms

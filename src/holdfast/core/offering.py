@@ -1,8 +1,8 @@
-"""What a turn offers before it ends: what the queues that changed have, to who waits for it.
+"""The end of a turn offers entries of changed queues to the consumers that wait for them.
 
-Rules of this file: a turn costs what changed in it. A queue that nobody touched is not looked at, and of one that was
-touched only what may have come of it: a cursor that has nothing ahead is not asked, and producers are given credit
-anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One message alone".
+Rules of this file: the cost of a turn depends on what changed in it. A queue that was not touched is not looked at. Of
+a touched queue, cursors with nothing ahead are skipped, and producers get new credit only if room may have come back.
+Source: docs/adr/0010-hot-path.md, "One message alone".
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ PUMP_LIMIT: Final = 256
 
 
 def offer(core: Parts, extent: Extent = None) -> None:
-    """One turn's share of everything that was touched in it; `extent`: of what was gathered, where that is known."""
+    """Offers one turn's share of everything that was touched; `extent`: of what was gathered, if known."""
     containment = core.containment
     if core.destination.blocked or core.destination.releasing:
         containment.run(core.destination, core.destination.step)
@@ -120,9 +120,9 @@ def _offer_of(core: Parts, queue: Queue) -> None:
 
 
 def _offer_in_turn(core: Parts, queue: Queue, readers: Iterable[Reader]) -> None:
-    """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
-    goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
-    nothing of a turn for the longest, neither to be handed nor to pass."""
+    """Offers a queue with many readers, as far as the turn's budget goes: to the shared consumers, to subscriptions,
+    and to readers by sequence. Which of the three is first changes with each call. Among subscriptions, and among
+    readers, those that waited the longest are first."""
     parts: list[list[Cursor | Reader]] = [[queue.shared], [*queue.named.values()], [*readers]]
     first = queue.offered_first = (queue.offered_first + 1) % len(parts)
     for part in chain(*parts[first:], *parts[:first]):

@@ -1,7 +1,7 @@
-"""The parts of a node: what there is, and what each is given.
+"""The parts of a node, and what each of them uses.
 
-Rules of this file: parts are built in the order in which they need each other; what a part needs of a later one is a
-callable, or is handed over by a named method once that is there.
+Rules of this file: parts are built in the order of their dependencies; if a part needs a later one, it gets a callable,
+or a named method hands it over afterwards.
 """
 
 from collections.abc import Callable, Iterable, Sized
@@ -87,7 +87,7 @@ from holdfast.state.turns import Turns
 
 
 class Parts:
-    """All parts of one node, built and joined; each is given what it uses, and none is given all of this."""
+    """All parts of one node, built and connected; each gets what it uses, and none gets this object."""
 
     def __init__(
         self,
@@ -379,13 +379,14 @@ class Parts:
         return (*self.neighbours.values(), *self._recovering)
 
     def _other_connections(self) -> int:
-        """Connections that are no clients with a place: neighbours', and those that are refused."""
+        """How many connections do not count as clients: neighbours', and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
 
     # ------------------------------------------------------------------------------------------------ who is where
 
     def delete_queue(self, queue: Queue) -> None:
-        """Deletes a queue that no link holds, with what is kept of it; who waits for the end of a purge is answered."""
+        """Deletes a queue that no link uses, with everything that is kept of it; requests that wait for the end of a
+        purge are answered."""
         self.jobs.forget(queue)
         self.catalog.delete(queue)
         self.forget_queue(queue)
@@ -399,7 +400,7 @@ class Parts:
         self.jobs.offer_again(queue)
 
     def forget_queue(self, queue: Queue) -> None:
-        """Nothing is kept of a queue that was deleted."""
+        """Forgets everything about a deleted queue."""
         self.links.forget_queue(queue)
         self.meter.totals.pop(queue.key, None)
         self.resume.going_on.pop(queue, None)
@@ -409,8 +410,8 @@ class Parts:
 
     @property
     def advertised_uuid(self) -> UUID:
-        """The store UUID that this node advertises: the one on disk. New messages may have numbers under another one
-        already; none of them is sent before that one is stored."""
+        """The store UUID that this node advertises: the one on disk. New messages may already have numbers under a
+        newer one; none of them is sent before that one is stored."""
         return entry.uuid_of(self.store.uuid.bytes)
 
     def new_uuid(self) -> UUID:
@@ -418,6 +419,6 @@ class Parts:
 
 
 def _answered(link: amqp.Link) -> None:
-    """A neighbour answered the attach of a link of ours."""
+    """A neighbour answered the attach of one of our links."""
     if isinstance(link.context, CustodySender) and link.attached and not link.refused:
         link.context.attached()

@@ -1,7 +1,7 @@
-"""After a failure: what its peer had is forgotten, what peers share is counted anew, whoever may wait is asked again.
+"""Recovery after a failure: forgets the peer, counts shared state again, and wakes everything that may wait.
 
-Rules of this file: it runs after a failure alone (docs/adr/0019). Each part mends what it owns (`Parts.recovering`,
-`Parts.waking`); a peer is forgotten here, for what it has stands in tables of many.
+Rules of this file: it only runs after a failure (docs/adr/0019). Each part repairs its own state (`Parts.recovering`,
+`Parts.waking`); a peer is forgotten here, because it is in tables of many parts.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,14 +25,14 @@ class Recovery:
         undo.take_back_gathered(self.core, ended)
 
     def forget(self, peer: Peer, links: Sequence[PeerLink]) -> None:
-        """Takes all that the peer has out of every table; each step is tried again where it fails."""
+        """Removes the peer from every table; each step is tried again if it fails."""
         core = self.core
         mine = [*core.links.of_peer(peer), *(link for link in links if link.peer is peer)]
         for link in dict.fromkeys(mine):
             link.link.context = None
             _surely(partial(_gone, link))
             if isinstance(link, Requesting):
-                _surely(partial(core.users.forget, link))  # first: its own tables say what else is to be forgotten
+                _surely(partial(core.users.forget, link))  # first: its own tables say what else must be forgotten
             _surely(partial(core.links.forget, link))
         for send in list(peer.sends):
             _surely(send.close)
@@ -46,12 +46,12 @@ class Recovery:
             _surely(partial(peer.neighbour.lost, peer, "a failure of this node, see its log"))
 
     def take_stock(self) -> None:
-        """Counts anew what peers share, from who holds it: the failure may lie between a change and its count."""
+        """Counts shared state again from its holders: the failure may have come between a change and its count."""
         for part in self.core.recovering():
             part.recover()
 
     def wake_all(self) -> None:
-        """Whoever waited for a step that the failure cut short is asked again; that costs a look each."""
+        """Wakes everything that may wait for a step that the failure interrupted."""
         for part in self.core.waking:
             part.wake()
 
@@ -64,7 +64,7 @@ def _gone(link: PeerLink) -> None:
 
 
 def _surely(step: Callable[[], None]) -> None:
-    """A step of an ending: tried again where it fails, since what it did not do once it may do then."""
+    """Runs a step, and again if it fails, since the second try may do what the first one did not."""
     try:
         step()
     except Exception:

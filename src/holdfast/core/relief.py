@@ -1,8 +1,8 @@
-"""Who gives memory back when it is used up, and who has what came free (docs/adr/0030).
+"""Frees memory when it is used up, and lets those that wait for memory continue (docs/adr/0030).
 
-Rules of this file: what only saves time goes first, then links that wait to be resumed, then the heaviest connection of
-whoever holds the most; those with less than their share stay. Of consumers that called too much undeliverable on their
-links (AMQP 1.0 §3.4.5) links end, those with the most first. What one turn does of all this is bounded.
+Rules of this file: caches are freed first, then links that wait to be resumed, then the heaviest connection of the user
+that holds the most; connections with less than their share stay. If too many messages are undeliverable on links (AMQP
+1.0 §3.4.5), links end, those with the most first. The work of one turn is bounded.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ ENDED_A_TURN: Final = 100
 
 
 class Suspended(Protocol):
-    """What is remembered of a producer's link that may be resumed."""
+    """The state of a link that may be resumed."""
 
     counted_bytes: int
 
@@ -44,7 +44,7 @@ class Resumable(Protocol):
 
 
 class Relief:
-    """`who`: for whom a connection counts, in words."""
+    """`who`: the user or address for which a connection counts."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Relief:
     # ------------------------------------------------------------------------------------------------ given back
 
     def make_room(self) -> None:
-        """What only saves time goes; past the bound links that wait to be resumed, then the heaviest connections."""
+        """Frees caches; beyond the bound also links that wait to be resumed, then the heaviest connections."""
         memory, total = self._memory, self._memory.total
         memory.read_ahead.let_all_go()
         if total.held <= total.held_max:
@@ -74,7 +74,8 @@ class Relief:
         self._drop_heaviest()
 
     def _drop_heaviest(self) -> None:
-        """The heaviest connection of whoever holds the most, again and again; those with less than their share stay."""
+        """Drops the heaviest connection of the user that holds the most, repeatedly; those with less than their share
+        stay."""
         memory, total = self._memory, self._memory.total
         share = memory.share()
         held_by = {peer: memory.weight(peer) for peer in self._connections.values()}
@@ -99,8 +100,8 @@ class Relief:
             self._connections.drop(peer, f"{text}, and memory is used up (memory_bytes_max)")
 
     def end_excluders(self) -> None:
-        """Until an eighth of the bound is free, so that the next exclusion does not look through all links again. A
-        link's own bound, `excluded_max`, is kept where it says so (endpoints/consumer.py)."""
+        """Ends links until an eighth of the bound is free, so that the next exclusion does not look through all links
+        again. The bound of one link, `excluded_max`, is checked in endpoints/consumer.py."""
         account = self._memory.withheld.excluded
         enough = account.held_max - account.held_max // 8
         left = ENDED_A_TURN
@@ -120,7 +121,7 @@ class Relief:
     # ------------------------------------------------------------------------------------------------ given
 
     def give(self) -> None:
-        """Gives what there is to those who wait for it."""
+        """Lets those that wait for memory continue."""
         memory = self._memory
         if memory.stalled:
             self._wake_stalled()
@@ -129,8 +130,8 @@ class Relief:
                 self._refill(account)
 
     def _wake_stalled(self) -> None:
-        """Requests go on where there is room for answers; else those of connections that hold less than their share,
-        of which a turn looks at some."""
+        """Continues requests if there is room for answers; otherwise only those of connections that hold less than
+        their share, some of them each turn."""
         memory = self._memory
         for peer in list(islice(memory.stalled, None if memory.total.fits(REPLY_BYTES) else STALLED_A_TURN)):
             del memory.stalled[peer]
@@ -141,7 +142,7 @@ class Relief:
                 memory.stalled[peer] = None
 
     def _refill(self, account: Account) -> None:
-        """Links to queues of that account are given credit again, or find how much is missing still."""
+        """Gives links to queues of that account credit again, or finds out how much is still missing."""
         memory = self._memory
         del memory.room_before[account]
         for link in [link for link in memory.waiting if link.queue.memory is account]:

@@ -1,6 +1,6 @@
-"""A node that is told to stop: peers are told, and what is in somebody's hands goes back to its places.
+"""Shutdown of a node: peers are told, and acquired entries return to their places.
 
-Rules of this file: what can fail is tried once more, for the node ends whatever becomes of it.
+Rules of this file: a step that fails is tried once more; then the node ends all the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from holdfast.state.catalog import Catalog
 
 
 class Shutdown:
-    """The end of a node; `routing` None: it has no topology. `resident_bytes`: as the driver measured them last."""
+    """The end of a node; `routing` None: it has no topology. `resident_bytes`: as last measured by the driver."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Shutdown:
         self._resident_bytes = resident_bytes
 
     def begin(self) -> None:
-        """Takes leave of everyone; `Stopped` follows once all connections are closed and all is stored."""
+        """Closes all connections; `Stopped` follows once they are closed and everything is stored."""
         try:
             self._leave()
         except Exception as error:

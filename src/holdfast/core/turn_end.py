@@ -1,7 +1,7 @@
-"""The end of a turn: the batch is handed over, what is on disk is shown and answered, what was written goes out.
+"""The end of a turn: hands over the batch, shows and settles what is on disk, and sends output.
 
-Rules of this file: order of a turn: gather, commit, then settle. Until the batch is handed over nothing is changed
-that could not be undone; from there on nothing is called that could fail before memory has followed (docs/adr/0019).
+Rules of this file: order of a turn: gather, commit, then settle. Until the batch is handed over, every change can be
+undone; after that, nothing is called that could fail before memory is up to date (docs/adr/0019).
 """
 
 from typing import Final
@@ -24,9 +24,8 @@ RETIRE_COUNT: Final = 500
 
 
 def _may_wait(core: Parts) -> bool:
-    """Whether the turn only retires: that joins the next append's commit, for a little while.
-
-    What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
+    """Whether the turn only retires entries: then it waits a little to join the next append's commit. If the node dies
+    within RETIRE_WAIT_S, this causes a redelivery, which is marked as one.
     """
     turn = core.turns.gathered
     batch = turn.batch
@@ -46,7 +45,7 @@ def _may_wait(core: Parts) -> bool:
 
 
 def begin(core: Parts) -> bool:
-    """Hands the gathered turn over; True where it needed no disk and is done already."""
+    """Hands over the gathered turn; True if it needs no disk and is done already."""
     turn, work = core.turns.gathered, core.work
     core.destination.before_commit(turn)  # what it adds may be all that the turn has
     if not (turn or work.dirty_counters or turn.moves or work.left or work.referred or core.blobs.by_number):
@@ -62,7 +61,7 @@ def begin(core: Parts) -> bool:
         turn.forget_heard()
         return False
     if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
-        core.steady_stored_ms = core.clock.steady_ms  # it never goes back, over crashes too
+        core.steady_stored_ms = core.clock.steady_ms  # it never goes back, also after a crash
         turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
     fresh = Turn(Batch())
     command = events.Commit(number=core.turns.number + 1, batch=turn.batch)
@@ -86,7 +85,7 @@ def begin(core: Parts) -> bool:
 
 
 def completed(core: Parts, turn: Turn) -> None:
-    """What memory does not make of a turn that is on disk, it would contradict from then on."""
+    """The turn is on disk. An exception here ends the node, because memory would contradict the disk."""
     try:
         _complete(core, turn)
     except Exception as error:
@@ -95,7 +94,7 @@ def completed(core: Parts, turn: Turn) -> None:
 
 
 def _complete(core: Parts, turn: Turn) -> None:
-    """All of the turn is on disk: now it may be shown, and answered."""
+    """All of the turn is on disk: shows its entries and settles its deliveries."""
     for part in core.following:
         part.committed(turn)
     failed = core.containment.failed
@@ -122,7 +121,7 @@ def _complete(core: Parts, turn: Turn) -> None:
 
 
 def flush(core: Parts) -> None:
-    """Writes what the turn made, connection by connection in the order in which they were touched."""
+    """Sends the turn's output, for each connection in the order in which they were touched."""
     touched = list(core.connections.touched)
     core.memory.changed.update(core.connections.touched)
     core.connections.touched.clear()
@@ -159,7 +158,7 @@ def _flush_one(core: Parts, peer: Peer) -> None:
 
 
 def account(core: Parts) -> None:
-    """What changed is measured; who holds too much gives some back, and who waits for memory has what there is."""
+    """Measures changed connections, frees memory if too much is held, and lets those that wait for memory continue."""
     containment, memory = core.containment, core.memory
     if memory.is_due(core.work.offered_bytes):
         containment.run(memory, memory.measure_changed, gathers=False)

@@ -1,7 +1,7 @@
-"""A turn taken back: how a full disk, or a failure that was contained, undoes what was gathered (docs/adr/0019).
+"""The undo of a turn, after a full disk or a failure that was contained (docs/adr/0019).
 
-Rules of this file: one mechanism for both uses; they differ in which turns go, and in what their senders hear. Each
-part takes back what it owns (`Parts.undoing`).
+Rules of this file: one mechanism for both cases; they differ in which turns are undone, and in the outcomes that
+senders get. Each part reverts its own state (`Parts.undoing`).
 """
 
 from collections.abc import Collection
@@ -17,7 +17,8 @@ RELEASED: Final = Released()
 
 
 def refuse(core: Parts, room_bytes: int) -> None:
-    """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
+    """The disk is full: undoes the turn in flight and the one gathered after it; their retirements are committed
+    alone."""
     failed = core.turns.in_flight
     assert failed is not None
     core.turns.in_flight = None
@@ -30,15 +31,14 @@ def refuse(core: Parts, room_bytes: int) -> None:
 
 
 def take_back_gathered(core: Parts, ended: Collection[Peer]) -> None:
-    """A failure was contained: the gathered turn never was; the one in flight is on its way to the disk and stays.
-
-    Deliveries of the peers that are about to end get no answer. All others are released, so that they come again.
+    """A failure was contained: undoes the gathered turn; the one in flight stays. Deliveries of peers that are about to
+    end get no outcome; all others are released, so that they are sent again.
     """
     _take_back(core, Undone((core.turns.gathered,), "", ended), RELEASED)
 
 
 def _take_back(core: Parts, undone: Undone, outcome: object) -> None:
-    """Those turns never were; what of them stays goes into a fresh one."""
+    """Undoes those turns; what remains of them goes into a fresh one."""
     core.work.batch = retry = Batch()
     core.work.moved = []
     core.turns.gathered = Turn(retry)

@@ -1,7 +1,7 @@
-"""When a node has something to do next: the first of what its parts wait for.
+"""When a node has something to do next: the earliest deadline of its parts.
 
-Rules of this file: not late, and seldom early; asked at the end of each turn, so parts that wait for nothing are not
-asked at all.
+Rules of this file: never late, and seldom early. It is computed at the end of each turn, so parts that wait for nothing
+are not asked.
 """
 
 from math import inf
@@ -14,16 +14,16 @@ from holdfast.engine.due_times import Timed
 
 
 def _goes_on(core: Parts) -> bool:
-    """Whether a queue goes on in the next turn with what waits for no commit."""
+    """Whether a queue continues in the next turn with work that waits for no commit."""
     return len(core.work.batch.retires) < RETIRES_MAX and any(
         _needs_no_disk(core, queue) for queue in core.work.dirty_queues
     )
 
 
 def _needs_no_disk(core: Parts, queue: Queue) -> bool:
-    """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
-    another what is on disk, and below the cursor's stored watermark that says so, for who takes it now or goes on with
-    what it held."""
+    """Whether the queue's next work waits for no commit: all work of a queue in memory; of a durable queue, entries
+    that are on disk and below the cursor's stored watermark, if a consumer accepts some now or continues with entries
+    that it held."""
     if queue.stopped or not core.catalog.has(queue):
         return False
     if not queue.config.durable or queue in core.resume.going_on:
@@ -38,7 +38,7 @@ def _needs_no_disk(core: Parts, queue: Queue) -> bool:
 
 
 def wanted(core: Parts) -> float:
-    """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
+    """When the node has something to do, at the latest: the result of `NodeCore.next_deadline`."""
     now = core.clock.now
     if core.links.requests or (core.connections.sending and core.large_sends.due()):
         return now

@@ -16,6 +16,7 @@ from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.custody.moving_out import MovingOut
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.links.disk import Disk
@@ -92,8 +93,7 @@ class DeadLettering:
         self._pressure = pressure
         self._disk = disk
         self.unroutable = 0
-        self.moving: dict[Cursor, dict[int, None]] = {}
-        """What is in the hands of DEAD, by cursor."""
+        self.moving = MovingOut(catalog, DEAD)
         turns.effects.on_decided(DeadLettered, self._decided)
 
     def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
@@ -128,7 +128,7 @@ class DeadLettering:
             turn = self._turns.gathered
             turn.decided.append(DeadLettered(self._turns.event, queue.name, sequence, cursor))
             cursor.acquired[sequence] = cursor.acquired[sequence]._replace(consumer=DEAD)
-            self.moving.setdefault(cursor, {})[sequence] = None
+            self.moving.add(cursor, sequence)
             tied.retire(self._catalog, turn, cursor, DEAD, [sequence])
         else:
             shown = cursor.counts.get(sequence, 0 if cursor.is_counted else 1)
@@ -138,21 +138,14 @@ class DeadLettering:
 
     def _decided(self, effect: "DeadLettered", stored: bool) -> None:
         """The dead letter is on disk, or never was: then its message is offered again."""
-        cursor, sequence = effect.cursor, effect.sequence
-        mine = self.moving.get(cursor, {})
-        mine.pop(sequence, None)
+        cursor = effect.cursor
+        mine = self.moving.decided(cursor, [effect.sequence])
         if not mine:
-            self.moving.pop(cursor, None)
-        if not self._catalog.has_cursor(cursor):
             return
-        tied.untie(self._catalog, cursor, [sequence])
-        held = cursor.acquired.get(sequence)
-        if held is None or held.consumer is not DEAD:
-            return  # tried again after a failure
         if stored:
-            cursor.finish([sequence])
+            cursor.finish(mine)
         else:
-            cursor.requeue([sequence], failed=True)
+            cursor.requeue(mine, failed=True)
         cursor.queue.touch()
 
     def suspended(self) -> Iterator[tuple[object, None]]:

@@ -15,6 +15,7 @@ from holdfast.broker.cursors.delivery_counts import EXHAUSTED
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.moving_out import MovingOut
 from holdfast.engine.effects import Effect
 from holdfast.peers.link_tables import LinkTables
 from holdfast.state import tied
@@ -35,7 +36,7 @@ class Exhausted(Effect):
 
 
 class DeliveryLimits:
-    """What a node does with them. `moving`: what is in a turn already, by cursor."""
+    """Makes dead letters of such messages, a bounded number in each turn."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class DeliveryLimits:
         self._work = work
         self._links = links
         self._dead_lettering = dead_lettering
-        self.moving: dict[Cursor, dict[int, None]] = {}
+        self.moving = MovingOut(catalog, EXHAUSTED)
         turns.effects.on_decided(Exhausted, self._decided)
 
     def refill(self) -> None:
@@ -94,7 +95,7 @@ class DeliveryLimits:
                 self._work.urgent = True
             gone.append(sequence)
             del cursor.exhausted[sequence]
-            self.moving.setdefault(cursor, {})[sequence] = None
+            self.moving.add(cursor, sequence)
             if value is not None:
                 self._dead_lettering.dead_letter_exhausted(queue, cursor.name, value, failures or 0)
         if gone and queue.config.durable:
@@ -104,16 +105,9 @@ class DeliveryLimits:
     def _decided(self, effect: Exhausted, stored: bool) -> None:
         """The dead letters are on disk, or never were."""
         cursor = effect.cursor
-        moving = self.moving.get(cursor, {})
-        for sequence in effect.sequences:
-            moving.pop(sequence, None)
-        if not moving:
-            self.moving.pop(cursor, None)
+        mine = self.moving.decided(cursor, effect.sequences)
         if not self._catalog.has_cursor(cursor):
             return
-        tied.untie(self._catalog, cursor, effect.sequences)
-        held = cursor.acquired
-        mine = [number for number in effect.sequences if number in held and held[number].consumer is EXHAUSTED]
         if stored:
             cursor.finish(mine)
         elif mine:
@@ -130,7 +124,7 @@ class DeliveryLimits:
         """After a failure: what is in the hands of EXHAUSTED and in no turn is to be moved."""
         for queue in self._catalog.queues.values():
             for cursor in queue.cursors:
-                moving = self.moving.get(cursor, {})
+                moving = self.moving.of(cursor)
                 held = [item for item, held in cursor.acquired.items() if held.consumer is EXHAUSTED]
                 cursor.exhausted = dict.fromkeys(item for item in held if item not in moving)
                 if cursor.exhausted:

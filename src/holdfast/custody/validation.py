@@ -90,7 +90,7 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
         for cursor in queue.cursors:
             where = f"cursor {cursor.name!r} of queue {queue.name!r}"
             mine = {number for number, item in cursor.acquired.items() if item.consumer is EXHAUSTED}
-            moving = limits.moving.get(cursor, {}).keys()
+            moving = {*limits.moving.of(cursor)}
             must(cursor.exhausted.keys() <= mine, f"{where}: on its way to the dead letters, and in other hands")
             must(mine <= cursor.exhausted.keys() | moving, f"{where}: nothing moves what is delivered no more")
             must(moving.isdisjoint(cursor.exhausted), f"{where}: on its way to the dead letters twice")

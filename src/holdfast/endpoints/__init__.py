@@ -1,1 +1,2 @@
-"""What a client's link can be: producers, consumers, browsers, subscriptions, dynamic nodes, resumed links."""
+"""The kinds of a client's link: producers, consumers, browsers, subscriptions, dynamic nodes, resumed links,
+coordinators."""

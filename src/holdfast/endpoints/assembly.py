@@ -1,6 +1,6 @@
-"""The endpoints of clients, put together: what their links share, who answers their attaches, what outlives them.
+"""Builds the endpoints of clients: what their links share, the handlers of attaches, and what outlives links.
 
-Rules of this file: it builds and joins, and holds no rule.
+Rules of this file: it builds and connects, and contains no rules.
 """
 
 from collections.abc import Callable, Container
@@ -52,8 +52,8 @@ from holdfast.state.turns import Turns
 
 
 class Endpoints:
-    """`attaches`: who serves which address, all but the node's own registered. `resume`: what is kept of links that
-    ended. `resolver`: what an address means."""
+    """`attaches`: the handlers of addresses; those of the node's own are registered elsewhere. `resume`: what is kept
+    of links that ended. `resolver`: what an address means."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Endpoints:
         requests: Callable[[Peer, Receiver], Requests],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`streams`: large messages that are on their way in. `resting`: queues, among others, that rest after a
-        failure. `requests` makes what takes the requests to `$management` that come on a link without an address.
-        `is_stopping`: whether the node ends."""
+        """`streams`: large messages that are arriving. `resting`: what is paused after a failure, queues among them.
+        `requests` creates the handler of requests to `$management` on a link without an address. `is_stopping`: whether
+        the node is stopping."""
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
         self.admission = Admission(clock, catalog)
         self.transactions = transactions = Transactions(

@@ -1,8 +1,8 @@
 """Background work, a bounded share each turn: purges, outcomes, returned entries, departed nodes, renumbering,
 deleted queues.
 
-Rules of this file: a turn takes a bounded share, and none while its batch is deep already; what a restart must go on
-with has a row in the store, what it may forget (a purge, whose answer nobody had) has none.
+Rules of this file: a turn does a bounded share, and none while its batch is large already. Work that must continue
+after a restart has a row in the store; work that may be forgotten (an unanswered purge) has none.
 """
 
 from collections.abc import Callable, Container
@@ -28,8 +28,8 @@ refused."""
 
 @dataclass(slots=True)
 class Purge:
-    """`place`: where it goes on; `end`: what came later stays; `before`: the tombstones that were there. `told` are
-    called with how many left."""
+    """`place`: where it continues; `end`: later messages stay; `before`: the tombstones that existed. `told` are called
+    with how many messages left."""
 
     place: int
     end: int
@@ -39,15 +39,15 @@ class Purge:
 
 
 class Busy(Protocol):
-    """Who may have something to do in the next turn."""
+    """A part that may have something to do in the next turn."""
 
     @property
     def busy(self) -> bool: ...
 
 
 class Departing(Busy, Protocol):
-    """What is queued for nodes that left, on its way out of here. `under_way`: the queues that are looked through;
-    `asked`: how many requests wait for the end of that."""
+    """The deletion of messages for nodes that left. `under_way`: the queues in progress; `asked`: how many requests
+    wait for its end."""
 
     @property
     def under_way(self) -> Container[Queue]: ...
@@ -86,13 +86,13 @@ class BackgroundJobs:
         self.returns = Returns(catalog)
 
     def join(self, departures: Departing, moving: Busy) -> None:
-        """Before the first turn. `moving` has its own place in the turn, and moves on what waits for other nodes."""
+        """Called before the first turn. `moving` has its own place in the turn."""
         self._departures = departures
         self._moving = moving
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything here to be asked for its share."""
+        """Whether `step` has anything to do."""
         catalog = self._catalog
         return bool(
             self.purges
@@ -122,9 +122,8 @@ class BackgroundJobs:
         return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
-        """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places, and stay.
-
-        `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
+        """Empties a queue except for acquired entries; in a transmission queue, tombstones take their places and stay.
+        `told` is called in the turn that deletes the last entry, with how many left. The caller has checked `full`.
         """
         purge = self.purges.get(queue) or Purge(0, queue.visible, queue.tombstones)
         begin_purge(queue)
@@ -133,7 +132,7 @@ class BackgroundJobs:
         purge.told.append(told)
 
     def forget(self, queue: Queue) -> None:
-        """The queue is deleted: what is left of it leaves as such."""
+        """The queue was deleted: its remaining entries leave with it."""
         purge = self.purges.get(queue)
         if purge is not None:
             self._over(purge)
@@ -159,19 +158,19 @@ class BackgroundJobs:
                 break
 
     def wake(self) -> None:
-        """All queues offer, but for those that something else holds up."""
+        """All queues offer entries again, except those that are stopped for another reason."""
         for queue in self._catalog.queues.values():
             self.offer_again(queue)
 
     def offer_again(self, queue: Queue) -> None:
-        """One of the reasons why a queue offers nothing is over."""
+        """One of the reasons why a queue offers nothing has ended."""
         queue.touch()
         renewed = queue.in_transit and queue.destination in self._ledger.renewals
         queue.stopped = queue in self.purges or queue in self._departures.under_way or renewed
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:
-        """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
-        would meet it, and a full disk may put it back, which then counts as not purged."""
+        """Whether entries that a purge of a transmission queue took are still on disk, where the cursor would find
+        them; if the disk is full, they come back and do not count as purged."""
         if self._turns.in_flight is not None or self._turns.gathered.moves:
             return True
         purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
@@ -183,7 +182,7 @@ class BackgroundJobs:
             del purge.told[0]
 
     def _leave(self, queue_id: int) -> bool:
-        """A share of what a deleted queue left on disk; True once that is all."""
+        """Deletes a share of a deleted queue's entries; True at the end."""
         catalog = self._catalog
         following = leave_some(catalog.store, self._work.batch, queue_id, catalog.leaving[queue_id])
         if following is None:

@@ -1,4 +1,4 @@
-"""Readers by sequence, and browsers: links that move nothing (CUSTODY, "Readers")."""
+"""Readers by sequence, and browsers: links that leave messages in the queue (CUSTODY, "Readers")."""
 
 from collections import deque
 from collections.abc import Container
@@ -28,7 +28,7 @@ BROWSE_LIMIT: Final = 256
 
 @dataclass(slots=True)
 class Looked:
-    """What a reader came by when it was offered its queue. `size`: bytes of what it was sent and what it passed."""
+    """What a reader read when it was offered its queue. `size`: bytes of entries that it was sent or passed over."""
 
     sent: int = 0
     passed: int = 0
@@ -39,14 +39,13 @@ class Looked:
 
     @property
     def is_all(self) -> bool:
-        """Whether that is as much as may be at once: what lies behind is offered again."""
+        """Whether this is the maximum at once: the rest is offered again."""
         return self.sent >= BROWSE_LIMIT or self.passed >= BROWSE_LIMIT or self.size >= PUMP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderParts(OutgoingParts):
-    """What readers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
-    rest after a failure."""
+    """What readers use besides `OutgoingParts`. `resting`: what is paused after a failure, queues among them."""
 
     dynamic_nodes: DynamicNodes
     resting: Container[object]
@@ -55,7 +54,8 @@ class ReaderParts(OutgoingParts):
 
 
 class ReaderLink(Offered):
-    """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
+    """Reads `[start, end)` of a queue by sequence and leaves it unchanged; without an end it continues with new
+    messages."""
 
     parts: ReaderParts
 
@@ -86,7 +86,7 @@ class ReaderLink(Offered):
         parts.links.readers_of(queue)[self] = None
 
     def drain_if_idle(self) -> bool:
-        """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""
+        """As ConsumerLink's, for the cases that no pump answers: no credit is left, or the queue offers nothing."""
         link = self.link
         if link.detached or not link.drain:
             return True
@@ -98,7 +98,7 @@ class ReaderLink(Offered):
 
     @property
     def has_more(self) -> bool:
-        """Whether something lies ahead of it, and its connection takes it."""
+        """Whether there are entries ahead of it, and its connection accepts them."""
         return self.position < self.queue.visible and self.large is None and self.may_write
 
     def pump(self) -> None:
@@ -120,13 +120,13 @@ class ReaderLink(Offered):
             self.forget()
         elif looked.is_all:
             self.queue.touch()
-        elif link.drain and not looked.waits:  # there is nothing, or what is not settled is all that it may hold
+        elif link.drain and not looked.waits:  # there is nothing, or its unsettled messages are at their bound
             link.drained()
             self.peer.touch()
 
     def _send_some(self, limit: int) -> Looked:
-        """Sends up to `limit` entries, and passes those that its selector leaves out or, if it browses, that have
-        expired."""
+        """Sends up to `limit` entries, and passes over those that its selector does not match or, if it browses, that
+        have expired."""
         link, end = self.link, self.end
         weight = 1 if self.selector is None else self.selector.weight
         ahead: deque[tuple[int, bytes]] = deque()
@@ -167,7 +167,7 @@ class ReaderLink(Offered):
                     self.parts.large_sends, self.peer, link, value, parts,
                     context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
                 )  # fmt: skip
-                break  # what was read refers to blobs that may be gone when this one has been sent
+                break  # entries that were read refer to blobs that may be deleted before this one was sent
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.handed(len(value))
             looked.sent += 1
@@ -175,7 +175,7 @@ class ReaderLink(Offered):
         return looked
 
     def _count(self, looked: Looked) -> None:
-        """Counts it for the turn: the queue's other readers are offered it before this one is again."""
+        """Counts it for the turn: the queue's other readers have their turn before this one."""
         self.parts.work.offered_bytes += looked.size
         self.parts.work.offered_count += looked.sent + looked.passed
         readers = self.parts.links.readers_of(self.queue)
@@ -184,13 +184,13 @@ class ReaderLink(Offered):
             readers[self] = None
 
     def _way(self, value: bytes) -> bytes:
-        """The nodes that a message passed, this one the last, and its identity, to be told."""
+        """The annotations with the nodes that a message passed, this one last, and with its identity."""
         nodes = (*self.parts.store_names.names_of(passed_by(value)), self.parts.config.name)
         return annotate.way_items(value, nodes)
 
     def _over(self, *, look: bool) -> bool:
-        """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,
-        once for each position, since nothing of what is read there may be sent."""
+        """Whether the whole range was sent: everything below the end is visible and was read. `look`: also reads the
+        store, once for each position, because no entry there may have to be sent."""
         if self.end is None or self.position >= self.end:
             return self.end is not None
         if self.queue.visible < self.end or self.following >= self.position or not look:
@@ -200,7 +200,7 @@ class ReaderLink(Offered):
         return self.following >= self.end
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        if isinstance(state, TransactionalState):  # it moves nothing, so nothing of it is the transaction's
+        if isinstance(state, TransactionalState):  # it moves nothing, so the transaction has no part of it
             if self.parts.transactions.find(self.peer, state.txn_id) is None:
                 refuse_transaction(self, state)
                 return

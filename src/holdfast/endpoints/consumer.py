@@ -1,8 +1,7 @@
 """Clients' consumers: links that share a cursor, and durable subscriptions (amqp-illustrations, "Consumption from
 Message Queues").
 
-Rules of this file: an outcome's effect is answered once it is on disk; what a lost link held goes back to its old
-place.
+Rules of this file: an outcome is settled once its effect is on disk; entries of a lost link return to their places.
 """
 
 from collections.abc import Container, Sequence
@@ -41,8 +40,7 @@ WAIT_TURNS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts(OutgoingParts):
-    """What consumers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
-    rest after a failure."""
+    """What consumers use besides `OutgoingParts`. `resting`: what is paused after a failure, queues among them."""
 
     catalog: Catalog
     turns: Turns
@@ -71,7 +69,7 @@ class ConsumerLink(Offered):
         presettled: bool,
         selector: EntrySelector | None = None,
     ) -> None:
-        """With a `selector` it competes for what that matches alone."""
+        """With a `selector` it only competes for matching messages."""
         super().__init__(parts, peer, link, parts.catalog.queue_of(cursor))
         self.cursor = cursor
         self.presettled = presettled
@@ -110,7 +108,7 @@ class ConsumerLink(Offered):
 
     def will_want(self) -> int:
         if self.large is not None or not self.peer.writable or not self.link.sendable:
-            return 0  # also behind a large one that was settled before its end, until that is told
+            return 0  # also after a large one that was settled before its end, until its end was sent
         settlements = self.parts.settlements
         if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
             return 0
@@ -123,8 +121,8 @@ class ConsumerLink(Offered):
         return size_of(parts, value)
 
     def _waits_for_its_user(self) -> bool:
-        """Whether its user holds all the unsettled messages that it may, or too much of what it rejected waits; then
-        the user has it offered again once there is room."""
+        """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait; it is offered
+        messages again once there is room."""
         use = self.use
         if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
             return False
@@ -138,7 +136,7 @@ class ConsumerLink(Offered):
                 self.use.given(size)
 
     def _settled(self, size: int) -> None:
-        """So much of it is settled or given back; what it does not hold counts for nothing."""
+        """Counts bytes that were settled or requeued; entries that it does not hold are ignored."""
         size = self.held_bytes if not self.held else min(size, self.held_bytes)
         self.held_bytes -= size
         if self.use is not None:
@@ -188,13 +186,16 @@ class ConsumerLink(Offered):
         return taken
 
     def _too_large(self, sequence: int, value: bytes, size: int) -> None:
-        """Nobody who is attached takes so much: this link is detached, or after some links the entry leaves."""
+        """No attached consumer accepts so much: this link is detached, or, after some links, the entry becomes a dead
+        letter."""
         own, cursor = self.parts, self.cursor
         self._settled(entry.size_of(value))
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= own.config.limits.too_large_links_max:
-            if not own.dead_lettering.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
+            if not own.dead_lettering.end_too_large(
+                cursor, sequence, value, size
+            ):  # it waits for a consumer that accepts more
                 cursor.set_aside(sequence, size)
             return
         cursor.requeue([sequence], failed=False)
@@ -204,7 +205,7 @@ class ConsumerLink(Offered):
         self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:
-        """The link is gone: nothing more of a large message is sent on it."""
+        """The link has ended: sending of a large message stops."""
         if self.large is not None:
             self.large.close()
             self.large = None
@@ -235,9 +236,8 @@ class ConsumerLink(Offered):
         return True
 
     def _may_be_given(self) -> bool:
-        """Whether there is something to hand out, and this node and this link are in a state to do so.
-
-        Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
+        """Whether there is something to hand out, and the node and this link are able to. A link at its bound gets
+        nothing before it settles messages, and may be waiting for this answer before it does.
         """
         own, cursor = self.parts, self.cursor
         if not offers(self.queue, own.resting):
@@ -249,13 +249,13 @@ class ConsumerLink(Offered):
         return not own.settlements.is_crowded(self) and has_something(cursor, self, watermarks=not own.disk.stalled)
 
     def _waits_behind_another(self) -> bool:
-        """Whether what is next is for another consumer, which may be long in coming to it."""
+        """Whether the next entry is for another consumer, which may take long."""
         if self.cursor.aside_full and not self.deferred:
             return True
         return self.cursor.place_kept and not self._waits_for_another()
 
     def _waits_for_another(self) -> bool:
-        """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
+        """Counts the turn, once; whether its drain still waits in it for the consumer that gets the next entry."""
         if self.last_waited != self.parts.work.turns:
             self.last_waited = self.parts.work.turns
             self.turns_waited += 1
@@ -279,10 +279,10 @@ class ConsumerLink(Offered):
                 return
             state = self.link.default_outcome
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
-            return  # no outcome: the delivery stays open (amqp/session/session.py)
+            return  # not an outcome: the delivery stays open (amqp/session/session.py)
         self.held -= len(contexts)
         if self.large is not None and self.large.context in contexts:
-            self.large.stop()  # it has heard enough
+            self.large.stop()  # it has been told already
         if isinstance(state, Accepted):
             cursor.finish(contexts)
             self._settled(cursor.finished_bytes)
@@ -322,27 +322,27 @@ class ConsumerLink(Offered):
         self.check_excluded()
 
     def give(self, sequence: int, size: int) -> None:
-        """A delivery that a transaction had taken is in its hands again."""
+        """A transaction returns a delivery, which the link holds again."""
         self.cursor.acquired[sequence] = Acquired(self, size)
         self.held += 1
         self.count_held(size)
 
     def take_away(self, sequence: int, size: int) -> None:
-        """A delivery is in its hands no more."""
+        """The link does not hold the delivery any more."""
         self.held -= 1
         self._settled(size)
 
     def exclude(self, sequence: int) -> None:
-        """The entry is undeliverable on it."""
+        """The entry is undeliverable on this link."""
         if self in self.cursor.consumers:
             self.cursor.exclusions.exclude(self, [sequence])
 
     def all_settled(self) -> None:
-        """Nothing that it rejected or annotated waits in settlements.py any more; what that took is on disk with the
+        """No entry that it rejected or annotated waits in settlements.py any more; the effects are on disk with the
         next commit."""
 
     def check_excluded(self) -> None:
-        """Ends the link where more is undeliverable on it than may be."""
+        """Ends the link if too many entries are undeliverable on it."""
         most = self.parts.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
             text = f"too many messages of the queue are undeliverable on this link; the limit is {most}"
@@ -363,8 +363,9 @@ class ConsumerLink(Offered):
         self.parts.dynamic_nodes.left(self, self.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
-        """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end
-        told, and of `others`. Where that is less, as after a failure, all that is shown is looked through."""
+        """The entries that it holds, `held` and `self.held` in number: those of its deliveries without an outcome, of
+        those that its end returned, and of `others`. If these are fewer, as after a failure, all acquired entries are
+        searched."""
         acquired = self.cursor.acquired
         known = {
             *unsettled,

@@ -1,7 +1,8 @@
-"""What a drain waits for: whether a queue has anything that a link which drains may still be given (AMQP 1.0 §2.6.7).
+"""What a drain waits for: whether a queue has anything that the draining link may still get (AMQP 1.0 §2.6.7).
 
-Rules of this file: a drain is answered within bounded time. It waits for what the node is about to send, and for
-nothing that may last: what the link cannot have, what the peer has to do first, a disk that stalls, a queue that rests.
+Rules of this file: a drain is answered within bounded time. It waits for messages that the node is about to send. It
+does not wait for anything that may last: messages that the link cannot have, actions of the peer, a stalled disk, a
+paused queue.
 """
 
 from collections.abc import Container
@@ -12,13 +13,13 @@ from holdfast.broker.queue import Queue
 
 
 def offers(queue: Queue, resting: Container[object]) -> bool:
-    """Whether anything of the queue is handed out now: not while it is stopped, or `resting` after a failure."""
+    """Whether the queue hands out entries now: not while it is stopped, or paused after a failure (`resting`)."""
     return not queue.stopped and queue not in resting
 
 
 def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) -> bool:
-    """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored; other
-    consumers may have what it is."""
+    """Whether a pump could hand `consumer` anything, now or, with `watermarks`, once one is stored; another consumer
+    may get it instead."""
     if cursor.selections is not None and consumer in cursor.selections:
         return cursor.selections.has_something(consumer, watermarks=watermarks)
     if cursor.requeued or cursor.exclusions.aside:
@@ -29,7 +30,7 @@ def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) 
 
 
 def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
-    """Whether all that is left is what `consumer` cannot have. Where only a pump can tell, one is asked for."""
+    """Whether all remaining entries are ones that `consumer` cannot have. If only a pump can tell, it requests one."""
     if cursor.selections is not None and consumer in cursor.selections:
         if consumer.wants() > 0:
             cursor.queue.touch()

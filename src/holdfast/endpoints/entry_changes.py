@@ -1,7 +1,7 @@
-"""Single entries deleted, moved and copied by hand, from whatever place of a queue, while nobody holds them.
+"""Deletes, moves and copies single entries for an operator, at any place of a queue, while no consumer holds them.
 
-Rules of this file: a copy and the retirement of its original are one batch, and a turn that is undone has the entry
-where it was. Until the batch is on disk nobody is shown what leaves. What cannot be is an Unchangeable.
+Rules of this file: a copy and the retirement of its original are one batch; if the turn is undone, the entry is where
+it was. Until the batch is on disk, the leaving entry is hidden. An impossible change raises Unchangeable.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ OVERHEAD: Final = 512
 
 
 class Unchangeable(Exception):
-    """An entry that stays where it is, and why; `no_disk`: because the disk does not work or has no room."""
+    """The entry stays where it is, with the reason; `no_disk`: the disk does not work or has no room."""
 
     def __init__(self, text: str, *, no_disk: bool = False) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class Unchangeable(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnhideDeleted(Effect):
-    """An entry that was deleted is off the disk, and need not be hidden any more."""
+    """A deleted entry has left the disk, and need not be hidden any more."""
 
     queue_id: int
     sequence: int
@@ -42,14 +42,14 @@ class UnhideDeleted(Effect):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnhideMoved(Effect):
-    """An entry that was moved is off the disk, or back in its place."""
+    """A moved entry has left the disk, or is back in its place."""
 
     queue_id: int
     sequence: int
 
 
 class EntryChanges:
-    """What may be done to one entry that no consumer holds."""
+    """The changes of one entry that no consumer holds."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class EntryChanges:
         turns.effects.on_decided(UnhideMoved, lambda effect, stored: self._unhide(effect))
 
     def delete(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """It leaves with this turn's batch, or, where that is refused, with a later one."""
+        """The entry leaves with this turn's batch, or, if that is refused, with a later one."""
         self._check_source(queue)
         self._hide(queue, sequence)
         self._turns.gathered.then.append(UnhideDeleted(self._turns.event, queue.queue_id, sequence))
         queue.retire_all([sequence], entry.size_of(value))
 
     def move(self, queue: Queue, sequence: int, value: bytes, found: ResolvedAddress) -> int:
-        """It goes to another queue; its sequence there. Where the turn is undone, it never did."""
+        """Moves the entry to another queue; returns its sequence there. Reverted if the turn is undone."""
         self._check_source(queue)
         if found.queue is queue:
             raise Unchangeable(f"it is in queue {queue.name!r} already")
@@ -93,7 +93,7 @@ class EntryChanges:
         return copied
 
     def copy(self, value: bytes, found: ResolvedAddress) -> int:
-        """Another message like it in that queue; its sequence there."""
+        """Puts a copy into that queue; returns its sequence there."""
         if value[1] & entry.BLOB:
             raise Unchangeable("it is a large message, which is on disk once; move it, or read it and send it")
         return self._copy(value, found, is_dead=False)

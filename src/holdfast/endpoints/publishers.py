@@ -1,7 +1,7 @@
-"""Who published a message to a topic, as the message is told beside it for subscriptions with a no-local filter.
+"""The publisher annotation of messages to a topic, for subscriptions with a no-local filter.
 
-Rules of this file: digests alone are stored and shown, never a container's own name. A connection is known by its
-number in this life of the node.
+Rules of this file: only digests are stored and shown, never a container's name. A connection is identified by its
+number in this run of the node.
 """
 
 from hashlib import blake2b
@@ -21,11 +21,11 @@ class Publishers:
         self._life = f"{clock.steady_ms} {clock.wall_ms}"
 
     def connection(self, peer: Peer) -> bytes:
-        """That connection, which no later life of the node has."""
+        """The digest of that connection, which no later run of the node uses again."""
         return _digest(f"{self._life} {peer.number}")
 
     def container(self, peer: Peer) -> bytes:
-        """The container at its other end: of a JMS client, its client ID."""
+        """The digest of the container at its other end; for a JMS client that is its client ID."""
         opened = peer.amqp.remote_open
         return _digest("" if opened is None else opened.container_id)
 

@@ -1,6 +1,6 @@
-"""After a failure: what clients' links hold is counted anew, and those that may wait are asked again (docs/adr/0019).
+"""Recovery after a failure: counts again what clients' links hold, and wakes those that may wait (docs/adr/0019).
 
-Rules of this file: what a link that is suspended, or whose outcomes wait, has in its hands is registered here with the
+Rules of this file: it registers the holders of entries of suspended links, and of links whose outcomes wait, with the
 owners of the counts.
 """
 
@@ -65,7 +65,7 @@ class ClientRecovery:
             yield record.use, record.use_bytes
 
     def recover(self) -> None:
-        """What a connection that is gone left attached is over, and holds nothing."""
+        """Links of closed connections end, and hold nothing."""
         self._resume.recover()
         self._jobs.returns.waiting.clear()
 

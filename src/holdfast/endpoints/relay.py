@@ -1,9 +1,9 @@
 """The anonymous terminus: a link without a target address, on which each message's `to` says where it goes (AMQP
 Anonymous Terminus for Message Routing 1.0; CLIENTS 33).
 
-Rules of this file: what is wrong with one message is that message's outcome; the link lives on. A queue that is full
-rejects here even where it blocks its own producers: credit that is withheld, or a message that waits, would hold up
-all other addresses of the link.
+Rules of this file: an error of one message is that message's outcome, and the link continues. A full queue rejects
+messages here even if it blocks its own producers, because withheld credit, or a waiting message, would block all other
+addresses of the link.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ROUTES_MAX: Final = 256
 
 
 class Requests(Protocol):
-    """Takes the requests to `$management` that come on a link without an address."""
+    """Handles requests to `$management` on a link without an address."""
 
     def delivered(self, delivery: Delivery) -> None: ...
     def gone(self) -> None: ...
@@ -38,20 +38,21 @@ class Requests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RelayParts(ProducerParts):
-    """What links without an address use beside what producers do. `requests` makes what takes their requests."""
+    """What links without an address use besides `ProducerParts`. `requests` creates the handler of their requests."""
 
     requests: Callable[[Peer, Receiver], Requests]
 
 
 class Route(ProducerLink):
-    """What a relay takes for one address. It holds no queue: one that is deleted is looked up anew."""
+    """Where a relay sends messages for one address. It keeps no reference to the queue, so a deleted queue is looked up
+    again."""
 
     parts: RelayParts
 
     may_wait = False
 
     def __init__(self, relay: "RelayLink", found: ResolvedAddress, address: str) -> None:
-        """`address`: as the node itself writes it."""
+        """`address`: in the node's own form."""
         super().__init__(
             relay.parts, relay.peer, relay.link, found.queue,
             destination=found.destination, to=found.to, unknown=found.unknown, subject=found.subject,
@@ -62,7 +63,7 @@ class Route(ProducerLink):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the address still leads there: the queue is the same, and its node has not left."""
+        """Whether the address still leads there: the queue is the same, and the other node has not left."""
         parts = self.parts
         if not parts.catalog.has(self.queue):
             return False
@@ -72,7 +73,7 @@ class Route(ProducerLink):
         self.relay.refill()
 
     def wait_for_room(self) -> None:
-        """Its relay has what it takes, and outlives it."""
+        """Does nothing: its relay has the messages, and outlives it."""
         self.relay.wait_for_room()
 
     def waited_ms(self, delivery_id: int) -> int:
@@ -91,7 +92,7 @@ class RelayLink(Intake):
         parts.links.relays[self] = None
 
     def refill(self) -> None:
-        """Called once a turn while messages come, and when the store says how much room there is."""
+        """Called once a turn while messages arrive, and when the store reports its room."""
         self.take_parked()
         if self.parts.disk.takes_nothing:
             self.stop()
@@ -184,8 +185,8 @@ class RelayLink(Intake):
         return str(address)
 
     def _route(self, address: str) -> Route:
-        """Where that address leads; Refusal as for an attach to it. Whether its user may send there is asked for each
-        message: what a user may do can change while the link is there."""
+        """Where that address leads; Refusal as for an attach to it. The permission is checked for each message, because
+        it can change while the link is attached."""
         routes, resolver = self.routes, self.parts.resolver
         route = routes.get(address)
         if route is not None and route.is_valid:
@@ -201,7 +202,7 @@ class RelayLink(Intake):
             amqp.took(MADE)
             amqp.charge_late(QUEUE_EFFORT, self.parts.clock.now)
         routes.pop(address, None)
-        if route.unknown is not None:  # looked up anew each time: it may be known by then
+        if route.unknown is not None:  # looked up again each time: the node may be known by then
             return route
         if len(routes) >= ROUTES_MAX:
             del routes[next(iter(routes))]

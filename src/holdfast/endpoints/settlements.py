@@ -1,10 +1,10 @@
-"""Outcomes of consumers that take work for each message: what they reject goes to the dead letters, what they annotate
-is put anew and goes back; a bounded share with each turn, and with each batch.
+"""Consumers' outcomes that need work for each message: rejected entries become dead letters; annotated ones are
+rewritten and requeued. A bounded share is done in each turn, and in each batch.
 
-Rules of this file: what waits here is in no consumer's hands, whatever becomes of the link; of one link it ends in the
-order in which it was told; a receiver that settles second is answered once all of its disposition is on disk. Who
-tells a great deal holds up nobody else: connections share each batch by bytes, and their consumers take turns. What
-fails on its way is tried once more; then it is offered anew, so that it holds up nobody either.
+Rules of this file: entries that wait here are held by no consumer, whatever happens to the link. Those of one link are
+handled in the order of their dispositions; a receiver that settles second is answered once all of its disposition is on
+disk. One consumer with many outcomes does not delay others: connections share each batch by bytes, and their consumers
+take turns. An entry that fails is tried once more; then it is offered again, so that it does not block others.
 """
 
 from collections import OrderedDict, deque
@@ -68,7 +68,7 @@ Answer = tuple[Sender, int, int, object] | None
 
 
 class Settles(Protocol):
-    """The consumer's link on which outcomes came; it may be gone. `settling`: how many of its messages wait here."""
+    """The consumer's link of the outcomes, which may have ended. `settling`: how many of its messages wait here."""
 
     peer: Peer
     link: Any
@@ -82,8 +82,8 @@ class Settles(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Settlement:
-    """What is left of one disposition. `answer`: what the link is told at the end; `words_bytes`: what is held of the
-    peer's own words."""
+    """The rest of one disposition. `answer`: what the link is sent at the end; `words_bytes`: memory for the peer's
+    error or annotations."""
 
     link: Settles
     answer: Answer
@@ -99,7 +99,7 @@ class Settlement:
         return self.link.cursor
 
     def settle(self, dead_lettering: DeadLettering, sequence: int) -> Ended:
-        """Does with one of them what the disposition says; from then on it is not in the hands of this."""
+        """Applies the disposition to one entry, which this does not hold any more afterwards."""
         raise AssertionError("a disposition is a rejection or an annotation")
 
     def over(self) -> None:
@@ -108,7 +108,7 @@ class Settlement:
 
 @dataclass(eq=False, slots=True)
 class Rejection(Settlement):
-    """Rejected: dead letters, with that reason."""
+    """Rejected: the entries become dead letters, with that reason."""
 
     reason: str = "rejected"
 
@@ -118,7 +118,7 @@ class Rejection(Settlement):
 
 @dataclass(eq=False, slots=True)
 class Annotation(Settlement):
-    """Modified, with annotations that are stored: given back with these."""
+    """Modified, with annotations to be stored: the entries are requeued with these."""
 
     notes: annotate.Notes = annotate.NO_NOTES
     delivery_failed: bool = False
@@ -142,9 +142,8 @@ class Annotation(Settlement):
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """What waits of one connection, which may be gone: by link, the one whose turn it is first.
-
-    `left_bytes`: what is left of its shares; below nothing it waits.
+    """What waits of one connection, which may be closed: by link, in the order of their turns. `left_bytes`: the rest
+    of its shares; below 0 it waits.
     """
 
     left_bytes: int = 0
@@ -152,12 +151,12 @@ class Lane:
 
 
 class Settlements:
-    """Does what such outcomes say, connections by turns."""
+    """Applies such outcomes, connections by turns."""
 
     def __init__(
         self, limits: Limits, catalog: Catalog, turns: Turns, dead_lettering: DeadLettering, account: Account
     ) -> None:
-        """`account` bounds what waits here, with the peers' own words."""
+        """`account` bounds what waits here, including the peers' errors and annotations."""
         self._limits = limits
         self._catalog = catalog
         self._turns = turns
@@ -179,7 +178,7 @@ class Settlements:
         state: Rejected,
         answer: tuple[Sender, int, int, object] | None,
     ) -> None:
-        """Takes the entries out of their consumer's hands, and ends as many as may go with this turn."""
+        """Takes the entries from their consumer, and makes dead letters of as many as this turn allows."""
         said = state.error
         reason = "rejected"
         if said is not None:
@@ -193,7 +192,7 @@ class Settlements:
     def annotate(
         self, link: Settles, sequences: list[int], state: Modified, notes: annotate.Notes, answer: Answer
     ) -> None:
-        """As `reject`; they are put anew with `notes`, and go back."""
+        """As `reject`; the entries are rewritten with `notes`, and requeued."""
         words_bytes = weight(notes.added)
         if answer is not None and len(notes.items) > NOTES_ANSWERED_MAX:
             answer = (*answer[:3], Modified(state.delivery_failed, state.undeliverable_here))
@@ -227,7 +226,7 @@ class Settlements:
         self._effort_left = EFFORT_A_TURN
 
     def step(self) -> None:
-        """What the turn and its batch still take."""
+        """Does as much as the turn and its batch allow."""
         try:
             self._step()
         finally:
@@ -253,12 +252,12 @@ class Settlements:
                     self._over(settlements[0])
 
     def is_crowded(self, link: Settles) -> bool:
-        """Whether so much waits of that link's user and cursor that it gets no more."""
+        """Whether so much waits for that link's user and cursor that the link gets no more entries."""
         return self.counts.get((link.cursor, link.use), 0) >= WAITING_MAX
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next turn does more of it, though a commit is under way."""
+        """Whether the next turn continues although a commit is in progress."""
         return bool(self.waiting) and self._batch_has_room()
 
     def _has_room(self) -> bool:
@@ -269,10 +268,10 @@ class Settlements:
         return self._turns.gathered.settled_bytes < most
 
     def _settle_one(self, settlement: Settlement) -> int:
-        """Ends the next that it has, if any is left; what that counts."""
+        """Applies the next outcome, if any is left; returns its cost."""
         link, cursor, sequences = settlement.link, settlement.cursor, settlement.sequences
         key = cursor, link.use
-        if not self._catalog.has_cursor(cursor):  # deleted, with all that was in it
+        if not self._catalog.has_cursor(cursor):  # the queue was deleted, with all its entries
             self.account.refund(ROW_BYTES * len(sequences))
             link.settling -= len(sequences)
             self.counts[key] -= len(sequences)
@@ -327,7 +326,7 @@ class Settlements:
             link.all_settled()
 
     def stop(self) -> None:
-        """The node stops: what waits is back in its place, and is given out again later."""
+        """The node stops: waiting entries return to their places, and are delivered again later."""
         for settlement in self.waiting:
             if self._catalog.has_cursor(settlement.cursor):
                 settlement.cursor.requeue(list(settlement.sequences), failed=True)
@@ -343,6 +342,7 @@ class Settlements:
 
 
 def _shortened(said: Error) -> Rejected:
-    """What a receiver that settles second hears again, which waits until all is on disk: no more than is kept."""
+    """The outcome that is sent back to a receiver that settles second, shortened to what may be kept until everything
+    is on disk."""
     condition = Symbol(said.condition[:CONDITION_CHARACTERS_MAX])
     return Rejected(Error(condition, (said.description or "")[: REASON_CHARACTERS_MAX - CONDITION_CHARACTERS_MAX]))

@@ -1,1 +1,1 @@
-"""What every part of a node stands on: events and commands, the log, and times. Knows neither AMQP nor queues."""
+"""What every part of a node uses: events and commands, the log, and times. It knows neither AMQP nor queues."""

@@ -1,4 +1,4 @@
-"""The times that an event is handled at."""
+"""The times of the event that is being handled."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class Clock:
     """Times of this event: `now` in seconds on the driver's monotonic scale, `wall_ms` for people, `steady_ms` for time
-    to live; it never goes back, over restarts too."""
+    to live, which never goes back, also after a restart."""
 
     wall_ms: int
     steady_ms: int

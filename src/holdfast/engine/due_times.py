@@ -1,8 +1,8 @@
-"""When the first of many sessions has something to do, without asking each of them every turn.
+"""When the first of many sessions has something to do, without checking each of them in every turn.
 
-Rules of this file: nothing is late. A session is asked for its next moment when it was stirred, and again when the
-moment that it gave comes: traffic may have moved it away. Whatever brings a session's next moment nearer stirs the
-session (`Neighbour.stir`), and `due_times` in peering/validation.py looks whether that was forgotten anywhere.
+Rules of this file: never late. A session is asked for its deadline after it was stirred, and again when that deadline
+comes, because traffic may have postponed it. Whatever makes a session's deadline earlier must stir the session
+(`Neighbour.stir`); `due_times` in peering/validation.py checks that this is not forgotten.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,7 +14,7 @@ ALWAYS: Final = (None,)
 
 
 class Timed(Protocol):
-    """What acts at its time."""
+    """A part that acts at a time of its own."""
 
     def next_deadline(self) -> float | None: ...
     def tick(self, now: float) -> None: ...
@@ -24,7 +24,7 @@ Session = TypeVar("Session", bound=Timed)
 
 
 class DueTimes(Generic[Session]):
-    """Over the node's sessions with its neighbours, in the order of the configuration."""
+    """The deadlines of the node's sessions with its neighbours, in the order of the configuration."""
 
     def __init__(self, sessions: Iterable[Session] = ()) -> None:
         self.told: dict[Session, float] = dict.fromkeys(sessions, inf)
@@ -37,13 +37,13 @@ class DueTimes(Generic[Session]):
         """Whether some that rested were not asked for `_first`."""
 
     def add(self, session: Session) -> None:
-        """One more, the last of them."""
+        """Adds a session, as the last one."""
         self.told[session] = inf
         self.stirred[session] = None
 
     def soonest(self, now: float, resting: Collection[object]) -> float:
-        """Not later than the first deadline of those that do not rest, and that where its time has come; `inf` where
-        none has one. Raises what a session raises."""
+        """Not later than the first deadline of the sessions that are not paused, and exact if that deadline has come;
+        `inf` without a deadline. Raises what a session raises."""
         if not self.stirred and self._first > now and not resting and not self._left_out:
             return self._first
         told = self.told
@@ -60,7 +60,7 @@ class DueTimes(Generic[Session]):
         return self._first
 
     def take_due(self, now: float) -> list[Session]:
-        """Those whose moment may have come; each is asked anew afterwards."""
+        """The sessions whose deadline may have come; each is asked again afterwards."""
         found = [session for session, at in self.told.items() if at <= now or session in self.stirred]
         self.stirred.update(dict.fromkeys(found))
         return found

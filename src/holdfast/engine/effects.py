@@ -1,8 +1,9 @@
-"""What follows once a turn's fate is known, as data: a record for each thing to do, a handler for each kind of record.
+"""What follows when a turn was stored or undone, as data: a record for each action, and a handler for each kind of
+record.
 
-Rules of this file: a record says what it concerns by number or name, and which event caused it, so that a turn can be
-printed; an object that its handler needs beside these is not printed. Source of the idea: dask's worker state machine,
-whose instructions carry the id of their stimulus.
+Rules of this file: a record names what it concerns by number or name, and the event that caused it, so that a turn can
+be printed; objects that its handler also needs are not printed. Source of the idea: dask's worker state machine, whose
+instructions carry the id of their stimulus.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +19,8 @@ DESCRIBED_CHARACTERS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effect:
-    """Something to do when what was taken before it is on disk, or was refused. `cause`: the event that caused it, as
-    the node counts its events from 1."""
+    """An action for when everything taken before it is on disk, or was refused. `cause`: the number of the event that
+    caused it, from 1."""
 
     cause: int
 
@@ -36,8 +37,8 @@ EffectT = TypeVar("EffectT", bound=Effect)
 
 
 class Effects:
-    """The handlers. A kind has one: either it is called once what was taken before is on disk or was refused, or it is
-    told whether the turn is on disk (True) or was undone (False)."""
+    """The handlers, one for each kind. Either it is called once everything taken before is on disk or was refused, or
+    it is told whether the turn is on disk (True) or was undone (False)."""
 
     __slots__ = ("_after", "_decided")
 
@@ -46,12 +47,12 @@ class Effects:
         self._decided: dict[type[Effect], Callable[[Any, bool], None]] = {}
 
     def on(self, kind: type[EffectT], handler: Callable[[EffectT], None]) -> None:
-        """`handler` carries out the effects of that kind which stand in `Turn.then`."""
+        """`handler` carries out effects of that kind in `Turn.then`."""
         assert kind not in self._after and kind not in self._decided, kind
         self._after[kind] = handler
 
     def on_decided(self, kind: type[EffectT], handler: Callable[[EffectT, bool], None]) -> None:
-        """`handler` is told the fate of the turn in whose `Turn.decided` an effect of that kind stands."""
+        """`handler` is told whether the turn was stored whose `Turn.decided` has an effect of that kind."""
         assert kind not in self._after and kind not in self._decided, kind
         self._decided[kind] = handler
 
@@ -65,14 +66,14 @@ class Effects:
 
 
 def effect_of(step: object) -> Effect | None:
-    """The effect that `Effects` made this step of; None where it is another step."""
+    """The effect of this step; None if `Effects` did not create it."""
     if isinstance(step, partial) and step.args and isinstance(step.args[0], Effect):
         return step.args[0]
     return None
 
 
 def described(effects: Iterable[Effect]) -> str:
-    """The effects in their order, one after the other, bounded."""
+    """The effects in order, as text of bounded length."""
     found = [repr(effect)[:DESCRIBED_CHARACTERS_MAX] for effect in islice(effects, DESCRIBED_MAX + 1)]
     if len(found) > DESCRIBED_MAX:
         found[-1] = "…"

@@ -1,4 +1,4 @@
-"""What drives a NodeCore (events) and what it asks for (commands).
+"""The events that drive a NodeCore, and the commands that it returns.
 
 Rules of this file: events are in the past tense and never change; commands are imperative; both are frozen. Times
 `now` are monotonic seconds and always an argument of `NodeCore.handle`; wall time arrives as event data, in
@@ -15,7 +15,7 @@ from holdfast.engine.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us."""
+    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection."""
 
     connection: int
     peer: str
@@ -33,7 +33,7 @@ class BytesReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLost:
-    """The transport is gone, for whatever reason; comes exactly once for each ConnectionOpened."""
+    """The connection has ended, for whatever reason; comes exactly once for each ConnectionOpened."""
 
     connection: int
     reason: str
@@ -41,9 +41,8 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFailed:
-    """The driver failed with a connection, has logged why, and ends it: `status` counts it, once.
-
-    It may fail with it again before the transport is gone. `connection`: 0 of one that was not opened.
+    """The driver had an error with a connection, has logged it, and ends the connection, which `status` counts once.
+    There may be further errors before the connection is gone. `connection`: 0 if it was not opened.
     """
 
     connection: int
@@ -51,7 +50,7 @@ class DriverFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectFailed:
-    """A `Connect` came to nothing."""
+    """A `Connect` failed."""
 
     neighbour: str
     reason: str
@@ -59,7 +58,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritingPaused:
-    """The socket's buffer is above its high mark: give it control frames only."""
+    """The socket's buffer is above its high mark: only control frames may be written."""
 
     connection: int
 
@@ -94,12 +93,12 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The loop has handed over all that it had; the only event that yields `Commit`.
+    """The loop has handed over all events of this iteration; the only event that yields `Commit`.
 
     `wall_ms` is the wall clock, `resident_bytes` the process's memory where the driver measured it anew.
-    `put_off_bytes`: all that was read and not handed in yet. `unsent`: by connection, what the driver holds for its
-    socket, of those where that may have changed. `cpu_s`: the processor time of the turn before, where the driver
-    measures it, and `kinds`, the events that were handed in during it, by the name of their type.
+    `put_off_bytes`: bytes that were read and not handed over yet. `unsent`: by connection, the bytes that the driver
+    holds for its socket, if they may have changed. `cpu_s`: the processor time of the turn before, if the driver
+    measures it, and `kinds`, the types of its events.
     """
 
     wall_ms: int
@@ -112,14 +111,15 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardingChanged:
-    """Routes were computed anew. `table`: destination -> neighbour that its messages go to next, all of them."""
+    """The forwarding table changed. `table`: destination -> next hop, complete."""
 
     table: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkChanged:
-    """The system says that an interface, an address or a route came or went; of a burst some are told."""
+    """The system reports that an interface, an address or a route was added or removed; of a burst only some are
+    reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class OutputMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorsMeasured:
-    """Of the process's file descriptors, `most` by its soft limit, `left` are free. `of_system`: the whole system has
+    """`left` of the process's file descriptors (`most`: its soft limit) are free. `of_system`: the whole system has
     none left."""
 
     left: int
@@ -152,7 +152,7 @@ class DescriptorsMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
-    """So many bytes were read of the connection that `BytesReceived` will bring in a later turn."""
+    """So many bytes were read from the connection, and `BytesReceived` will bring them in a later turn."""
 
     connection: int
     size: int
@@ -160,7 +160,7 @@ class ReadPutOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverWarned:
-    """What the driver has to say in the log, which bounds lines (engine/log.py). `about`: what is short."""
+    """A line of the driver for the log, which limits lines (engine/log.py). `about`: the scarce resource."""
 
     about: str
     text: str
@@ -168,7 +168,7 @@ class DriverWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """The operator wants the node to end: close every peer properly, commit what is taken."""
+    """The operator stops the node: it closes every connection properly, and commits what it has taken."""
 
 
 Event = (
@@ -206,7 +206,7 @@ class SendBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConnection:
-    """Flush what was given, then close; `abort` drops what is not yet written."""
+    """Flush the output, then close; `abort` drops the output that is not written yet."""
 
     connection: int
     abort: bool = False
@@ -214,7 +214,8 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseReading:
-    """Read nothing more of the connection until `ResumeReading`; what was read already may still be handed in."""
+    """Read nothing more from the connection until `ResumeReading`; bytes that were read already may still be handed
+    over."""
 
     connection: int
 
@@ -228,7 +229,8 @@ class ResumeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOutput:
-    """Say how far the connection's output has come: `OutputMeasured`, or nothing where the system cannot tell."""
+    """Report how far the connection's output was acknowledged: `OutputMeasured`, or nothing if the system cannot
+    tell."""
 
     connection: int
 
@@ -237,7 +239,7 @@ class MeasureOutput:
 class Connect:
     """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed.
 
-    A dial of the same neighbour that is still under way is given up, and not answered.
+    A dial of the same neighbour that is still in progress is cancelled, and not answered.
     """
 
     neighbour: str
@@ -254,7 +256,7 @@ class Commit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
     """Run a trigger's `command`, a program and its arguments, without a shell and for at most `timeout_s`; answer with
-    CommandEnded. `environment` comes to the process's own."""
+    CommandEnded. `environment` is added to that of the process."""
 
     trigger: str
     command: tuple[str, ...]
@@ -264,7 +266,7 @@ class RunCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A telemetry record (telemetry/records.py gives its schema); dropped where no file is configured."""
+    """A telemetry record (its schema is in telemetry/records.py); dropped if no file is configured."""
 
     kind: str
     fields: dict[str, Any]
@@ -280,7 +282,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """After `Stopping`: every peer was told and nothing is left to commit; the driver may exit."""
+    """After `Stopping`: every peer was told, and nothing is left to commit; the driver may exit."""
 
 
 Command = (

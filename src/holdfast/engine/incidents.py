@@ -1,9 +1,8 @@
-"""What happened that a person is told of for a while after: two nodes with one name, a stranger that tried to be a
-neighbour, a large message without room.
+"""Incidents that `status` shows for a while: two nodes with one name, an unlisted node that tried to be a neighbour, a
+large message without room.
 
-Rules of this file: whoever notices it says so here, and goes on; what is said of it, and for how long, is decided by
-whoever asks (management/status/warnings.py). Each kind is bounded: by the neighbours, by the destinations, or by a
-number of its own.
+Rules of this file: the part that notices an incident notes it here; the text, and for how long it is shown, is decided
+in management/status/warnings.py. Each kind is bounded: by the neighbours, by the destinations, or by a number.
 """
 
 from collections.abc import Iterator
@@ -41,49 +40,49 @@ class Incidents:
     # ------------------------------------------------------------------------------------------------ noticed
 
     def name_contested(self, neighbour: str) -> None:
-        """Under that neighbour's name a store came again after another one had: two nodes have the name."""
+        """A store connected again under that neighbour's name after another store had: two nodes have the name."""
         self._contested[neighbour] = self._clock.now
 
     def store_shared(self, neighbour: str, text: str) -> None:
-        """That neighbour came with another's store, and was refused; `text`: why."""
+        """That neighbour connected with the store of another one, and was refused; `text`: why."""
         self._shared[neighbour] = text, self._clock.now
 
     def came_as_neighbour(self, name: str, text: str) -> None:
-        """A node of that name, which may be anything, is refused as a neighbour."""
+        """A node with that name, which may be any text, was refused as a neighbour."""
         self._strangers.pop(name, None)
         if len(self._strangers) >= STRANGERS_MAX:
             del self._strangers[next(iter(self._strangers))]
         self._strangers[name] = text, self._clock.now
 
     def found_no_room(self, neighbour: str, destination: str, size: int) -> None:
-        """A large message of that neighbour's was not taken for want of room."""
+        """A large message of that neighbour was not accepted for lack of room."""
         self._no_room[neighbour, destination] = size, self._clock.now
 
     def large_refused(self) -> None:
-        """A large message was refused because as many as may be are under way."""
+        """A large message was refused because the maximum number is arriving."""
         self.large_refused_total += 1
         self._large_refused_at = self._clock.now
 
     # ------------------------------------------------------------------------------------------------ still spoken of
 
     def is_contested(self, neighbour: str) -> bool:
-        """Whether two nodes have used that neighbour's name of late."""
+        """Whether two nodes have used that neighbour's name recently."""
         at = self._contested.get(neighbour)
         return at is not None and self._clock.now < at + CONTESTED_S
 
     def why_shared(self, neighbour: str) -> str | None:
-        """Why that neighbour was refused for another's store of late; None where it was not."""
+        """Why that neighbour was refused recently because of its store; None if it was not."""
         text, at = self._shared.get(neighbour, ("", 0.0))
         return text if text and self._clock.now < at + CONTESTED_S else None
 
     def strangers(self) -> Iterator[tuple[str, str]]:
-        """(name, what is said of it) of nodes that tried to be neighbours of late, in the order in which they did."""
+        """(name, text) of nodes that recently tried to be neighbours, in order."""
         for name, (text, at) in self._strangers.items():
             if self._clock.now < at + CONTESTED_S:
                 yield name, text
 
     def without_room(self) -> Iterator[tuple[str, str, int]]:
-        """(neighbour, destination, bytes) of large messages that found no room of late; older ones are forgotten."""
+        """(neighbour, destination, bytes) of large messages that recently had no room; older ones are forgotten."""
         for (name, destination), (size, at) in list(self._no_room.items()):
             if self._clock.now < at + NO_ROOM_S:
                 yield name, destination, size
@@ -92,5 +91,5 @@ class Incidents:
 
     @property
     def large_was_refused(self) -> bool:
-        """Whether a large message was refused of late because as many as may be were under way."""
+        """Whether a large message was refused recently because the maximum number was arriving."""
         return self._large_refused_at is not None and self._clock.now < self._large_refused_at + LARGE_S

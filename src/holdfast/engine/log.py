@@ -1,8 +1,8 @@
-"""How much a node logs: lines of one cause are bounded in rate, and those left out are counted.
+"""Limits the log of a node: lines with the same cause are limited in rate, and those left out are counted.
 
-Rules of this file: every line of the core passes here; some callers are rarer. A cause is a place in the code and whom
-or what the line is about: a configured neighbour or user, the place of a failure, or the address of a stranger, of
-which there are at most STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
+Rules of this file: every line of the core passes through here. A cause is a place in the code together with the subject
+of the line: a configured neighbour or user, the place of a failure, or the address of another peer, of which there are
+at most STRANGERS_MAX. So causes are bounded, whatever peers send. A line is cut at LINE_CHARACTERS_MAX.
 """
 
 import sys
@@ -29,7 +29,7 @@ OTHERS: Final = "other addresses"
 
 
 class Cause:
-    """`left`: lines that may be written now; `left_out`: lines suppressed since the last one written."""
+    """`left`: lines that may be written now; `left_out`: lines left out since the last written one."""
 
     __slots__ = ("at", "left", "left_out")
 
@@ -52,7 +52,7 @@ class Log:
         """Addresses with lines of their own, the one that was quiet for longest first, and when each had its last."""
 
     def of_stranger(self, address: str) -> str:
-        """Whom a line is about: the address, or OTHERS where there are too many."""
+        """The subject of a line about an unnamed peer: its address, or OTHERS if there are too many."""
         now, strangers = self._clock.now, self.strangers
         if strangers.pop(address, None) is None and len(strangers) >= STRANGERS_MAX:
             quiet = next(iter(strangers))
@@ -63,8 +63,8 @@ class Log:
         return f"address {address}"
 
     def write(self, level: str, text: str, *, about: str = "") -> None:
-        """Logs `text` unless lines of its cause are over the rate. A cause is the place of the call, and `about`: what
-        is configured."""
+        """Logs `text` unless lines with its cause exceed the rate. The cause is the place of the call and `about`, a
+        configured name."""
         self.write_for(sys._getframe(1), level, about, text)
 
     def write_for(self, caller: FrameType, level: str, about: str, text: str) -> None:
@@ -74,7 +74,7 @@ class Log:
             self._outbox.put(events.Log(level=level, text=line))
 
     def _bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
-        """The line to write, with the number of lines left out before it; None where it is left out itself."""
+        """The line to write, with the number of lines left out before it; None if it is left out itself."""
         now, most = self._clock.now, self._most
         if len(self.causes) > CAUSES_MAX:
             del self.causes[next(iter(self.causes))]

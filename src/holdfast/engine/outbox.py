@@ -1,4 +1,4 @@
-"""What the node asks of its driver: commands and records, in the order in which they were decided."""
+"""The node's commands and telemetry records for its driver, in order."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from holdfast.engine import events
 
 
 class Outbox:
-    """Commands of the event that is handled; `NodeCore.handle` returns them."""
+    """The commands of the event that is being handled; `NodeCore.handle` returns them."""
 
     __slots__ = ("commands",)
 

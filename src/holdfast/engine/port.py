@@ -1,7 +1,7 @@
-"""What the broker asks of a store (one batch a turn, entries read back by sequence) and of a queue's configuration.
+"""What the broker needs of a store (one batch for each turn, entries read by sequence) and of a queue's configuration.
 
-Rules of this file: types only; `storage/port.py` adds what a driver needs. A store knows bytes and order; what
-keys and values mean belongs to `broker/` alone.
+Rules of this file: types only; `storage/port.py` adds what a driver needs. A store only knows bytes and order; only
+`broker/` knows what keys and values mean.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,12 @@ header that a store puts before them."""
 class Batch:
     """What one turn of the loop writes. Applied in this order: deletes, puts, retires, drops, appends, pieces.
 
-    `appends`: (queue id, sequence, value); values of any size, the store chunks what is large.
-    `retires`: (queue id, sequence); retiring what is not there is no error.
-    `puts`, `deletes`: (table, key[, value]); the last put of a key wins.
-    `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value
-    (broker/entries/blob.py).
-    `drops`: (blob, first, end): the pieces with first <= index < end go; dropping what is not there is no error. A
-    drop costs the store time for each piece: who drops says how many at once.
-    `bytes_appended`: of appends and pieces, as their makers count them.
+    `appends`: (queue id, sequence, value); values of any size, the store chunks what is large. `retires`: (queue id,
+    sequence); retiring what is not there is no error. `puts`, `deletes`: (table, key[, value]); the last put of a key
+    wins. `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value
+    (broker/entries/blob.py). `drops`: (blob, first, end): the pieces with first <= index < end go; dropping what is not
+    there is no error. A drop costs the store time for each piece, so the caller limits how many it drops at once.
+    `bytes_appended`: of appends and pieces, as their callers count them.
     """
 
     appends: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -51,8 +49,7 @@ Rows = Mapping[tuple[str, bytes], bytes]
 
 
 class Space(NamedTuple):
-    """What a store has of its disk, in bytes: what its file takes there, may take at the most, and what the file system
-    would still give."""
+    """The disk space of a store, in bytes: the size of its file, its maximum, and the free space of the file system."""
 
     file_bytes: int
     bytes_max: int
@@ -72,14 +69,14 @@ class EntryReader(Protocol):
         """One entry's value, or None."""
 
     def get_all(self, queue_id: int, sequences: Sequence[int], *, bytes_max: int) -> dict[int, bytes]:
-        """Those of the entries that are there, up to the one with which they are more than `bytes_max`."""
+        """The entries that exist, up to the one with which they exceed `bytes_max`."""
 
     def piece(self, blob: int, index: int) -> bytes | None:
         """One piece of a blob, or None."""
 
 
 class Settings(Protocol):
-    """What a queue reads of its configuration (`settings.QueueConfig`)."""
+    """The part of its configuration that a queue reads (`settings.QueueConfig`)."""
 
     @property
     def bytes_max(self) -> int | None: ...

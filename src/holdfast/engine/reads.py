@@ -1,7 +1,7 @@
-"""What is read of connections, and when the core takes it: how a turn is shared among those that bring much.
+"""Passes what connections read to the core, and shares each turn among connections that bring much.
 
-Rules of this file: knows no socket, no loop and no clock, so that the simulator reads as the runtime does; the bytes of
-a connection come in their order, whatever waits.
+Rules of this file: it knows no sockets, no loop and no clock, so that the simulator and the runtime share it; the bytes
+of a connection stay in order, whatever waits.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
 
 
 class Pause(Enum):
-    """Why nothing is read of a connection; it is read again when no reason is left."""
+    """Why a connection is not read; it is read again when no reason is left."""
 
     TURN = "the turn was long enough"
     CORE = "the core has enough of it"
@@ -47,7 +47,7 @@ class Reading(ABC):
         self.pauses.add(reason)
 
     def resume(self, reason: Pause) -> None:
-        """That reason is gone."""
+        """That reason has ended."""
         if reason in self.pauses:
             self.pauses.remove(reason)
             if not self.pauses:
@@ -55,16 +55,16 @@ class Reading(ABC):
 
     @abstractmethod
     def stop_reading(self) -> None:
-        """Called where the first reason comes about: what else comes stays in the kernel's buffer."""
+        """Called with the first reason: further bytes stay in the kernel's buffer."""
 
     @abstractmethod
     def start_reading(self) -> None:
-        """Called where the last reason is gone."""
+        """Called when the last reason has ended."""
 
 
 class Reads:
-    """The reads of a node's connections. Reads that are put off wait here, and nothing more is read of their
-    connections meanwhile. `feed` hands an event to the core, `now` is monotonic, in seconds."""
+    """The reads of a node's connections. Postponed reads wait here, and their connections are not read meanwhile.
+    `feed` hands an event to the core, `now` is monotonic, in seconds."""
 
     def __init__(self, feed: Callable[[Event], None], now: Callable[[], float]) -> None:
         self._feed = feed
@@ -75,7 +75,7 @@ class Reads:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything was put off."""
+        """Whether any read was postponed."""
         return bool(self._later)
 
     def begin_turn(self) -> None:
@@ -85,7 +85,7 @@ class Reads:
         self._turn_ends = inf
 
     def received(self, reading: Reading, data: bytes) -> None:
-        """One read of a socket. The loop reads one that brings much thirty times before it looks at the others."""
+        """Handles one read of a socket. The loop reads a busy socket thirty times before it looks at the others."""
         if len(data) > LIGHT_BYTES and self._now() >= self._turn_ends:
             reading.pause(Pause.TURN)
             self._put_off(reading, data)
@@ -93,7 +93,7 @@ class Reads:
             self._take(reading, data)
 
     def take_later(self) -> None:
-        """One turn's share of the reads that were put off; light ones come in between."""
+        """Hands over one turn's share of the postponed reads; small ones go in between."""
         while self._later:
             reading, data = self._later.popleft()
             self.put_off_bytes -= len(data)
@@ -103,12 +103,12 @@ class Reads:
                 break
 
     def lost(self, reading: Reading) -> None:
-        """A connection is gone: what came before the end is taken before it."""
+        """A connection has ended: bytes that came before its end are handled first."""
         for data in self.forget(reading):
             self._feed(BytesReceived(connection=reading.connection, data=data))
 
     def forget(self, reading: Reading) -> list[bytes]:
-        """Nothing of that connection is taken any more; returns what was put off, in its order."""
+        """Drops that connection; returns its postponed reads, in order."""
         if Pause.TURN not in reading.pauses:
             return []
         mine = [item for item in self._later if item[0] is reading]
@@ -118,13 +118,13 @@ class Reads:
         return [data for _, data in mine]
 
     def _put_off(self, reading: Reading, data: bytes) -> None:
-        """The core is told at once: what lies here is memory that it bounds."""
+        """Tells the core at once, because it bounds the memory of postponed reads."""
         self._later.append((reading, data))
         self.put_off_bytes += len(data)
         self._feed(ReadPutOff(connection=reading.connection, size=len(data)))
 
     def _take(self, reading: Reading, data: bytes) -> None:
-        """Hands the core what was read, or as much of it as one turn takes."""
+        """Hands the bytes to the core, or as many of them as one turn allows."""
         began = self._now()
         size = len(data)
         if reading.slow and size > LIGHT_BYTES:

@@ -1,1 +1,2 @@
-"""What all links share, in each direction: large messages, back-pressure, the disk, and failures of what they do."""
+"""What all links share, in each direction: large messages, back-pressure, the state of the disk, and containment of
+failures."""

@@ -1,9 +1,10 @@
-"""Failures contained: an exception in what one peer's bytes set off ends that peer, never the node (docs/adr/0019).
+"""Containment of failures: an exception that one peer's bytes cause disconnects that peer, and never ends the node
+(docs/adr/0019).
 
-Rules of this file: except for `run`, `finish`, `tick` and `next_deadline`, nothing here runs unless something was
-raised. Whom a failure belongs to is read from its traceback: every peer that a function under way was called on, or
-with. After it `NodeCore.validate` has the last word. What contradicts itself (`BrokenInvariant`), a store that fails,
-and an assertion about what peers share end the node, before the next commit is handed over.
+Rules of this file: except for `run`, `finish`, `tick` and `next_deadline`, this code only runs after an exception. The
+peers of a failure follow from its traceback: every peer that a running function was called on, or with. Afterwards
+`NodeCore.validate` checks everything. A `BrokenInvariant`, an error of the store, and a failed assertion about shared
+state end the node before the next commit.
 """
 
 from collections import deque
@@ -43,7 +44,7 @@ ATTEMPTS_MAX: Final = 10_000
 
 
 class Recovery(Protocol):
-    """What is done to all that a failure may have left half done (core/recovery.py)."""
+    """The repair of state that a failure may have left half changed (core/recovery.py)."""
 
     def take_back_gathered(self, ended: Collection[Peer]) -> None: ...
     def forget(self, peer: Peer, links: Sequence[PeerLink]) -> None: ...
@@ -52,7 +53,7 @@ class Recovery(Protocol):
 
 
 class Containment:
-    """Ends the peers that a failure belongs to, or lets the part that failed rest, and undoes the turn."""
+    """Disconnects the peers that a failure belongs to, or pauses the part that failed, and undoes the turn."""
 
     def __init__(
         self,
@@ -85,9 +86,8 @@ class Containment:
     # ------------------------------------------------------------------------------------------------ the failure
 
     def failed(self, error: Exception, *owners: object, changed: bool = True) -> bool:
-        """Ends the peers that the failure belongs to; `owners` are among them. False where it belongs to none.
-
-        `changed`: the turn was changed by what failed, so it is undone. Raises BrokenInvariant where the node must end.
+        """Disconnects the peers that the failure belongs to, including `owners`. False if it belongs to none.
+        `changed`: the failed work had changed the turn, so it is undone. Raises BrokenInvariant if the node must end.
         """
         peers = dict.fromkeys(peer for owner in owners if (peer := peer_of(self._connections, owner)) is not None)
         frames = frames_of(error)
@@ -117,7 +117,8 @@ class Containment:
         return bool(peers)
 
     def part_failed(self, part: object, error: Exception, *, changed: bool = True) -> None:
-        """As `failed`, in work on behalf of no single peer. The part rests, unless the failure is a peer's."""
+        """As `failed`, for work on behalf of no single peer. The part is paused, unless the failure belongs to a
+        peer."""
         if self.failed(error, part, changed=changed):
             return
         self.parts_failed += 1
@@ -138,7 +139,8 @@ class Containment:
         return rest_s
 
     def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
-        """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
+        """Runs work on behalf of no single peer, unless it is paused. `gathers`: whether it may add anything to the
+        turn."""
         if part in self.resting:
             return
         before = self._turns.gathered.extent() if gathers else ()
@@ -148,10 +150,9 @@ class Containment:
             self.part_failed(part, error, changed=gathers and self._turns.gathered.extent() != before)
 
     def finish(self, step: Callable[[], None], *, undoing: bool = False, decides: bool = False) -> None:
-        """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
-
-        `undoing`: the turn is being undone, and is not for this. `decides`: it is tried again whosever the failure is,
-        for what it concerns is the node's own: entries in hands that nobody else would open.
+        """Runs a step that must not be skipped: if it fails, and that belongs to no peer, it is tried again after a
+        pause. `undoing`: the turn is being undone already. `decides`: it is tried again whomever the failure belongs
+        to, because it settles the state of entries of the node, which nothing else would release.
         """
         turn = self._turns.gathered
         before = turn.extent()
@@ -166,7 +167,7 @@ class Containment:
                 self._unfinished[step] = decides
 
     def next_deadline(self) -> float | None:
-        """When the first part that rests is tried again."""
+        """When the first paused part is tried again."""
         return min(self.resting.values(), default=None)
 
     def tick(self, now: float) -> None:
@@ -179,7 +180,7 @@ class Containment:
             self.finish(step, decides=self._unfinished.pop(step))
 
     def opening_failed(self, event: events.ConnectionOpened, error: Exception) -> None:
-        """A connection that could not be taken: the transport ends, whatever was made of it."""
+        """A connection could not be set up: the transport is closed, and what was created for it is dropped."""
         known = self._connections.get(event.connection)
         self.failed(error, known)
         if known is None:
@@ -193,16 +194,15 @@ class Containment:
     # ------------------------------------------------------------------------------------------------ its peer
 
     def count(self, connection: int) -> None:
-        """The connection of that number ends for a failure, or it is 0: one that was not opened does."""
+        """Counts a connection that ends because of a failure; 0: one that was not opened."""
         if connection not in self._counted:
             self.peers_ended += 1
             if connection:
                 self._counted.append(connection)
 
     def _end(self, peer: Peer, links: list[Ingress | Egress], error: Exception, place: str, *, sound: bool) -> None:
-        """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer.
-
-        `links` were just being changed.
+        """Ends the connection, with a close frame if `sound` (the engine can still write one), and forgets the peer.
+        `links` were being changed.
         """
         self.count(peer.number)
         self._log.write(
@@ -222,7 +222,7 @@ class Containment:
             else:
                 peer.amqp.transport_lost()
         except Exception:
-            chunks = []  # it cannot be told: the transport ends without a word
+            chunks = []  # it cannot be told: the transport is closed without a close frame
         if chunks:
             self._outbox.put(events.SendBytes(connection=peer.number, chunks=chunks))
         self._outbox.put(events.CloseConnection(connection=peer.number, abort=not chunks))

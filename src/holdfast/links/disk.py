@@ -1,10 +1,10 @@
-"""The disk under a node: whether it answers, whether it has room, whether the store's file is still there, and what the
-node does meanwhile (docs/adr/0026, docs/adr/0043).
+"""The state of the disk: whether it answers, whether it has room, whether the store's file exists, and what the node
+does otherwise (docs/adr/0026, docs/adr/0043).
 
 Rules of this file: nothing received is dropped because the disk is slow, and nothing is accepted before it is stored.
-While a commit does not come back, or the file is gone, no link is given credit, what is under way waits, neighbours are
-told, and no route leads through this node; its sessions go on. The answer to the commit, or the file put back, ends all
-of it.
+While a commit is not answered, or the file is gone, no link gets credit, deliveries in progress wait, neighbours are
+told, and no route leads through this node; its sessions stay up. This ends when the commit is answered, or the file is
+put back.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ _GONE: Final = _refusal(GONE)
 
 
 class StoreFile(Protocol):
-    """A store that knows whether its file is where it was, and how much there is beside it."""
+    """A store that knows whether its file is in its place, and how much disk space there is."""
 
     @property
     def on_disk(self) -> bool: ...
@@ -70,8 +70,7 @@ class StoreFile(Protocol):
 
 class Disk:
     """Whether the disk answers, has room and has the store's file. `stalled`: the commit under way has taken longer
-    than `commit_stall_s`. `gone`: why what is appended now would be in no file that is found again; None as it should
-    be."""
+    than `commit_stall_s`. `gone`: why the store's file cannot be found again after a restart; None normally."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Disk:
         *,
         finish: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`finish(step)`: runs the step; where it fails others' steps follow all the same, and it is tried again."""
+        """`finish(step)`: runs the step; if it fails, the other steps still follow, and it is tried again."""
         self._limits = limits
         self._clock = clock
         self._log = log
@@ -115,7 +114,7 @@ class Disk:
         """Since when there is room again, within such a spell."""
 
     def each_change(self, tell: Callable[[], None]) -> None:
-        """`tell` is called when `takes_nothing` is another than before, ahead of the neighbours."""
+        """`tell` is called when `takes_nothing` changes, before the neighbours are told."""
         self._each_change.append(tell)
 
     # ------------------------------------------------------------------------------------------------ commits
@@ -125,7 +124,7 @@ class Disk:
         self._since = self._clock.now
 
     def answered(self) -> None:
-        """It came back, stored or refused."""
+        """The commit was answered: stored or refused."""
         finish = self._finish  # the commit has been answered, even if reporting it fails
         self._refused = 0
         since, self._since = self._since, None
@@ -137,7 +136,7 @@ class Disk:
         finish(self._follow_room)
 
     def refused(self, batch: Batch) -> None:
-        """It came back for want of space."""
+        """The commit was refused because there is no space."""
         before = self._refused
         self.answered()
         self._refused = before + 1
@@ -146,13 +145,13 @@ class Disk:
 
     @property
     def rests(self) -> bool:
-        """Whether what is gathered waits for its next try."""
+        """Whether the gathered turn waits before it is tried again."""
         if self._retry_at is not None and self._clock.now >= self._retry_at:
             self._retry_at = None
         return self._retry_at is not None
 
     def look(self) -> None:
-        """Asks the store whether its file is where it was; what follows from another answer than before."""
+        """Checks whether the store's file is in its place, and acts on a change."""
         gone = self._store.gone()
         if gone == self.gone:
             return
@@ -167,7 +166,7 @@ class Disk:
             self._changed()
 
     def _follow_room(self) -> None:
-        """Logs at once that taking stops for want of room, and later that it goes on: a line each for a spell."""
+        """Logs at once that the node accepts nothing for lack of room, and later that it accepts messages again."""
         if self.gone is not None:
             return
         if self._room.bytes < ROOM_BYTES:
@@ -208,17 +207,17 @@ class Disk:
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether no message is taken, from whomever, whatever room there is."""
+        """Whether the node accepts no messages from anybody, whatever room there is."""
         return self.stalled or self.gone is not None
 
     @property
     def text(self) -> str:
-        """Why a message finds no room."""
+        """Why there is no room for a message."""
         return FULL if self.gone is None else GONE
 
     @property
     def refusal(self) -> Rejected:
-        """What its sender hears."""
+        """The outcome for the message's sender."""
         return _FULL if self.gone is None else _GONE
 
     def _changed(self) -> None:
@@ -227,7 +226,7 @@ class Disk:
         for producers in links.producers.values():
             links.refills.update(dict.fromkeys(producers))
         links.refills.update(links.relays)
-        for tell in self._each_change:  # whom one failure concerns, the others are told all the same
+        for tell in self._each_change:  # if one fails, the others are told all the same
             self._finish(tell)
         for neighbour in self._sessions.values():
             if neighbour.established:
@@ -254,7 +253,7 @@ class Disk:
             self._tell(neighbour)
 
     def credited(self, neighbour: Session) -> None:
-        """It may be told what it gave no credit for."""
+        """The neighbour has given credit: it is told what could not be sent before."""
         if neighbour.name in self._owed:
             self._tell(neighbour)
 
@@ -265,11 +264,11 @@ class Disk:
             self._owed[neighbour.name] = None
 
     def _word(self) -> dict[str, Any]:
-        """A version that knows nothing of `gone` takes it for a stall, which asks the same of it."""
+        """An earlier version, which does not know `gone`, treats it as a stall, which has the same effect."""
         return {"kind": KIND, "stalled": self.takes_nothing, **({"gone": True} if self.gone is not None else {})}
 
     def hear(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        """A control message of KIND: whether that neighbour's disk takes anything."""
+        """Handles a control message of KIND: whether that neighbour's disk works."""
         stalled = fields.get("stalled") is True
         if stalled == self.stalled_at(neighbour):
             return
@@ -282,7 +281,7 @@ class Disk:
             self._log.write("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
 
     def stalled_at(self, neighbour: Session) -> bool:
-        """Whether that neighbour has said in this session that its disk stalls."""
+        """Whether that neighbour has reported in this session that its disk stalls."""
         return self._neighbours.get(neighbour.name) == neighbour.established_count and neighbour.established
 
     # ------------------------------------------------------------------------------------------------ reports
@@ -294,7 +293,7 @@ class Disk:
         return "stalled" if self.stalled else "full" if self.full else "ok"
 
     def bounded_by(self) -> str:
-        """What bounds the store, and what helps where it has no room."""
+        """What bounds the store, and what to do if it has no room."""
         space = self._store.space()
         if space.file_bytes + MIB > space.bytes_max:
             return f"the store has reached [store] bytes_max ({size(space.bytes_max)}): consume messages, or raise it"
@@ -302,7 +301,7 @@ class Disk:
         return f"{left}, and the store has {size(space.file_bytes)}: consume messages, or give it more space"
 
     def status(self) -> dict[str, Any]:
-        """What `status` tells."""
+        """The fields of `status`."""
         now, since = self._clock.now, self._since
         space = self._store.space()
         return {

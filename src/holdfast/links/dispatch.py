@@ -1,7 +1,7 @@
-"""What an engine makes of its bytes, handed to the links that it is for.
+"""Passes the events of an engine to the links that they are for.
 
-Rules of this file: it knows that a link of ours is its engine link's `context`, and nothing of what links do. A peer's
-attach, its open, and the answer to an attach of ours go to who is registered for them.
+Rules of this file: it only knows that our link is the `context` of its engine link. A peer's attach, its open, and the
+answer to our attach go to registered handlers.
 """
 
 from collections.abc import Callable, Container
@@ -18,7 +18,7 @@ Attached = Callable[[Peer, amqp.Receiver | amqp.Sender], None]
 
 
 class Dispatch:
-    """One for the node; `join` it before the first event."""
+    """One for each node; `join` must be called before the first event."""
 
     _connections: Container[int]
     _attach: Attached
@@ -36,14 +36,14 @@ class Dispatch:
         answered: Callable[[amqp.Link], None],
         opened: Callable[[Peer, amqp.Opened], None],
     ) -> None:
-        """`attach`: a peer's attach is to be answered. `answered`: a peer answered one of ours."""
+        """`attach` answers a peer's attach. `answered` is called when a peer answered one of ours."""
         self._connections = connections
         self._attach = attach
         self._answered = answered
         self._opened = opened
 
     def deliver(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
-        """All of what the peer's engine told, in order."""
+        """Passes on all events of the peer's engine, in order."""
         for event in told:
             if isinstance(event, amqp.Delivery):
                 link = event.link.context

@@ -1,7 +1,7 @@
-"""Links that bring messages: what all of them share (answers, credit), and those that bring messages for the disk.
+"""Links that bring messages: what all of them share (outcomes, credit), and links whose messages are stored.
 
-Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`). What waits for room
-is bounded in bytes: a large message lies on disk meanwhile, one more of the others is released, or rejected where the
+Rules of this file: a delivery is settled once it is on disk (`stored`) or cannot be (`refused`). Messages that wait for
+room are bounded in bytes: large ones are on disk meanwhile; beyond the bound a message is released, or rejected if the
 disk is full.
 """
 
@@ -41,31 +41,31 @@ DESCRIPTION_CHARACTERS_MAX: Final = 500
 
 
 def rejection(condition: str, description: str, *, later: bool = False) -> Rejected:
-    """`later`: there is no room now, and the same message may be taken once there is."""
+    """`later`: there is no room now, and the same message may be accepted later."""
     info: dict[Any, Any] | None = {TRY_LATER: True} if later else None
     return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX], info))
 
 
 def unknown_transaction(state: TransactionalState) -> Rejected:
-    """The outcome of what is of a transaction that is not known here."""
+    """The outcome for an unknown transaction."""
     return rejection(conditions.UNKNOWN_TRANSACTION, unknown_text(state))
 
 
 def unknown_text(state: TransactionalState) -> str:
-    """What is wrong with a transaction that is not known here."""
+    """The text for an unknown transaction."""
     return f"transaction {state.txn_id.hex()[:64]} is not known here; declare it on this connection first"
 
 
 class Ingress(PeerLink):
-    """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
-    unless the kind of link sets its `stream_bytes`."""
+    """What all links that bring messages share: dispositions of ranges, credit topped up at half. Messages are held as
+    a whole, unless the kind of link sets its `stream_bytes`."""
 
     def __init__(self, peer: Peer, link: Receiver) -> None:
         self.peer = peer
         self.link: Receiver = link
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
-        """One disposition for each run of delivery ids; nothing where the link is gone."""
+        """One disposition for each run of delivery-ids; nothing if the link has ended."""
         if self.link.detached or not deliveries:
             return
         for first, last in runs(deliveries):
@@ -79,11 +79,11 @@ class Ingress(PeerLink):
         self.settle(deliveries, outcome)
 
     def stays(self, lost: Container[Queue]) -> bool:
-        """Whether what it brought stays though its turn is undone. `lost`: queues in memory that lost some of it."""
+        """Whether its messages stay although their turn is undone. `lost`: queues in memory that lost some of them."""
         return False
 
     def top_up(self, window: int) -> None:
-        """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""
+        """Grants `window` if half of it is used up (CLIENTS 16); takes credit back if the window has shrunk."""
         if self.link.attached and self.link.credit <= window // 2 and self.link.credit != window:
             self.link.grant(window)
             self.peer.touch()
@@ -101,9 +101,8 @@ class Ingress(PeerLink):
             yield Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None)
 
     def refuse_unusable(self, delivery: Delivery) -> bool:
-        """Answers a delivery without payload or of a transaction; False for any other. To be asked where either holds.
-
-        Proton repeats a delivery that it settled as an empty one: that is dropped, and no message is made of it.
+        """Settles a delivery without payload or of a transaction; False for any other. To be called for such deliveries
+        only. Proton repeats a delivery that it had settled, empty: that is dropped, and is not a message.
         """
         state = delivery.state
         if isinstance(state, TransactionalState):
@@ -111,7 +110,7 @@ class Ingress(PeerLink):
                 self.peer.touch()
                 return True
             outcome = unknown_transaction(state)
-            if delivery.settled:  # nobody waits for its outcome
+            if delivery.settled:  # its sender does not wait for an outcome
                 self.link.detach(closed=True, error=outcome.error)
         elif delivery.payload:
             return False
@@ -123,29 +122,29 @@ class Ingress(PeerLink):
         return True
 
     def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
-        """Takes a message into its transaction, and answers it; False where that is not known on such a link."""
+        """Adds a message to its transaction, and settles it; False if this kind of link has no transactions."""
         return False
 
     def begun(self, event: DeliveryBegun) -> None:
-        """A large delivery has begun, of which nothing can be told yet; hops look at it."""
+        """A large delivery has begun; hops look at it."""
 
     def part(self, part: DeliveryPart) -> None:
-        """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
-        deliveries are at their bound. Rejected at its last part."""
+        """Part of a request that is larger than the link's `stream_bytes`, or that arrives while unfinished deliveries
+        are at their bound. It is rejected at its last part."""
         if part.last and not part.settled:
             text = f"the message is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes, and few unfinished at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
 
     def aborted(self) -> None:
-        """The delivery of which parts came was given up by its sender."""
+        """The sender aborted a delivery of which parts had arrived."""
 
     def gone(self) -> None:
-        """The link was detached, by either side, or its connection is lost."""
+        """The link was detached, by either side, or its connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingParts:
-    """What all links use that bring messages for the disk."""
+    """What all links use whose messages are stored."""
 
     limits: Limits
     clock: Clock
@@ -156,7 +155,7 @@ class IncomingParts:
 
 
 class Intake(Ingress):
-    """What the links share that bring messages for the disk: what waits its turn, whole or in parts."""
+    """What links share whose messages are stored: waiting messages, whole or in parts."""
 
     keeps_faulty = False
     """Whether a large message is taken that is none by the framing of its sections (docs/adr/0048)."""
@@ -175,17 +174,17 @@ class Intake(Ingress):
         """By delivery-id: when what is parked came, or began to, on the node's steady clock."""
 
     def refill(self) -> None:
-        """Called when there may be room again, and once a turn while messages come."""
+        """Called when there may be room again, and once a turn while messages arrive."""
         raise AssertionError("each kind of link gives its own credit")
 
     def stop(self) -> None:
-        """Takes back what credit the link has."""
+        """Takes back the link's credit."""
         if self.link.attached and self.link.credit:
             self.link.grant(0)
             self.peer.touch()
 
     def refuse_malformed(self, delivery: Delivery) -> bool:
-        """Answers a delivery that is no message by the framing of its sections; False for any other."""
+        """Rejects a delivery with malformed sections; False for any other."""
         try:
             check(delivery.payload)
         except RemoteProtocolError as error:
@@ -194,14 +193,13 @@ class Intake(Ingress):
         return False
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
-        """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
-
-        `large`: what it came as, where its bare message is a reference to a blob.
+        """True if the delivery was put into the turn, or settled. False if it must wait. `large`: the stream in which
+        it came, if its bare message is a reference to a blob.
         """
         raise AssertionError("each kind of link takes its own")
 
     def settle_one(self, delivery_id: int, settled: bool, outcome: object) -> None:
-        """Answers one delivery, unless its sender settled it."""
+        """Settles one delivery, unless its sender has settled it."""
         if not settled:
             self.settle([delivery_id], outcome)
 
@@ -212,8 +210,8 @@ class Intake(Ingress):
     # ------------------------------------------------------------------------------------------------ whole
 
     def delivered_all(self, run: Deliveries) -> None:
-        """As `delivered`, for each of a run; what the connection has no share of the turn for goes on in the next one,
-        before anything is understood that came behind it."""
+        """As `delivered`, for each of a run; deliveries beyond the connection's share of the turn continue in the next
+        one, before any later bytes are parsed."""
         alone = len(run.payloads) > EVENTS_MAX or sum(map(len, run.payloads)) >= ALONE_BYTES
         for delivery in self._each(run):
             if self.unchecked or (alone and self._is_spent()):
@@ -222,7 +220,7 @@ class Intake(Ingress):
                 self.delivered(delivery)
 
     def _is_spent(self) -> bool:
-        """Whether this turn takes no more messages of the connection; then the next one does."""
+        """Whether the connection's share of messages for this turn is used up; the next turn continues."""
         if not self.peer.amqp.is_spent or self.peer.neighbour is not None:
             return False
         self.peer.late[self] = None
@@ -231,13 +229,13 @@ class Intake(Ingress):
         return True
 
     def _put_off(self, delivery: Delivery) -> None:
-        """Keeps it though nobody has looked at it yet."""
+        """Parks it unchecked."""
         before = len(self.parked)
         self.park(delivery)
         self.unchecked += len(self.parked) - before
 
     def _refuse_unchecked(self, item: Delivery | Stream) -> bool:
-        """Looks at the first that is parked, if nobody has; whether it is answered, as no message."""
+        """Checks the first parked delivery, if it was not checked yet; whether it was rejected as malformed."""
         if len(self.parked) > self.unchecked:
             return False
         self.unchecked = len(self.parked) - 1
@@ -253,14 +251,14 @@ class Intake(Ingress):
         self.parts.links.refills[self] = None
 
     def _refuse(self, delivery: Delivery) -> bool:
-        """Answers a delivery that cannot be taken whatever room there is; False for any other."""
+        """Settles a delivery that cannot be accepted whatever room there is; False for any other."""
         odd = delivery.state is not None or not delivery.payload
         return (odd and self.refuse_unusable(delivery)) or self.refuse_malformed(delivery)
 
     def park(self, delivery: Delivery) -> None:
-        """Keeps the delivery until there is room for it; where too many bytes wait already it is released, or rejected
-        where the disk is full. The node's first is parked however large it is: were it released, its sender could find
-        room by trying alone."""
+        """Keeps the delivery until there is room for it; if too many bytes wait already, it is released, or rejected if
+        the disk is full. The node's first delivery is parked however large it is: if it were released, its sender could
+        only find room by trying again."""
         parked = self.parts.memory.parked
         size = PARKED_BYTES + len(delivery.payload)
         if not parked.held:
@@ -273,7 +271,7 @@ class Intake(Ingress):
         self.parked.append(delivery)
 
     def waited_ms(self, delivery_id: int) -> int:
-        """How long that delivery has waited here: its time to live is less by so much."""
+        """How long that delivery has waited here, which is subtracted from its time to live."""
         now = self.parts.clock.steady_ms
         return now - self.came_ms.get(delivery_id, now)
 
@@ -285,7 +283,7 @@ class Intake(Ingress):
         self.settle_one(delivery.delivery_id, delivery.settled, Released())
 
     def take_parked(self) -> None:
-        """Takes what is parked, in order, as far as it goes."""
+        """Handles parked deliveries, in order, as far as possible."""
         if self.parked:
             for stream in [item for item in self.parked if isinstance(item, Stream)]:
                 stream.advance()
@@ -300,13 +298,14 @@ class Intake(Ingress):
                 self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=None)
             ):
                 break
-            if self.parked:  # what could not be taken at all may have ended all that is parked with it
+            if self.parked:  # a delivery that could not be accepted may have cleared all parked ones
                 self._unpark()
 
     def _leave_for_transaction(self, stream: Stream, state: TransactionalState) -> None:
-        """It waits for no room in a queue: what is parked before it may wait for what its transaction takes away."""
+        """Handles a transaction's delivery, which waits for no room: deliveries parked before it may wait for messages
+        that its transaction takes away."""
         self.take_in_transaction(stream, state)
-        if stream in self.parked:  # else its end ended the link
+        if stream in self.parked:  # otherwise its end ended the link
             self.parked.remove(stream)
             self.unchecked = min(self.unchecked, len(self.parked))
             self.came_ms.pop(stream.first.delivery_id, None)
@@ -324,8 +323,7 @@ class Intake(Ingress):
             self.came_ms.pop(item.first.delivery_id, None)
 
     def clear_parked(self) -> list[int]:
-        """Forgets all that is parked; returns the ids of what came whole and is to be answered: no settled one's, which
-        another delivery may have."""
+        """Forgets all parked deliveries; returns the ids of complete unsettled ones, which must be settled."""
         ids = []
         while self.parked:
             item = self.parked[0]
@@ -346,13 +344,13 @@ class Intake(Ingress):
         stream = self.growing
         if part.first:
             if not self.parts.large_receives.may_begin(self.peer):
-                self.take_parked()  # one of this link that came whole just now counts among those under way
+                self.take_parked()  # one of this link that is complete still counts as arriving
             stream = self.growing = self.parts.large_receives.begin(self, part)
             if stream.outcome is not None:
                 self.too_many_streams()
             self.parked.append(stream)
             self.came_ms[part.delivery_id] = self.parts.clock.steady_ms
-            if self.unchecked:  # it waits behind what nobody has looked at
+            if self.unchecked:  # it waits behind unchecked deliveries
                 self.unchecked += 1
         assert stream is not None
         if part.last and isinstance(part.state, TransactionalState):
@@ -372,16 +370,16 @@ class Intake(Ingress):
         self.parts.links.refills[self] = None
 
     def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
-        """A large message of a transaction came whole, and is taken there by `take_in_transaction` once it is on disk,
-        before all that is parked; False where the transaction is not known."""
+        """A large message of a transaction has arrived, and `take_in_transaction` adds it once it is on disk, before
+        all parked ones; False if the transaction is unknown."""
         return False
 
     def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
-        """Takes a large message into its transaction, or refuses it there, and answers it."""
+        """Adds a large message to its transaction, or refuses it there, and settles it."""
         raise AssertionError("a link that knows transactions takes them")
 
     def aborted(self) -> None:
-        """Its sender gave it up."""
+        """Its sender aborted it."""
         stream, self.growing = self.growing, None
         if stream is not None:
             stream.close()
@@ -389,24 +387,24 @@ class Intake(Ingress):
             if stream in self.parked:
                 self.parked.remove(stream)
                 self.unchecked = min(self.unchecked, len(self.parked))
-        self.parts.links.refills[self] = None  # its credit is free, and what was parked behind it may go on
+        self.parts.links.refills[self] = None  # its credit is free, and deliveries parked behind it may continue
 
     def too_many_streams(self) -> None:
-        """As many large messages as there may be are under way: the one that begins is refused."""
+        """The maximum number of large messages is arriving: the one that begins is refused."""
 
     def stream_waits(self) -> None:
         self.wait_for_room()
 
     def wait_for_room(self) -> None:
-        """Holds back what it has until the next commit says how much room there is."""
+        """Waits with what it has until the next commit reports the room."""
         self.parts.links.wait_for_room(self)
 
     def begins(self, stream: Stream, head: bytes) -> None:
-        """A large message begins with these bytes, its header and annotations among them. RemoteProtocolError where
-        more of it must be known."""
+        """A large message begins with these bytes, which include its header and annotations. RemoteProtocolError if
+        more bytes are needed."""
 
     def gave_up(self) -> None:
-        """A large message could not be taken."""
+        """A large message could not be accepted."""
 
     def refusal(self, condition: str, description: str, *, later: bool) -> object:
         """The outcome of a message that cannot be stored."""
@@ -425,11 +423,11 @@ class Intake(Ingress):
         return True
 
     def take_whole(self, stream: Stream) -> bool:
-        """As `take`, of a large message that is all here."""
+        """As `take`, for a complete large message."""
         return self.take(stream.delivery(), large=stream)
 
     def gone(self) -> None:
-        """What was parked comes again by another link, or not."""
+        """Parked deliveries are dropped; their sender may send them again on another link."""
         self.parts.links.refills.pop(self, None)
         self.parts.links.waiting_for_space.pop(self, None)
         self.peer.late.pop(self, None)

@@ -1,8 +1,8 @@
-"""Large messages on their way in: written as they come, an entry when they are whole (ADR 0014).
+"""Large messages that are arriving: written to disk piece by piece; the entry follows with the last piece (ADR 0014).
 
-Rules of this file: memory holds less than a piece of a delivery, and what waits for the next commit; what is known
-of its message's head is in `sections`. A client's delivery that cannot be stored is read to its end, thrown away and
-then answered; a neighbour's is given back as soon as that is known (custody/hop/receiver.py, ADR 0052).
+Rules of this file: memory holds less than a piece of a delivery, and the pieces that wait for the next commit;
+`sections` has the known part of the message's head. A client's delivery that cannot be stored is read to its end,
+dropped and then settled; a neighbour's is given back as soon as this is known (custody/hop/receiver.py, ADR 0052).
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ HEAD_SECTIONS: Final = 4
 
 
 class Bringer(Protocol):
-    """The link that a large message comes on."""
+    """The link that brings a large message."""
 
     peer: Peer
     link: Receiver
@@ -62,17 +62,17 @@ class Bringer(Protocol):
     parked: "deque[Delivery | Stream]"
 
     def refusal(self, condition: str, description: str, *, later: bool) -> object:
-        """The outcome that says so; `later`: the same message may be taken once there is room."""
+        """The outcome of a message that cannot be stored; `later`: the same message may be accepted later."""
 
     def begins(self, stream: "Stream", head: bytes) -> None:
-        """The message begins with these bytes; RemoteProtocolError where more of it must be known."""
+        """The message begins with these bytes; RemoteProtocolError if more bytes are needed."""
 
     def stream_waits(self) -> None:
-        """It is to be asked to go on when the commit that is being gathered or made is done."""
+        """It must be continued after the gathered or running commit."""
 
 
 class Stream:
-    """One delivery. `outcome`: why it is thrown away, None while it is not."""
+    """One delivery. `outcome`: why it is dropped; None while it is not."""
 
     __slots__ = (
         "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "expires_at_ms",
@@ -109,7 +109,7 @@ class Stream:
         """Bytes of it that wait for a commit, as the connection counts them."""
 
     def add(self, part: DeliveryPart) -> None:
-        """The next part of it."""
+        """Adds the next part."""
         if part.last:
             self.settled = part.settled
             self.whole = True
@@ -137,7 +137,7 @@ class Stream:
                 self.fail(error.condition, error.description)
 
     def _split(self) -> None:
-        """Takes the head of the message off, if all of it is here."""
+        """Splits off the head of the message, if all of it has arrived."""
         head_bytes_max = self.bringer.head_bytes_max
         head = bytes(self.ahead[: head_bytes_max + 1])
         cut_off = len(head) <= head_bytes_max and not self.whole
@@ -162,7 +162,8 @@ class Stream:
             self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def _find_expiry(self, head: bytes, bare: int) -> bool:
-        """Notes when it expires; False where its properties go on behind `head`. Beyond the bound it never expires."""
+        """Notes when it expires; False if its properties continue after `head`. If they exceed the bound, it never
+        expires."""
         try:
             self.expires_at_ms = expiry_of(head, bare)
         except IndexError:
@@ -170,7 +171,7 @@ class Stream:
         return True
 
     def advance(self) -> None:
-        """Hands pieces to the turn's batch, as far as there is room; what is left waits for the next."""
+        """Adds pieces to the turn's batch, as far as there is room; the rest waits for the next turn."""
         if self.sections is None:
             return
         if self.outcome is None and self.ahead:
@@ -212,24 +213,24 @@ class Stream:
         return self.whole and not self.ahead and self.outcome is None
 
     def delivery(self) -> Delivery:
-        """As if it had come with a reference in the place of its bare message."""
+        """The delivery with a reference in place of its bare message."""
         assert self.sections is not None
         payload = self.sections + entry.reference(self.blob.number, self.blob.length)
         link, number = self.first.link, self.first.delivery_id
         return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
 
     def fail(self, condition: str, description: str, *, later: bool = False) -> None:
-        """It cannot be taken; its bringer answers so, at its end at the latest."""
+        """It cannot be accepted; the link settles it, at its end at the latest."""
         if self.outcome is None:
             self.outcome = self.bringer.refusal(condition, description, later=later)
             self.close()
 
     def refuse(self, why: str) -> None:
-        """The batch with pieces of it found no space."""
+        """A batch with some of its pieces found no space."""
         self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)
 
     def close(self) -> None:
-        """It has its entry, or never will."""
+        """It has its entry, or was given up."""
         self.receives.streams.pop(self, None)
         self.receives.blobs.close(self.blob)
         self.ahead.clear()
@@ -242,7 +243,7 @@ class Stream:
 
 
 class LargeReceives:
-    """Begins the large messages of all links, and says how large one may be. `streams`: those that are on their way."""
+    """Begins the large messages of all links, and limits their size. `streams`: those that are arriving."""
 
     def __init__(
         self,
@@ -267,8 +268,7 @@ class LargeReceives:
         self.streams = streams
 
     def undo(self, undone: Undone) -> None:
-        """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none
-        do."""
+        """Reverts pieces of large messages: after a failure those of other peers stay; on a full disk none do."""
         gathered = self.turns.gathered
         for turn in undone.turns:
             if undone.refusal:
@@ -283,33 +283,33 @@ class LargeReceives:
             gathered.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
 
     def bytes_most(self) -> int:
-        """The largest message, with all that is beside it, that the store could hold if it held nothing else."""
+        """The largest message, with all its sections, that the empty store could hold."""
         store = self._store
         room_bytes = (store.room_bytes_most() - self._left_bytes() - PIECE_BYTES) * store.pieces_a_byte
         return max(self._limits.stream_bytes, room_bytes - room_bytes // BESIDE_SHARE)
 
     def has_room(self, size: int) -> bool:
-        """Whether a large message of so many bytes surely fits now."""
+        """Whether a large message of so many bytes certainly fits now."""
         needed = (size + size // (BESIDE_SHARE - 1)) // self._store.pieces_a_byte + PIECE_BYTES
         return self.spare_bytes() >= needed
 
     def spare_bytes(self) -> int:
-        """What of the room is for large messages still to come."""
+        """How many bytes of the room are for new large messages."""
         return self._store.room_bytes_possible() - self._left_bytes() - self.room.appended_bytes
 
     def _left_bytes(self) -> int:
         return min(LEFT_BYTES, self._store.room_bytes_most() // LEFT_SHARE)
 
     def may_begin(self, peer: Peer) -> bool:
-        """Whether one more large message from that connection may be under way. The last share of what may be is for
-        connections that have none: many that wait at one full queue keep nobody else's out."""
+        """Whether one more large message from that connection may begin. The last share of the maximum is for
+        connections without one, so that messages that wait at one full queue do not block other connections."""
         most, streams = self._limits.streams_max, self.streams
         if len(streams) < most - most // RESERVED_SHARE:
             return True
         return len(streams) < most and all(stream.bringer.peer is not peer for stream in streams)
 
     def begin(self, bringer: Bringer, part: DeliveryPart) -> Stream:
-        """The stream that begins with that part, which is still to be added."""
+        """Creates the stream that begins with that part, which the caller adds."""
         stream = Stream(self, bringer, part, self.blobs.new())
         if not self.may_begin(bringer.peer):
             self._incidents.large_refused()

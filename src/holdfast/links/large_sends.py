@@ -1,8 +1,9 @@
-"""Large messages on their way out: read piece by piece, as fast as the peer takes them (ADR 0014).
+"""Large messages that are being sent: read piece by piece, as fast as the peer accepts them (ADR 0014).
 
-Rules of this file: a piece is read only when its socket takes more and its session's window is open, so that memory
-holds less than a piece and a frame of each; large deliveries of one connection take turns, a frame or so each, and what
-one turn of the loop writes of them is bounded, for each connection and for all, so that everything else comes between.
+Rules of this file: a piece is read only when its socket accepts more and its session's window is open, so that memory
+holds less than a piece and a frame of each. Large deliveries of one connection take turns, about a frame each. What one
+turn of the loop writes of them is bounded, for each connection and for all, so that everything else can be sent in
+between.
 """
 
 from collections.abc import Callable
@@ -31,12 +32,12 @@ STEP_BYTES: Final = 32 * KIB
 
 
 def bare_length(value: bytes, parts: tuple[Any, ...]) -> int:
-    """Bytes of the delivery that tells of an entry with BLOB; the last of `parts` is the reference."""
+    """The size of the delivery of an entry with BLOB; the last of `parts` is the reference."""
     return sum(len(part) for part in parts[:-1]) + entry.blob_of(value).length
 
 
 class LargeSend:
-    """One large delivery; `ended` is told once, when its last frame is written."""
+    """One large delivery; `ended` is called once, when its last frame is written."""
 
     __slots__ = ("blob", "context", "ended", "index", "outgoing", "peer", "sends", "stopped")
 
@@ -94,7 +95,7 @@ class LargeSend:
         return written
 
     def stop(self) -> None:
-        """The peer wants no more of it, or is to have it from another: it is given up on the wire."""
+        """The peer wants no more of it, or gets it from another node: aborts it."""
         self.stopped = True
         self.outgoing.abort()
 
@@ -108,7 +109,7 @@ class LargeSend:
 
 
 class LargeSends:
-    """The large messages of all connections that are on their way out."""
+    """The large messages that all connections are sending."""
 
     def __init__(self, store: EntryReader, blobs: Blobs, connections: Connections, memory: Memory) -> None:
         self.store = store
@@ -117,8 +118,8 @@ class LargeSends:
         self._memory = memory
 
     def pump(self) -> None:
-        """One turn's share: of each connection as far as all of them have some; who had none is first in the next
-        turn."""
+        """Writes one turn's share, for each connection as far as the turn's budget goes; connections that wrote nothing
+        are first in the next turn."""
         sending = self.connections.sending
         left = min(PUMP_BYTES, self._memory.offered_max)
         for peer in list(sending):

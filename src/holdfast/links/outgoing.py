@@ -1,6 +1,6 @@
-"""Links that carry messages away: what all of them share, and those that are handed a queue's messages.
+"""Links that send messages: what all of them share, and links that get a queue's messages.
 
-Rules of this file: sends only what is on disk.
+Rules of this file: it only sends messages that are on disk.
 """
 
 from dataclasses import dataclass
@@ -23,24 +23,24 @@ from holdfast.settings import NodeConfig
 
 
 def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
-    """Bytes of the delivery that tells of an entry."""
+    """The size of the delivery of an entry."""
     return bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
 
 
 def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> bool:
-    """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
+    """Whether the delivery exceeds the peer's max-message-size (§2.7.3); `value`: its entry."""
     limit = link.message_bytes_max
     return limit is not None and size_of(parts, value) > limit
 
 
 def refuse_transaction(link: "Offered", state: TransactionalState) -> None:
-    """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
+    """A disposition is of an unknown transaction: its link ends, and its entries are requeued."""
     text = f"transaction {state.txn_id.hex()[:64]} is not known here; declare it on this connection first"
     link.detach_with(text, UNKNOWN_TRANSACTION)
 
 
 class Egress(PeerLink):
-    """What all links that carry messages away share."""
+    """What all links that send messages share."""
 
     def __init__(self, peer: Peer, link: Sender) -> None:
         self.peer = peer
@@ -48,16 +48,16 @@ class Egress(PeerLink):
         peer.egress[self] = None
 
     def credited(self) -> None:
-        """The peer moved its credit, or the session's window opened."""
+        """The peer changed the credit, or the session's window opened."""
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        """The peer's word on deliveries of ours; `contexts` as they were sent."""
+        """The peer's state for our deliveries; `contexts` in the order in which they were sent."""
 
     def gone(self, unsettled: list[Any]) -> None:
         """The link was detached, by either side, or its connection is lost."""
 
     def forget(self) -> None:
-        """We detached it ourselves: nothing more is wanted of it."""
+        """We detached it ourselves: it is not needed any more."""
         self.link.context = None
         self.peer.egress.pop(self, None)
         self.gone([])
@@ -65,7 +65,7 @@ class Egress(PeerLink):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingParts:
-    """What all links use that are handed a queue's messages."""
+    """What all links use that get a queue's messages."""
 
     config: NodeConfig
     clock: Clock
@@ -76,7 +76,7 @@ class OutgoingParts:
 
 
 class Offered(Egress):
-    """A link that is handed the messages of a queue, as far as its connection's budget of the turn goes."""
+    """A link that gets the messages of a queue, as far as its connection's budget for the turn goes."""
 
     def __init__(self, parts: OutgoingParts, peer: Peer, link: Sender, queue: Queue) -> None:
         super().__init__(peer, link)
@@ -87,7 +87,7 @@ class Offered(Egress):
 
     @property
     def room_bytes(self) -> int:
-        """Of messages that its connection may be handed in this turn."""
+        """Bytes of messages that its connection may still get in this turn."""
         return max(1, min(READ_BYTES, self.parts.memory.handed_max - self.peer.handed_bytes))
 
     @property
@@ -97,7 +97,7 @@ class Offered(Egress):
 
     @property
     def has_budget(self) -> bool:
-        """Whether its connection takes messages now, and was handed less than it may be in a turn."""
+        """Whether its connection accepts messages now, and has budget left in this turn."""
         return self.peer.writable and not self._is_used_up
 
     @property
@@ -105,12 +105,13 @@ class Offered(Egress):
         return self.peer.handed_bytes >= self.parts.memory.handed_max
 
     def defer(self) -> None:
-        """It would send now: where its connection's budget of the turn is used up, its queue is offered in the next."""
+        """It could send now: if its connection's budget for the turn is used up, its queue is offered in the next
+        turn."""
         if self.peer.writable and self._is_used_up:
             self.peer.deferred[self] = None
 
     def handed(self, size: int) -> None:
-        """Messages of so many bytes are on their way to the connection."""
+        """Counts messages of so many bytes that were handed to the connection."""
         peer = self.peer
         peer.handed_bytes += size
         self.last_budget = peer.budget_number
@@ -128,10 +129,11 @@ class Offered(Egress):
         self.parts.links.draining(self)
 
     def drain_if_idle(self) -> bool:
-        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
+        """Answers a drain if there is nothing to send now; True if the drain was answered (CLIENTS 23, 24)."""
         raise AssertionError("such a link is a consumer or a reader")
 
     def offer_again(self) -> None:
-        """It was deferred in this turn: its queue is offered in the next one, behind those that are told so before."""
+        """It was deferred in this turn: its queue is offered in the next one, after those for which this was called
+        before."""
         self.queue.work.dirty_queues.pop(self.queue, None)
         self.queue.touch()

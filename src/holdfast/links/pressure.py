@@ -1,10 +1,10 @@
-"""Back-pressure: what came from the peers and is not on disk yet is bounded, whatever credit and windows allow.
+"""Back-pressure: bytes that came from peers and are not on disk yet are bounded, whatever credit and windows allow.
 
-Rules of this file: bytes are counted as they are read, a connection's by turn, until the turn's commit is done: only
-what a commit resolves stops the reading, which therefore always goes on. What waits for something else (room in a
-queue) is bounded where it waits (incoming.py). Neighbours have a reserve of their own, so that clients' uploads leave
-their control traffic read; one that is paused for what it brought itself is told that this node lives
-(peering/sessions.py).
+Rules of this file: bytes are counted when they are read, for each connection and turn, until the turn's commit is done.
+Only bytes that a commit frees stop the reading, so reading always continues. Deliveries that wait for something else
+(room in a queue) are bounded where they wait (incoming.py). Neighbours have a reserve of their own, so that their
+control traffic is still read during uploads of clients; a neighbour that is paused because of its own messages is told
+that this node is alive (peering/sessions.py).
 """
 
 from collections.abc import Iterable, Sized
@@ -26,12 +26,12 @@ CONTROL_BYTES: Final = 64 * KIB
 
 
 def _is_neighbour(peer: Peer) -> bool:
-    """Whether a session has it as its neighbour's connection, which nobody is by a name alone."""
+    """Whether a session has adopted it as its neighbour's connection; a name alone proves nothing."""
     return peer.neighbour is not None
 
 
 class Pressure:
-    """What is held in memory of what came, and which connections are not read from for now."""
+    """Bytes in memory that came from peers, and the connections that are not read for now."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Pressure:
         """Of deliveries that have not come whole (amqp/links/receiver.py)."""
 
     def heard(self, peer: Peer, size: int) -> None:
-        """So many bytes came from `peer` in this turn."""
+        """Counts bytes that came from `peer` in this turn."""
         peer.heard_bytes += size
         self._count(peer, size)
 
     def rewrote(self, peer: Peer, size: int) -> None:
-        """An entry of so many bytes was put anew for `peer`, which may be gone: that counts as if it had sent it."""
+        """An entry of so many bytes was rewritten for `peer`, which may be gone: that counts as if it had sent it."""
         self._count(peer, size)
 
     def _count(self, peer: Peer, size: int) -> None:
@@ -77,7 +77,7 @@ class Pressure:
         self._bound(peer)
 
     def put_off(self, peer: Peer, size: int) -> None:
-        """The driver has read so many bytes of `peer` that it hands in later."""
+        """The driver has read so many bytes from `peer`, and hands them over later."""
         self.put_off_bytes += size
         self._memory.unstored.add(size)
         self._bound(peer)
@@ -115,7 +115,7 @@ class Pressure:
             self._outbox.put(events.PauseReading(connection=peer.number))
 
     def relieve(self) -> None:
-        """Once a turn: reads on where what waits is down to half of both bounds."""
+        """Called once a turn: reads connections again when the waiting bytes are down to half of both bounds."""
         total = self._total()
         self._memory.unstored.hold(total + len(self._streams) * PIECE_BYTES)
         self._all_paused = self._all_paused_beyond = False

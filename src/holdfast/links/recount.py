@@ -1,6 +1,6 @@
-"""What connections and large messages hold, counted anew from who has it: after a failure, and by the invariants.
+"""Counts again what connections and large messages hold: after a failure, and for the invariants.
 
-Rules of this file: what is counted elsewhere step by step is summed here (docs/adr/0019, docs/adr/0020).
+Rules of this file: it sums up what is counted elsewhere step by step (docs/adr/0019, docs/adr/0020).
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from holdfast.state.blobs import Blobs
 
 
 def partial_bytes_of(peer: Peer) -> int:
-    """Bytes of deliveries of that connection that have not come whole."""
+    """Bytes of that connection's unfinished deliveries."""
     receivers = {
         link for session in peer.amqp.sessions for link in session.remote_links.values() if isinstance(link, Receiver)
     }
@@ -38,7 +38,7 @@ def pins_of(connections: Connections) -> Counter[Blob]:
 
 
 class LinkCounts:
-    """Counts of links, kept right after a failure. `streams`: large messages on their way in."""
+    """Counts of links, which are corrected after a failure. `streams`: large messages that are arriving."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class LinkCounts:
         memory.held_in(memory.parked, lambda: sum(map(parked_bytes_of, connections.values())))
 
     def recover(self) -> None:
-        """Blobs are held by who brings and who sends them; what waits in memory is what the links have."""
+        """Counts again which blobs are being received and sent, and what waits in memory."""
         brought = {stream.blob for stream in self._streams}
         pins = pins_of(self._connections) + self._blobs.pinned
         for blob in self._blobs.by_number.values():
@@ -71,7 +71,7 @@ class LinkCounts:
         self._pressure.partials.held = sum(map(partial_bytes_of, self._connections.values()))
 
     def wake(self) -> None:
-        """Connections write, send large messages on, and take what they may."""
+        """Connections write, continue large messages, and read again."""
         for peer in self._connections.values():
             peer.touch()
             self._deadlines.watch(peer)

@@ -1,4 +1,4 @@
-"""What holds of links, and of what they hold back, after every event (docs/adr/0020).
+"""Invariants of links and of their waiting messages (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -24,8 +24,8 @@ from holdfast.state.catalog import Catalog
 def tables(
     known: list[PeerLink], tables: LinkTables, connections: Connections, catalog: Catalog, streams: Iterable[Stream]
 ) -> None:
-    """No link stands in any table whose connection is gone; those of a queue are known to their connections, and their
-    queue is there. `known`: every link that the engines of the connections know."""
+    """No table has a link of a closed connection; links of a queue are known to their connections, and their queue
+    exists. `known`: every link that the engines of the connections know."""
     for number, peer in connections.items():
         for send in peer.sends:
             sent = send.peer is peer and peer in connections.sending
@@ -49,7 +49,7 @@ def tables(
 
 
 def pressure(pressure: Pressure, connections: Connections, streams: Iterable[Stream]) -> None:
-    """Bytes that are bounded together are what their holders have."""
+    """Counted bytes are the sum of what their holders have."""
     for peer in connections.values():
         parked = parked_bytes_of(peer)
         must(peer.parked_bytes == parked, f"connection {peer.number}: parked bytes", peer.parked_bytes, parked)
@@ -64,7 +64,7 @@ def pressure(pressure: Pressure, connections: Connections, streams: Iterable[Str
 
 
 def blobs(blobs: Blobs, connections: Connections, streams: Iterable[Stream]) -> None:
-    """Each blob that is open is brought by somebody, and is pinned by who sends it."""
+    """Each open blob is being received, and each blob that is being sent is pinned."""
     brought, pins = {stream.blob for stream in streams}, pins_of(connections) + blobs.pinned
     for number, blob in blobs.by_number.items():
         must(not blob.open or blob in brought, f"blob {number}: nobody brings it")

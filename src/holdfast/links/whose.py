@@ -1,4 +1,5 @@
-"""Whose a failure is: read from its traceback, from what every function under way was called on, or with.
+"""To which peers a failure belongs: found in its traceback, from the objects that the running functions were called on,
+or with.
 
 Source: docs/adr/0019-containment.md.
 """
@@ -17,11 +18,11 @@ OURS: Final = "holdfast."
 
 
 def peer_of(connections: Connections, owner: object) -> Peer | None:
-    """The peer that a link, a session, an engine or the like belongs to; None where it is nobody's or everybody's."""
+    """The peer of a link, a session, an engine and so on; None if the object belongs to none, or to all."""
     for _ in range(4):
         if isinstance(owner, Peer):
-            return owner if hasattr(owner, "egress") else None  # else the failure came while it was made
-        if isinstance(owner, Queue):  # whoever made it, others use it too
+            return owner if hasattr(owner, "egress") else None  # otherwise the failure came while it was created
+        if isinstance(owner, Queue):  # others use it too, whoever created it
             return None
         if isinstance(owner, Connection):
             return next((peer for peer in connections.values() if peer.amqp is owner), None)
@@ -45,8 +46,8 @@ def peers_in(connections: Connections, frame: FrameType) -> list[Peer]:
 
 
 def links_in(frames: list[FrameType]) -> list[Ingress | Egress]:
-    """The links that the functions were called on, or with, but for those that were still being made: one that was
-    half way out of the tables is in none of them."""
+    """The links that the functions were called on, or with, except those that were still being created: one that was
+    being removed is in no table."""
     found: dict[Ingress | Egress, None] = {}
     unmade: dict[Ingress | Egress, None] = {}
     for frame in frames:
@@ -58,7 +59,7 @@ def links_in(frames: list[FrameType]) -> list[Ingress | Egress]:
 
 
 def frames_of(error: BaseException) -> list[FrameType]:
-    """Our own functions that were under way, the outermost first."""
+    """Our own functions that were running, the outermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:

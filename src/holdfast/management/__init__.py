@@ -1,1 +1,1 @@
-"""What people and programs ask of a node: `$management`, status, where a message is, warnings."""
+"""Management of a node: `$management`, status, where a message is, warnings, triggers."""

@@ -1,7 +1,7 @@
-"""What an operator sees of a node and does to it, put together: questions after messages, warnings, records of
-telemetry, `status`, and the operations of `$management`.
+"""Builds the management of a node: searches for messages, warnings, records of telemetry, `status`, and the operations
+of `$management`.
 
-Rules of this file: it builds and joins, and holds no rule.
+Rules of this file: it builds and connects, and contains no rules.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ from holdfast.state.turns import Turns
 
 
 class Administration:
-    """`asks`: questions after messages. `meter`: records of each interval. `requests`: the links of `$management`."""
+    """`asks`: searches for messages. `meter`: records of each interval. `requests`: the links of `$management`."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 """The links of `$management`: requests come in, answers go out (AMQP Management, request and response).
 
-Rules of this file: a request is carried out when its turn comes, not when it arrives, for one may cost more than ten
-thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing that was taken
-is dropped: what waits is bounded by the credit of the link that brings it, by `connection_request_bytes_max`, by
-`output_bytes_max`, and by the node's memory (peers/limits/memory.py). A request is counted from when it comes until it
-is answered.
+Rules of this file: a request is carried out when its turn comes, not when it arrives, because it may cost more than ten
+thousand frames. Connections take turns, and one that does not read its answers gets no more of them. An accepted
+request is never dropped: waiting requests are bounded by the credit of their link, by `connection_request_bytes_max`,
+by `output_bytes_max`, and by the node's memory (peers/limits/memory.py). A request counts from its arrival until it is
+answered.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ class RequestParts:
 
 
 class ReplyLink(Egress):
-    """A client's receiver on `$management`; its target address is the name that requests reply to."""
+    """A client's receiver on `$management`; its target address is the `reply-to` of requests."""
 
     def __init__(self, parts: RequestParts, peer: Peer, link: Sender, reply_to: str) -> None:
         super().__init__(peer, link)
@@ -112,7 +112,7 @@ class RequestLink(Ingress, Requesting):
     """A client's sender to `$management`."""
 
     def __init__(self, parts: RequestParts, peer: Peer, link: Receiver, *, grants: bool = True) -> None:
-        """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
+        """`grants`: the link only brings requests, and its credit bounds them; otherwise too many are rejected."""
         super().__init__(peer, link)
         self.parts = parts
         if grants:
@@ -171,8 +171,8 @@ class RequestLink(Ingress, Requesting):
         self.peer.stalled.pop(self, None)
 
     def serve_one(self) -> int:
-        """Carries out the oldest request; what it cost."""
-        delivery = self.waiting[0]  # it waits, and counts, until it is answered or taken for later
+        """Carries out the oldest request; returns the cost."""
+        delivery = self.waiting[0]  # it waits, and counts, until it is answered or continues later
         size = REQUEST_BYTES + len(delivery.payload)
         outcome: object = ACCEPTED
         cost = 1
@@ -194,12 +194,12 @@ class RequestLink(Ingress, Requesting):
             self.top_up(limit - len(self.waiting))
 
     def _request(self, delivery: Delivery, message: Message, size: int) -> int:
-        """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
+        """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. Returns the cost."""
         asked = Asked(self, *_way_back(message.properties or Properties()), size)
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
         kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
-        if kind == MANAGEMENT:  # what is asked of the node itself has its arguments beside the body
+        if kind == MANAGEMENT:  # requests to the node itself have their arguments outside the body
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
         management = self.parts.management
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
@@ -210,7 +210,7 @@ class RequestLink(Ingress, Requesting):
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
             del self.waiting[0]
-        else:  # the link is gone, and what waited is counted no more
+        else:  # the link has ended, and waiting requests are not counted any more
             asked.size = 0
         if isinstance(answer, Later):
             answer.asked = asked
@@ -222,9 +222,9 @@ class RequestLink(Ingress, Requesting):
 
 @dataclass(slots=True)
 class Asked:
-    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `back`: the
-    answer's properties, encoded. `told` says what the answer changed. It may wait long, and what is decoded may be many
-    times its bytes: none of that is kept."""
+    """A request that was carried out, and will be answered; `size`: the bytes that it counts until then. `back`: the
+    answer's properties, encoded. `told`: what was changed. It may wait long, so nothing of the decoded request is kept,
+    which may be much larger than its bytes."""
 
     link: RequestLink
     reply_to: str | None
@@ -294,8 +294,8 @@ def _send_answer(effect: SendAnswer) -> None:
 
 
 def _way_back(properties: Properties) -> tuple[str | None, bytes]:
-    """Where the answer to a request with these properties goes, None where there is to be none, and its own properties,
-    encoded; RemoteProtocolError where that is not to be kept: an address that is no string, or more than may be."""
+    """The address for the answer to a request with these properties, None for no answer, and the answer's properties,
+    encoded. RemoteProtocolError if the address is not a string, or if both are too large."""
     reply_to = properties.reply_to
     back = properties.message_id if properties.correlation_id is None else properties.correlation_id
     if not isinstance(reply_to, str | None):
@@ -314,14 +314,14 @@ def _log(peer: Peer, changed: str) -> None:
 
 
 class Run(Protocol):
-    """Work on behalf of no single connection: where it fails, that part of the node rests. `gathers`: whether the work
-    may add anything to the turn."""
+    """Runs work on behalf of no single connection: if it fails, that part of the node is paused. `gathers`: whether the
+    work may add anything to the turn."""
 
     def __call__(self, part: object, work: Callable[[], None], *, gathers: bool) -> None: ...
 
 
 class Requests:
-    """Makes the links of `$management`, and carries out what they bring."""
+    """Creates the links of `$management`, and carries out their requests."""
 
     def __init__(self, parts: RequestParts, run: Run) -> None:
         self._parts = parts
@@ -330,18 +330,19 @@ class Requests:
         parts.turns.effects.on(SendAnswer, _send_answer)
 
     def request_link(self, peer: Peer, link: Receiver, *, grants: bool = True) -> RequestLink:
-        """For a link that brings requests, alone (`grants`) or among other messages."""
+        """Creates the handler of a link that only brings requests (`grants`), or also other messages."""
         return RequestLink(self._parts, peer, link, grants=grants)
 
     def reply_link(self, peer: Peer, link: Sender, reply_to: str) -> ReplyLink:
-        """For a link that takes the answers to requests that reply to that name."""
+        """Creates the handler of a link for answers to that `reply-to`."""
         return ReplyLink(self._parts, peer, link, reply_to)
 
     def serve(self) -> None:
-        """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
+        """Carries out one turn's share of the waiting requests: one of each link in turn, until `COST_MAX` is used
+        up."""
         parts = self._parts
         memory, waiting = parts.memory, parts.links.requests
-        # before any request, which may ask for it: what fails here is not the one's who asks
+        # before any request that needs it, so that a failure here does not belong to its sender
         self._run(memory, memory.measure_changed, gathers=False)
         left = COST_MAX
         while waiting and left > 0:
@@ -358,4 +359,4 @@ class Requests:
                 if link.waiting:
                     waiting[link] = None
                 continue
-            left -= 1  # it waits elsewhere; to look at it costs something too
+            left -= 1  # it waits elsewhere; looking at it has a cost, too

@@ -1,7 +1,8 @@
 """Triggers: commands that a node runs when a queue is deep or its oldest message old (docs/triggers.md).
 
-Rules of this file: a trigger has one run at a time. What runs is not stored: after a crash a queue that is still deep
-triggers anew, so a command must be able to begin again. Looking costs a turn one entry of each queue, once a second.
+Rules of this file: a trigger has one run at a time. Runs are not stored: after a crash a queue that is still deep
+triggers again, so a command must be able to start again at any time. A check reads one entry of each queue, once a
+second.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ LOOK_S: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Trigger:
-    """One of the configuration's. `rests_until`: on the clock's scale, when it may run again."""
+    """A configured trigger. `rests_until`: when it may run again, on the clock's scale."""
 
     config: TriggerConfig
     running: bool = False
@@ -36,7 +37,7 @@ class Trigger:
 
 
 class Triggers:
-    """Those of a node, by name."""
+    """The triggers of a node, by name."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Triggers:
         return self._looks_at if self.waiting else None
 
     def tick(self, now: float) -> None:
-        """Starts what is due."""
+        """Starts the commands that are due."""
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_S
@@ -106,7 +107,7 @@ class Triggers:
         )
 
     def ended(self, event: events.CommandEnded) -> None:
-        """A run is over. One that failed is told of, and tried again after the same rest as one that did not."""
+        """A run has ended. A failure is logged; the command runs again after the same rest as after a success."""
         trigger = self.by_name[event.trigger]
         trigger.running = False
         trigger.rests_until = self._clock.now + trigger.config.rest_s
@@ -118,7 +119,7 @@ class Triggers:
             self._log.write("WARNING", text)
 
     def status(self, host: str) -> list[dict[str, Any]]:
-        """As `status` tells those of that host's queues, in the order of the configuration."""
+        """The rows of `status` for triggers of that host's queues, in the order of the configuration."""
         return [
             {
                 "name": name,

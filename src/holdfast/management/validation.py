@@ -1,4 +1,4 @@
-"""What holds of requests and their answers, after every event (docs/adr/0020).
+"""Invariants of requests and their answers (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """

@@ -1,7 +1,7 @@
 """`holdfast node`: from options to a running process and its exit code (docs/configuration.md).
 
-Rules of this file: a mistake of the user's is one line on standard error and exit code 2; what went wrong
-otherwise is one line and 1. Standard output carries the ready line alone.
+Rules of this file: a mistake of the user is one line on standard error and exit code 2; any other error is one line and
+1. Standard output only has the ready line.
 """
 
 import argparse
@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
     """Runs a node in the foreground; 0 after SIGTERM or SIGINT, 1 failed, 2 usage or configuration.
 
-    `args`: config, name, data (text or None), listen (text, list of texts or None). `points` is told of the moments
-    that the node passes.
+    `args`: config, name, data (text or None), listen (text, list of texts or None). `points` is called at named moments
+    of the node.
     """
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
@@ -58,7 +58,7 @@ def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
         settings = _load(args)
         try:
             code = _run(settings, points)
-        except ConfigError as error:  # found where it is used: an address, a file
+        except ConfigError as error:  # found when it is used: an address, a file
             config = getattr(args, "config", None)
             if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
                 raise
@@ -70,7 +70,7 @@ def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
         say(f"holdfast node: {error}", file=sys.stderr)
         return 1
     if code != 0:
-        # The writer may hang in a disk that failed; nothing is left to put in order.
+        # The writer may hang on a disk that failed; there is nothing left to clean up.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(code)
@@ -159,7 +159,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve())
-    for number in (signal.SIGTERM, signal.SIGINT):  # the loop gave them back their old meaning
+    for number in (signal.SIGTERM, signal.SIGINT):  # the loop restored their handlers
         signal.signal(number, signal.SIG_IGN)
     if code != 0:
         return code
@@ -173,7 +173,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
 
 
 def _close(store: Any, left_s: float) -> int:
-    """Closes the store; 1 where its disk does not let it in time: a frozen one would keep us for as long as it is."""
+    """Closes the store; 1 if its disk does not answer in time: on a frozen file system that would take as long as it is
+    frozen."""
     failures: list[Exception] = []
 
     def close() -> None:
@@ -194,7 +195,7 @@ def _close(store: Any, left_s: float) -> int:
 
 
 def _loop_factory() -> Any:
-    """uvloop's loop; asyncio's own where uvloop is not to be had, at about half the speed."""
+    """uvloop's loop; if uvloop is not installed, asyncio's own, at about half the speed."""
     try:
         import uvloop
     except ImportError:
@@ -203,7 +204,7 @@ def _loop_factory() -> Any:
 
 
 def _raise_files_max(wanted: int) -> None:
-    """The soft bound of open files, raised as far as the system lets us."""
+    """Raises the soft limit of open files as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         if hard != resource.RLIM_INFINITY:
@@ -219,5 +220,5 @@ def _ready(name: str, store: object, served: list[str]) -> None:
         say(f"ready name={name} {addresses} store={store}", flush=True)
     except OSError as error:
         _log.warning("standard output: %s; the ready line is lost", error.strerror)
-        # What is still in its buffer would fail again when the process ends.
+        # Otherwise the rest in its buffer would fail again when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,8 +1,8 @@
-"""A node's TOML and command line options, made into what core and driver are told (docs/configuration.md).
+"""Makes the settings of core and driver from a node's TOML and options (docs/configuration.md).
 
-Rules of this file: TOML comes from `node/toml.py`; every mistake is a ConfigError of one line that names
-the file, the key, what is wrong and what is expected. Paths are taken from the directory the node is started
-in. Passwords are read from files, once, and never shown.
+Rules of this file: TOML comes from `node/toml.py`; every mistake is a ConfigError of one line that names the file, the
+key, what is wrong and what is expected. Relative paths start at the directory in which the node is started. Passwords
+are read from files, once, and never shown.
 """
 
 import os
@@ -46,10 +46,9 @@ PASSWORD_BYTES_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """All that a node is told at start. `core` for the NodeCore; the rest is the driver's.
-
-    `listen` in the order given; port 0 is any free one. `store_bytes_max` bounds the store's file, in bytes;
-    `store_must_exist`: none is made where there is none.
+    """The settings of a node. `core` is for the NodeCore, the rest for the driver. `listen` in the order given; port 0
+    means any free port. `store_bytes_max` bounds the store's file, in bytes; `store_must_exist`: no new store is
+    created.
     """
 
     core: NodeConfig
@@ -62,7 +61,7 @@ class NodeSettings:
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
     def on_disk(self, bytes_most: int) -> "NodeSettings":
-        """The same where the store's file may grow to `bytes_most`: what dead letters may take goes by that."""
+        """The same settings for a store that may grow to `bytes_most`, on which the bound of dead letters depends."""
         if self.dead_letters_bounded:
             return self
         letters = self.core.dead_letters
@@ -337,7 +336,7 @@ def _link(table: Mapping[str, Any]) -> LinkConfig:
     rest = {key: value for key, value in table.items() if key not in ("from", "to", "steps")}
     where = f"link {table['name']!r}"
     steps = parsing.as_text(tables.with_tables(table.get("steps", []), where, read_text), where)
-    parsing.steps_of(steps, where)  # what is wrong with them is told with the name of the file
+    parsing.steps_of(steps, where)  # errors in them name the file
     return LinkConfig(source=table["from"], target=table["to"], steps=steps, **rest)
 
 
@@ -351,7 +350,7 @@ def _trigger(table: Mapping[str, Any]) -> TriggerConfig:
 def _joined(
     document: Mapping[str, Any], name: str
 ) -> tuple[tuple[str, ...], tuple[NeighbourConfig, ...], Topology | None]:
-    """Roles, neighbours and topology of the node `name`: what its own file says, joined with the topology file."""
+    """Roles, neighbours and topology of the node `name`, from its own file and the topology file."""
     roles = document.get("node", {}).get("roles")
     neighbours = tuple(_neighbour(table) for table in document.get("neighbour", ()))
     if "topology" not in document:
@@ -365,8 +364,8 @@ def _joined(
 
 
 def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
-    """What means this node behind an address's `@`: each listener's host, alone and with its port, unless the system
-    gives that (amqp-illustrations, "Message Relay"). A wildcard names no host."""
+    """The hosts that mean this node after the `@` of an address: each listener's host, alone and with its port, unless
+    the system chooses the port (amqp-illustrations, "Message Relay"). A wildcard is not a host."""
     named: dict[str, None] = {}
     for where in listens:
         hosts = [] if where.host in ("0.0.0.0", "::") else [where.host]

@@ -10,7 +10,7 @@ from holdfast.engine.events import Command, Event
 
 
 class Core(Protocol):
-    """What is driven: `holdfast.core.NodeCore`."""
+    """The core that is driven: `holdfast.core.NodeCore`."""
 
     def handle(self, event: Event, now: float) -> Iterable[Command]: ...
     def next_deadline(self) -> float | None: ...

@@ -1,9 +1,9 @@
-"""The asyncio driver of a NodeCore: sockets, clock, writer and files become events, and commands are carried out.
+"""The asyncio driver of a NodeCore: it turns sockets, clock, writer and files into events, and carries out commands.
 
-Rules of this file: decides nothing. Every event of one iteration of the loop goes to the core as it comes,
-then exactly one TurnEnded; commands are done in the order given. An event that a command brings about (a full
-socket) waits until the commands before it are done. After an error of the core or the disk nothing more is
-handed to either. Source: docs/ARCHITECTURE.md, "How a core is driven"; docs/adr/0005-node-runtime.md.
+Rules of this file: it decides nothing. Every event of one iteration of the loop goes to the core as it comes, then
+exactly one TurnEnded; commands are carried out in order. An event that a command causes (a full socket) waits until the
+commands before it are done. After an error of the core or the disk nothing more is handed to either. Source:
+docs/ARCHITECTURE.md, "How a core is driven"; docs/adr/0005-node-runtime.md.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 
 class NodeRuntime:
-    """Drives `core` until it is stopped or something breaks. Made and run on the loop's thread, once."""
+    """Drives `core` until it is stopped or fails. Created and run on the loop's thread, once."""
 
     def __init__(
         self,
@@ -99,7 +99,9 @@ class NodeRuntime:
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._turn_due = False
-        self._thread_cpu_s = time.thread_time()  # when the last turn ended: a turn has all that this thread did since
+        self._thread_cpu_s = (
+            time.thread_time()
+        )  # when the last turn ended: a turn includes all work of this thread since then
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
         """The processor time of the turn before, and what was in it."""
@@ -116,9 +118,8 @@ class NodeRuntime:
         self._ended: asyncio.Future[int] = self._loop.create_future()
 
     async def run(self, on_ready: Callable[[list[str]], None]) -> int:
-        """Serves until `stop` or an error; the exit code. `on_ready` gets each listener's HOST:PORT.
-
-        Raises ConfigError or HoldfastError where it cannot listen.
+        """Serves until `stop` or an error; returns the exit code. `on_ready` gets each listener's HOST:PORT. Raises
+        ConfigError or HoldfastError if it cannot listen.
         """
         try:
             served = await self._connections.listen(self._settings.listen)
@@ -146,7 +147,7 @@ class NodeRuntime:
         return code
 
     def stop(self) -> None:
-        """Every peer is told, what is taken is committed, `run` returns 0 within 5 s; 1 where the disk does not answer.
+        """Tells every peer, and commits what was taken; `run` returns 0 within 5 s, or 1 if the disk does not answer.
         Idempotent."""
         if self._stopping or self._over:
             return
@@ -172,7 +173,7 @@ class NodeRuntime:
         self._reads.begin_turn()
 
     def _drive(self, event: Event) -> None:
-        """Hands over `event`, then what its commands brought about."""
+        """Hands over `event`, then the events that its commands caused."""
         if self._over:
             return
         self._busy = True
@@ -207,7 +208,7 @@ class NodeRuntime:
             self._busy = False
 
     def _defect(self, where: str) -> None:
-        """A broken invariant, in an exception's handler: the node ends before it can store the damage."""
+        """An exception in the core: the node ends before it can store the damage."""
         _log.exception("defect at %s; ending before damage is stored; please report this", where)
         self._finish(1)
 
@@ -258,14 +259,14 @@ class NodeRuntime:
                 self._hand_over()
 
     def _hand_over(self) -> None:
-        """Wakes the writer. Last in a turn that does nothing else: it needs the interpreter, and the loop then
-        waits without it; woken before, each would wait for the other twice."""
+        """Wakes the writer, at the very end of a turn: it needs the interpreter, which the loop then does not need; if
+        it were woken earlier, each would wait for the other twice."""
         job, self._job = self._job, None
         if job is not None and not self._over:
             self._writer.commit(job)
 
     def _pass_settled(self) -> None:
-        """After the loop has given the turn's writes to the kernel."""
+        """Called after the loop has given the turn's writes to the kernel."""
         if self._points is not None:
             self._points.passed("settled")
 
@@ -282,7 +283,8 @@ class NodeRuntime:
             self._timer = self._loop.call_soon(self._timer_fired)
 
     def _timer_fired(self) -> None:
-        """A deadline that moved away since the timer was set costs one early wake, not a timer a turn."""
+        """If the deadline has moved away since the timer was set, this costs one early wake-up instead of a new timer
+        in each turn."""
         self._timer = None
         self._timer_at = math.inf
         try:
@@ -336,7 +338,9 @@ class NodeRuntime:
         try:
             uptime_s = time.monotonic() - self._started_at
             telemetry.add(self._record_line(kind, fields, time.time_ns() // 1_000_000, uptime_s))
-        except LocalProtocolError as error:  # A record that breaks its schema is a defect, but costs no message.
+        except (
+            LocalProtocolError
+        ) as error:  # A record that violates its schema is a defect, but must not cost a message.
             if kind not in self._bad_kinds:
                 self._bad_kinds.add(kind)
                 _log.error("telemetry: %s; such records are left out, all else is served; please report this", error)
@@ -357,7 +361,7 @@ class NodeRuntime:
             event = Committed(number=number, room_bytes=self._store.room_bytes())
             if self._turn_due or self._busy:
                 self._feed(event)
-            else:  # Nothing was read in this pass of the loop that could join: the turn is this event alone.
+            else:  # Nothing else was read in this iteration of the loop: the turn is only this event.
                 self._begin_turn()
                 self._drive(event)
                 self._end_turn()

@@ -1,6 +1,6 @@
-"""The one reader of TOML for nodes and the command line.
+"""Reads TOML for nodes and the command line.
 
-Rules of this file: a file that cannot be read, or is no TOML, is a ConfigError of one line, without the file's name.
+Rules of this file: a file that cannot be read, or is not TOML, is a ConfigError of one line, without the file's name.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The document in `path`. Raises ConfigError."""
-    import tomllib  # a node without a file does without it
+    import tomllib  # a node without a file does not load it
 
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8"))

@@ -1,7 +1,7 @@
 """A node and its topology file: reading it, and what it adds to the node's own configuration (docs/topology.md).
 
-Rules of this file: what both say must agree; what the topology alone says counts; a [[neighbour]] wins over what would
-be derived. Every mistake is a ConfigError of one line that names the key and the topology file.
+Rules of this file: the two files must not contradict each other; what only the topology says applies; a [[neighbour]]
+overrides what would be derived. Every mistake is a ConfigError of one line that names the key and the topology file.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def load_topology(path: Path) -> Topology:
 
 
 def node_of(topology: Topology, file: str, name: str) -> TopologyNode:
-    """The node of that name in it; ConfigError where there is none."""
+    """The node of that name in it; ConfigError if there is none."""
     node = topology.node(name)
     if node is None:
         raise ConfigError(f"invalid value {name!r} for node name; expected the name of a [[node]] in {file}")
@@ -30,9 +30,8 @@ def node_of(topology: Topology, file: str, name: str) -> TopologyNode:
 
 
 def roles_of(node: TopologyNode, file: str, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The node's roles: `given` in its own file (None: none are), else the topology's, else client.
-
-    ConfigError where both say something else. A super node must be one in the topology: the others go by that.
+    """The node's roles: `given` in its own file (None: not there), or else those of the topology, or else client.
+    ConfigError if the two differ. A super node must be one in the topology, because the other nodes use that.
     """
     if given is None:
         return node.roles or ("client",)

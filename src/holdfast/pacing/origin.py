@@ -197,6 +197,11 @@ class Origin:
         return self._pace
 
     @property
+    def base(self) -> float | None:
+        """Bytes a second that hold after the lease; None where no root paces."""
+        return self._base
+
+    @property
     def lease_ends(self) -> float:
         """When the rate that holds ends, and the base begins."""
         return self._lease_ends

@@ -8,6 +8,7 @@ from collections import deque
 from statistics import median
 from typing import Final
 
+from holdfast.engine.allowance import Allowance
 from holdfast.pacing.changes import ARRIVALS_CHANGE, USED_CHANGE
 from holdfast.pacing.messages import Report
 from holdfast.pacing.policy import Load
@@ -46,11 +47,10 @@ class Row:
     """
 
     __slots__ = (
-        "applied", "arrivals", "arrivals_computed", "base", "capacity", "cut_periods", "heard", "heard_at",
-        "intake", "intake_bytes", "largest", "lease_ends", "most", "most_before", "origin", "over", "process",
-        "rate", "recent", "recent_at", "recent_bytes", "root_process", "round_trips", "share", "spread", "tokens",
-        "tokens_at", "told_at", "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed",
-        "weight", "weight_version",
+        "applied", "arrivals", "arrivals_computed", "base", "capacity", "cut_periods", "heard", "heard_at", "intake",
+        "intake_bytes", "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent",
+        "recent_at", "recent_bytes", "reports", "root_process", "round_trips", "share", "spread", "told_at",
+        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight", "weight_version",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -79,8 +79,7 @@ class Row:
         self.told_at = now
         self.lease_ends = now
         self.round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
-        self.tokens = REPORTS_PER_S
-        self.tokens_at = now
+        self.reports = Allowance(now, per_s=REPORTS_PER_S, burst=REPORTS_PER_S)
         self.intake_bytes = 0
         """Received in the period that runs."""
         self.intake = 0.0
@@ -114,12 +113,7 @@ class Row:
 
     def allows_report(self, now: float) -> bool:
         """Counts a report; False where there were too many."""
-        self.tokens = min(REPORTS_PER_S, self.tokens + (now - self.tokens_at) * REPORTS_PER_S)
-        self.tokens_at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
+        return self.reports.count(now)
 
     def took(self, size: int) -> None:
         """A message of it came in."""

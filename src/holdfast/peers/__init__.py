@@ -1,1 +1,1 @@
-"""Connections and who is behind them: what each peer, user and address may have, and the memory that they share."""
+"""Connections and their users: what each peer, user and address may use, and the memory that they share."""

@@ -1,6 +1,6 @@
 """Who may do what: asked before a link is attached, and before a request of `$management` is carried out.
 
-Rules of this file: an answer is a value; it changes nothing, and depends on nothing but what it is asked.
+Rules of this file: the answer is a value; it changes nothing, and depends only on the arguments.
 """
 
 from typing import Final, Protocol
@@ -14,16 +14,15 @@ class Authoriser(Protocol):
     """Decides whether a client may do something."""
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
-        """Why not, for a person; None where it is allowed.
-
-        `who`: the user of `host` that the connection logged in as, None without a login. `action`: SEND or RECEIVE for
-        a link; of a request what it is about and the operation, "queue PURGE". `address`: the link's, or the name that
-        the request gives: of a queue, of a node, for a subscription of its queue; "" where there is none.
+        """Why not, for a person; None if it is allowed. `who`: the user of `host` as which the connection logged in,
+        None without a login. `action`: SEND or RECEIVE for a link; for a request its type and operation, "queue PURGE".
+        `address`: that of the link, or the name in the request: of a queue, a node, or the queue of a subscription; ""
+        if there is none.
         """
 
 
 class Everyone:
-    """Allows all to everyone who was let in."""
+    """Allows everything to everyone who may log in."""
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         return None

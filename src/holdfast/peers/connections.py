@@ -1,7 +1,7 @@
-"""The connections that a node has, and the one way in which they leave it.
+"""The connections of a node, and the only place where they end.
 
-Rules of this file: every end of a connection passes `left`, once; who keeps something for a connection registers what
-is to be done then.
+Rules of this file: every end of a connection calls `left`, once; parts that keep something for connections register a
+function for that.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Deliver = Callable[[Peer, list[ConnEvent]], None]
 
 
 class Connections(dict[int, Peer]):
-    """The open ones, by the driver's number, in the order in which they opened."""
+    """The open connections, by the driver's number, in the order in which they were opened."""
 
     def __init__(self, outbox: Outbox, deliver: Deliver) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Connections(dict[int, Peer]):
         """Those with large messages on their way out, the next one's turn first."""
 
     def holds(self, peer: Peer) -> bool:
-        """Whether it is open still."""
+        """Whether it is still open."""
         return self.get(peer.number) is peer
 
     def each_leaves(self, tell: Callable[[Peer], None]) -> None:
@@ -38,14 +38,14 @@ class Connections(dict[int, Peer]):
         self.leaving.append(tell)
 
     def drop(self, peer: Peer, reason: str) -> None:
-        """Ends a connection at once; what was under way on it is lost, and goes again."""
+        """Ends a connection at once; deliveries in progress are lost, and are sent again."""
         if self.pop(peer.number, None) is not None:
             peer.log("INFO", f"connection ended: {reason}")
             self._outbox.put(events.CloseConnection(connection=peer.number, abort=True))
             self._lost(peer, reason)
 
     def lost(self, number: int, reason: str) -> None:
-        """Its transport is gone."""
+        """Its transport has ended."""
         peer = self.pop(number, None)
         if peer is not None:
             self._lost(peer, reason)
@@ -56,7 +56,7 @@ class Connections(dict[int, Peer]):
         self.touched.pop(peer, None)
 
     def left(self, peer: Peer, reason: str) -> None:
-        """It is no longer among the connections: nothing is kept for it any more."""
+        """Removes it: nothing is kept for it any more."""
         peer.amqp.tell = None
         for tell in self.leaving:
             tell(peer)

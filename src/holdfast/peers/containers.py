@@ -1,8 +1,8 @@
 """One connection for a container that asks for it (AMQP Sole Connection Enforcement; CLIENTS 36).
 
-Rules of this file: a container-id is a claim, so nothing is taken from a connection that is open: the later one is
-refused. Containers that do not ask may share an id, as the connections of one program do. A neighbour's name belongs to
-its session's connection, whoever else says it.
+Rules of this file: a container-id is only a claim, so an open connection is never closed for another one: the later one
+is refused. Containers that do not ask for this may share an id, as the connections of one program do. A neighbour's
+name belongs to its session's connection, whoever else uses it.
 """
 
 from collections.abc import Container, Mapping
@@ -20,8 +20,8 @@ ESTABLISHMENT_FAILED: Final = Symbol("amqp:connection-establishment-failed")
 def answer_open(
     connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open, *, host: str
 ) -> Error | None:
-    """Offers `sole-connection-for-container` to who asks for it; the error of a second connection of such a one. Of
-    containers in other virtual hosts nothing is known."""
+    """Offers `sole-connection-for-container` to a container that asks for it; returns the error for a second connection
+    of such a container. Containers in other virtual hosts do not count."""
     asks = asks_to_be_sole(theirs)
     for peer in connections.values():
         other = peer.amqp.remote_open
@@ -34,7 +34,7 @@ def answer_open(
         ):
             continue
         if theirs.container_id in neighbours and peer.neighbour is None:
-            continue  # it merely has a neighbour's name, and must not keep that out
+            continue  # it only has a neighbour's name, and must not block the neighbour
         if asks or asks_to_be_sole(other):
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             text = f"container-id {theirs.container_id[:60]!r}: that container has a connection already"
@@ -45,5 +45,5 @@ def answer_open(
 
 
 def asks_to_be_sole(opened: Open) -> bool:
-    """Whether the container wants to have no second connection, so that its id is its own."""
+    """Whether the container asks to have no second connection, so that its id is unique."""
     return SOLE in (opened.desired_capabilities or ())

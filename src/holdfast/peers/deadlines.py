@@ -1,9 +1,8 @@
-"""The first of many connections' deadlines, without asking each of them every turn.
+"""The earliest deadline of many connections, without checking each of them in every turn.
 
-Rules of this file: nothing is late. What `first` answers is what asking every connection would; only who is asked
-differs. It rests on one fact about a connection's deadline: traffic moves it away, and whatever brings it nearer (the
-peer's open, our close) raises `Connection.deadline_sooner`, upon which `watch` is to be called before the next
-question.
+Rules of this file: never late. `first` gives the same result as checking every connection. This relies on one property
+of a connection's deadline: traffic postpones it, and whatever makes it earlier (the peer's open, our close) sets
+`Connection.deadline_sooner`, after which `watch` must be called before the next use.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
@@ -16,7 +15,8 @@ STALE_SPARE: Final = 64
 
 
 class Deadlines:
-    """Over `connections`, the node's own table by number: who leaves it need not be told here."""
+    """The deadlines of `connections`, the node's table by number; connections that leave it need not be removed
+    here."""
 
     def __init__(self, connections: dict[int, Peer]) -> None:
         self._connections = connections
@@ -24,7 +24,7 @@ class Deadlines:
         """(when, number). A living peer's entry says its `wake_at`, which is never later than its deadline."""
 
     def watch(self, peer: Peer) -> None:
-        """The peer is new, or its deadline may have come nearer."""
+        """The peer is new, or its deadline may be earlier now."""
         peer.amqp.deadline_sooner = False
         at = peer.amqp.next_deadline()
         if at is None or at >= peer.wake_at:
@@ -36,14 +36,14 @@ class Deadlines:
         heappush(self._heap, (at, peer.number))
 
     def soonest(self, now: float) -> float | None:
-        """Not later than `first`, and that where its time has come: for who asks every turn, and again when it has."""
+        """Not later than `first`, and equal to it if that has come: a cheap form for each turn."""
         heap = self._heap
         if heap and heap[0][0] > now:
             return heap[0][0]
         return self.first()
 
     def first(self) -> float | None:
-        """When the first connection has something to do; None: none ever."""
+        """When the first connection has something to do; None if none has a deadline."""
         heap = self._heap
         while heap:
             item = heap[0]
@@ -54,7 +54,7 @@ class Deadlines:
             at = peer.amqp.next_deadline()
             if at == item[0]:
                 return at
-            # It moved away since: paid for by the traffic that moved it.
+            # It has moved away since, because of traffic.
             if at is None:
                 heappop(heap)
                 peer.wake_at = NEVER
@@ -64,7 +64,7 @@ class Deadlines:
         return None
 
     def take_due(self, now: float) -> list[Peer]:
-        """Those whose deadline has come, by number; each is to be given to `watch` again when it has acted."""
+        """The connections whose deadline has come, by number; each must be given to `watch` again afterwards."""
         found: list[Peer] = []
         while (at := self.first()) is not None and at <= now:
             _, number = heappop(self._heap)

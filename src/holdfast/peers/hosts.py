@@ -1,7 +1,7 @@
-"""Which virtual host a connection is for: what its login and its open say (AMQP 1.0 §2.7.1, §5.3.3.2; ADR 0071).
+"""Which virtual host a connection is in, by its login and its open (AMQP 1.0 §2.7.1, §5.3.3.2; ADR 0071).
 
-Rules of this file: pure. A hostname is a claim, and chooses among what the login may have, never more. Where a node has
-no `[[vhost]]`, the name by which a client found it counts for nothing.
+Rules of this file: pure. A hostname is a claim: it only chooses among the hosts that the login allows. A node without
+`[[vhost]]` ignores the name by which a client found it.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -20,7 +20,7 @@ PREFIX: Final = "vhost:"
 
 
 class VirtualHosts:
-    """Those of a node, by what clients call them."""
+    """The virtual hosts of a node, by the names that clients use."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._node = config.name
@@ -32,8 +32,8 @@ class VirtualHosts:
         self.names = tuple(host.name for host in config.vhosts)
 
     def named(self, hostname: str | None) -> str | None:
-        """The host that `hostname` names; DEFAULT_HOST where it names the node, or nothing; None where it names none
-        that there is."""
+        """The host that `hostname` names; DEFAULT_HOST if it names the node, or nothing; None if there is no such
+        host."""
         if not hostname:
             return DEFAULT_HOST
         if hostname.startswith(PREFIX):
@@ -46,8 +46,8 @@ class VirtualHosts:
         return DEFAULT_HOST if text in self._own or _is_ip(text) else None
 
     def of_login(self, user: str, hostname: str | None, users: Container[HostedName]) -> list[str]:
-        """The hosts that may be meant where a user of that name logs in: the one that SASL's hostname names, if it has
-        one; else all that have."""
+        """The hosts in which a user of that name may log in: the one that SASL's hostname names, if it has such a user;
+        otherwise all that have one."""
         named = self.named(hostname)
         if named and hosted(named, user) in users:
             return [named]
@@ -55,7 +55,7 @@ class VirtualHosts:
 
     def enter(self, login_hosts: Sequence[str], hostname: str | None) -> str | Error:
         """The host of a connection whose open has that hostname, or the error that closes it. `login_hosts`: those that
-        its login may have; none where it came without a name, and may have any."""
+        its login allows; empty without a login, which allows any."""
         named = self.named(hostname)
         if named is None:
             text = f"no virtual host {(hostname or '')[:60]!r} at {self._node!r}"
@@ -71,8 +71,7 @@ class VirtualHosts:
         return Error(Symbol(conditions.NOT_ALLOWED), text)
 
     def too_many_connections(self, host: str, connections: Iterable[Peer]) -> str | None:
-        """Why one more connection is too many for the host; None where it is not. `connections`: those that are
-        open."""
+        """Why one more connection is too many for the host; None if it is not. `connections`: those that are open."""
         most = self._connections_max.get(host)
         if most is None:
             return None

@@ -1,8 +1,8 @@
-"""Where links stand: every table of a node that has links of its peers, in one place (docs/adr/0020).
+"""Every table of a node that contains links of its peers, in one place (docs/adr/0020).
 
-Rules of this file: an owner of a table of links elsewhere registers it here. The invariants look there for links whose
-connection is gone, containment for those of the peer that it ends. Custody's senders stand in none of them: they
-outlive their connections, and `Neighbour.lost` has them let go.
+Rules of this file: owners of other tables of links register them here. The invariants search them for links of closed
+connections, and containment for those of the peer that it ends. Custody senders are in none of them: they outlive their
+connections, and `Neighbour.lost` detaches them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
@@ -13,13 +13,13 @@ from holdfast.peers.peer import Peer, PeerLink, Refilled, Requesting
 
 
 class Presettled(Protocol):
-    """A consumer that was sent settled deliveries: their entries leave at the turn's end."""
+    """A consumer that was sent settled deliveries, whose entries leave at the end of the turn."""
 
     def finish_presettled(self) -> None: ...
 
 
 class Drained(Protocol):
-    """A link that gives messages out, and may be asked to use its credit up (AMQP 1.0 §2.6.7)."""
+    """A link that sends messages, and may be asked to use up its credit (AMQP 1.0 §2.6.7)."""
 
     link: Any
 
@@ -36,7 +36,7 @@ class Reader(Protocol):
 
 
 class Producing(Protocol):
-    """A link that brings messages into a queue; `parked`: those that wait for room there."""
+    """A link that brings messages into a queue; `parked`: those that wait for room."""
 
     @property
     def parked(self) -> Sized: ...
@@ -45,7 +45,8 @@ class Producing(Protocol):
 
 
 class LinkTables:
-    """What is to be done for links before the turn ends, who reads and feeds each queue, and where else links stand."""
+    """Links with work before the end of the turn, the readers and producers of each queue, and other tables of
+    links."""
 
     def __init__(self) -> None:
         self.refills: dict[Refilled, None] = {}
@@ -80,11 +81,11 @@ class LinkTables:
     # ------------------------------------------------------------------------------------------------ tables of others
 
     def wait_in(self, name: str, table: Callable[[], MutableMapping[Any, Any]]) -> None:
-        """Registers a table whose keys are links for which something is to be done; `forget` takes a link out of it."""
+        """Registers a table whose keys are links with work to do; `forget` removes a link from it."""
         self._waiting[name] = table
 
     def serve_in(self, name: str, links: Callable[[], Iterable[Any]]) -> None:
-        """Registers where links stand for as long as they serve; their own end, `gone`, takes them out."""
+        """Registers a table of links that are removed by their own end, `gone`."""
         self._serving[name] = links
 
     # ------------------------------------------------------------------------------------------------ each queue's
@@ -96,18 +97,18 @@ class LinkTables:
         return self.readers.setdefault(queue, {})
 
     def forget_queue(self, queue: Queue) -> None:
-        """The queue was deleted; no link holds it."""
+        """The queue was deleted; no link uses it."""
         self.producers.pop(queue, None)
         self.readers.pop(queue, None)
 
     # ------------------------------------------------------------------------------------------------ what waits
 
     def wait_for_room(self, link: Refilled) -> None:
-        """The link holds back what it has until the next commit says how much room there is."""
+        """The link waits with its messages until the next commit reports the room."""
         self.waiting_for_space[link] = None
 
     def room_may_be_back(self) -> None:
-        """Those that wait for room try again in this turn."""
+        """Links that wait for room try again in this turn."""
         self.refills.update(self.waiting_for_space)
         self.waiting_for_space.clear()
 
@@ -116,7 +117,7 @@ class LinkTables:
             self.drains[link] = None
 
     def forget(self, link: PeerLink) -> None:
-        """Nothing is to be done for the link any more."""
+        """The link has no work any more."""
         tables: list[MutableMapping[Any, Any]] = [table() for table in self._waiting.values()]
         for table in (*tables, self.parked_receivers, link.peer.egress, link.peer.stalled):
             table.pop(link, None)
@@ -124,18 +125,18 @@ class LinkTables:
     # ------------------------------------------------------------------------------------------------ whose
 
     def waiting(self, name: str) -> MutableMapping[Any, Any]:
-        """The table of that name, of those whose keys are links for which something is to be done."""
+        """The table of that name, of those whose keys are links with work to do."""
         return self._waiting[name]()
 
     def each(self) -> Iterator[tuple[str, PeerLink]]:
         """Each link in each table, with the table's name."""
         for name, table in (*self._waiting.items(), *self._serving.items()):
             for link in table():
-                if isinstance(link, PeerLink):  # else it is custody's sender, or nobody
+                if isinstance(link, PeerLink):  # otherwise it is a custody sender, or none
                     yield name, link
 
     def of_peer(self, peer: Peer) -> list[PeerLink]:
-        """All links of a peer that any table of the node has, whatever its engine says."""
+        """All links of a peer in any table of the node, whatever its engine knows."""
         found = dict.fromkeys(links_of(peer))
         found.update(dict.fromkeys(link for link in (*peer.egress, *peer.stalled) if isinstance(link, PeerLink)))
         found.update(dict.fromkeys(link for _, link in self.each() if link.peer is peer))
@@ -143,7 +144,7 @@ class LinkTables:
 
 
 def links_of(peer: Peer) -> list[PeerLink]:
-    """The links that the engine of a connection knows, also those whose attach is still to be answered."""
+    """The links that the engine of a connection knows, also those whose attach is not answered yet."""
     known = {
         link: None
         for session in peer.amqp.sessions

@@ -1,11 +1,11 @@
 """Failed logins: how often a password may be tried, from one address for one name.
 
-Rules of this file: the first `login_failures_max` failures are answered at once, and forgiven one each `login_retry_s`;
-after that the tries from that address for that name are looked at one each `login_retry_s`, the right password among
-them, so that its answer says no more than a wrong one's. What would wait longer than WAIT_S is refused unread, with an
-outcome (sys-temp) that says so: an honest client tries again. Other addresses, and other names from the same one,
-notice nothing: a stranger locks nobody out. All names that are no user's are one name.
-Source: docs/adr/0031-failed-logins.md.
+Rules of this file: the first `login_failures_max` failures are answered at once, and one failure is forgotten every
+`login_retry_s`. After that, one try from that address for that name is checked every `login_retry_s`, also with the
+right password, so that the delay reveals nothing. A try that would wait longer than WAIT_S is refused unchecked, with
+an outcome (sys-temp) that says so, and an honest client tries again. Other addresses, and other names from the same
+address, are not affected, so nobody can lock out a user. All unknown names count as one name. Source:
+docs/adr/0031-failed-logins.md.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ LISTED_MAX: Final = 20
 
 
 class Tries:
-    """The tries of one address for one name. `left`: tries that need not wait; below 0 where some wait already."""
+    """The tries of one address for one name. `left`: tries that need not wait; below 0 if some wait already."""
 
     __slots__ = ("at", "failed", "last_ms", "left", "since_ms")
 
@@ -57,7 +57,7 @@ class Logins:
         """Refused unread, because too many wait."""
 
     def look_at(self, host: str, name: HostedName) -> float | None:
-        """When a login from `host` for `name` may be looked at, on the scale of the core's `now`; None: never."""
+        """When a login from `host` for `name` may be checked, on the scale of the core's `now`; None: never."""
         now = self.clock.now
         tries = self.tries.get((host, name))
         if tries is None:
@@ -75,7 +75,7 @@ class Logins:
         return now + wait_s
 
     def has_entered(self, host: str, name: HostedName) -> None:
-        """The password was right: the try counts for nothing."""
+        """The password was right: the try does not count."""
         tries = self.tries.get((host, name))
         if tries is not None:
             tries.left += 1
@@ -96,7 +96,7 @@ class Logins:
             use.logins_failed += 1
 
     def status(self) -> dict[str, Any]:
-        """As `status` tells it; a user that there is not has no name here, lest it be a password."""
+        """The rows of `status`; an unknown name is not shown, because it may be a password."""
         latest = [
             {
                 "address": host,
@@ -116,7 +116,7 @@ class Login:
     """The login of one connection."""
 
     def __init__(self, logins: Logins, host: str, users: Mapping[HostedName, str]) -> None:
-        """`host`: whom it comes from. `users`: passwords by name."""
+        """`host`: the address of the client. `users`: passwords by name."""
         self._logins = logins
         self._host = host
         self._users = users
@@ -124,7 +124,7 @@ class Login:
         self._refused = False
 
     def waits_until(self, user: HostedName | None) -> float | None:
-        """When it is to be asked again, because it is not looked at yet; None where it is looked at now."""
+        """When it must be checked again, because it has to wait; None if it is checked now."""
         logins = self._logins
         if self._at is None:
             at = logins.look_at(self._host, self._name_of(user))
@@ -133,7 +133,7 @@ class Login:
         return self._at if self._at > logins.clock.now else None
 
     def answered(self, user: HostedName | None, entered: bool) -> bool:
-        """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""
+        """Whether the login succeeds; a failure counts. Raises LoginNotChecked if it was not checked."""
         if self._refused:
             raise LoginNotChecked
         if entered:

@@ -1,7 +1,7 @@
-"""One connection as the core sees it: its AMQP engine, who is behind it, and the links on it.
+"""One connection as the core sees it: its AMQP engine, its user or neighbour, and its links.
 
-Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may say is
-believed from neighbours alone (ARCHITECTURE, "Who is believed").
+Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may say is only
+believed from neighbours (ARCHITECTURE, "Who is believed").
 """
 
 import sys
@@ -30,19 +30,19 @@ yet (links/pressure.py)."""
 
 
 class Refilled(Protocol):
-    """A link that takes more when there is room again."""
+    """A link that accepts more messages when there is room again."""
 
     def refill(self) -> None: ...
 
 
 class Writer(Protocol):
-    """A link that sends when it may."""
+    """A link that sends when it can."""
 
     def credited(self) -> None: ...
 
 
 class Deferred(Writer, Protocol):
-    """A link that gets no more in this turn; `last_budget`: the last budget of its connection that it had any of."""
+    """A link that gets no more in this turn; `last_budget`: the last budget of its connection of which it used some."""
 
     last_budget: int
 
@@ -50,7 +50,7 @@ class Deferred(Writer, Protocol):
 
 
 class Sending(Protocol):
-    """A large message on its way to a peer (links/large_sends.py)."""
+    """A large message that is being sent to a peer (links/large_sends.py)."""
 
     peer: "Peer"
     blob: Blob
@@ -62,8 +62,7 @@ class Sending(Protocol):
 
 
 class Adopted(Protocol):
-    """The neighbour whose session has a connection as its own (peering/sessions.py); what happens on it is told to
-    that."""
+    """The neighbour whose session has adopted a connection (peering/sessions.py), and is notified of its events."""
 
     heard_at: float
 
@@ -77,25 +76,25 @@ class Adopted(Protocol):
 
 
 class PeerLink:
-    """A link of a peer's, as the node serves it: the engine's link has it as its `context`."""
+    """A peer's link, as the node serves it; it is the `context` of the engine's link."""
 
     peer: "Peer"
     link: Any
 
 
 class Requesting(PeerLink):
-    """A link of `$management`; `waiting`: requests that are not served yet, the oldest first."""
+    """A link of `$management`; `waiting`: requests that were not carried out yet, the oldest first."""
 
     waiting: Sized
 
     def serve_one(self) -> int:
-        """Carries out the oldest request; what it cost."""
+        """Carries out the oldest request; returns the cost."""
         raise AssertionError("management/requests.py serves")
 
 
 class Peer:
-    """`number` is the driver's name for the connection. `writable`: the socket takes more than control. `pauses`: why
-    it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
+    """`number` is the driver's name for the connection. `writable`: the socket accepts more than control frames.
+    `pauses`: why it is not read. `ahead_bytes`: bytes of its large messages that are in no batch yet."""
 
     __slots__ = (
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
@@ -174,7 +173,7 @@ class Peer:
         """The links of this connection that carry messages away, told when the socket takes more again."""
 
     def pause(self, reason: str) -> bool:
-        """Whether the driver is to be told to read nothing more."""
+        """Adds a reason for a pause; whether the driver must be told to stop reading."""
         before = bool(self.pauses)
         self.pauses.add(reason)
         if self.neighbour is not None:
@@ -182,14 +181,14 @@ class Peer:
         return not before
 
     def unpause(self, reason: str) -> bool:
-        """That reason is gone; whether the driver is to be told to read again."""
+        """Removes a reason; whether the driver must be told to read again."""
         before = bool(self.pauses)
         self.pauses.discard(reason)
         return before and not self.pauses
 
     def written(self) -> None:
-        """The turn's messages are with the driver: queues of links that were deferred are offered again, first those of
-        links that had nothing for the longest."""
+        """The turn's output was handed to the driver: queues of deferred links are offered again, first those of links
+        that waited the longest."""
         self.handed_bytes = 0
         self.budget_number += 1
         deferred, self.deferred = self.deferred, {}
@@ -198,23 +197,23 @@ class Peer:
                 link.offer_again()
 
     def closed(self, error: Error | None) -> None:
-        """It closed, or answered our close; `error`: why, in its own words."""
+        """It closed, or answered our close; `error`: that of the peer."""
         if error is not None:
             self.why_closed = f"closed by it: {error.text[:REASON_CHARACTERS_MAX]}"
 
     def refuse_detached(self, link: Link) -> None:
-        """Answers the attach of a link that ended before it was answered, if nothing has yet: the peer keeps the handle
-        until it has both answers."""
+        """Answers the attach of a link that ended before it was answered, because the peer keeps the handle until it
+        has both answers."""
         if not link.attach_sent:
             link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
             self.touch()
 
     def log(self, level: str, text: str) -> None:
-        """A line about it in the node's log; lines of one place in the code about one peer are bounded in rate."""
+        """Logs a line about it; lines of one place in the code about one peer are limited in rate."""
         self._log(sys._getframe(1), self, level, text)
 
     def touch(self) -> None:
-        """There is something to write before the turn ends."""
+        """Notes that there is something to write before the turn ends."""
         self.touched[self] = None
 
     @property

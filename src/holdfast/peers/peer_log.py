@@ -13,9 +13,9 @@ PEER_CHARACTERS_MAX: Final = 500
 
 
 class PeerLog:
-    """Lines about peers. Whoever a line is about, it leaves the others theirs: its cause names the neighbour or the
-    user, and a stranger by its address. What is said of a neighbour, or of whom we dialled, is logged whoever else is
-    there."""
+    """Writes lines about peers. The limit of lines is separate for each neighbour and user, and for each address
+    without one, so that no peer uses up the lines of another. Other peers do not
+    affect the lines about a neighbour, or about a peer that we dialled."""
 
     def __init__(self, log: Log, users: Container[HostedName]) -> None:
         """`users`: the names that are configured."""

@@ -1,4 +1,4 @@
-"""What one user or neighbour has of the node, and its bounds."""
+"""What one user or neighbour uses of the node, and its bounds."""
 
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -18,13 +18,13 @@ LINKS_WOKEN: Final = 1_000
 
 
 class Blocked(Protocol):
-    """A consumer that gets nothing until some of its user's messages are settled."""
+    """A consumer that gets no messages until some of its user's messages are settled."""
 
     cursor: Cursor
 
 
 class Use:
-    """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
+    """What one user or neighbour uses of the node, and its bounds. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
         "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "host",
@@ -68,14 +68,15 @@ class Use:
         self._at = now
 
     def bound_reached_text(self, count: int, what: str) -> str:
-        """That it has `count` of `what`, connections or links, and gets no more; with the name of the bound."""
+        """The text that it has `count` of `what` (connections or links) and gets no more, with the name of the
+        bound."""
         who = "clients without a name have" if self.kind == ANONYMOUS else f"{self.kind} {self.name!r} has"
         whom = "they" if self.kind == ANONYMOUS else "it"
         key = f"{what}_max of the [[user]]" if getattr(self._own, f"{what}_max") else f"user_{what}_max"
         return f"{who} {count} {what}, the most {whom} may have ({key})"
 
     def count_request(self, now: float) -> bool:
-        """Counts one request, if its time has come; whether it has."""
+        """Counts one request; False if it has to wait."""
         most = float(self.requests_per_s)
         self._tokens = min(most, self._tokens + (now - self._at) * most)
         self._at = now
@@ -87,27 +88,27 @@ class Use:
 
     @property
     def asks_at(self) -> float:
-        """When the next request's time comes."""
+        """When the next request may be carried out."""
         return self._at + max(0.0, 1 - self._tokens) / self.requests_per_s
 
     def given(self, size: int) -> None:
-        """Messages of `size` bytes went to one of its consumers."""
+        """One of its consumers was sent messages of `size` bytes."""
         self.unsettled_bytes += size
 
     @property
     def is_full(self) -> bool:
-        """Whether its consumers get nothing now."""
+        """Whether its consumers get no messages now."""
         return self.crowded or self.unsettled_bytes >= self.unsettled_bytes_max
 
     def settled(self, size: int) -> None:
-        """Messages of `size` bytes are settled, or were taken back."""
+        """Messages of `size` bytes were settled or requeued."""
         self.unsettled_bytes -= size
         if self.blocked_consumers and not self.is_full:
             self._waking[self] = None
 
     def wake(self) -> None:
-        """Some of those that are blocked are offered messages again, while there is room; each that finds none is
-        blocked anew, behind the others."""
+        """Offers messages again to some of the blocked consumers, while there is room; one without room is blocked
+        again, behind the others."""
         blocked = self.blocked_consumers
         for link in list(islice(blocked, 0 if self.is_full else LINKS_WOKEN)):
             del blocked[link]
@@ -117,7 +118,7 @@ class Use:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to tell of it."""
+        """Whether `status` shows it."""
         return any((self.connections, self.requests, self.refused, self.logins_failed, self.unsettled_bytes))
 
     def status(self) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Use:
             "connections_max": self.connections_max,
             "links": self.links,
             "links_max": self.links_max,
-            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),  # a defect here must not keep `status` from others
+            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),  # a defect here must not break `status`
             "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
             "requests": Ulong(self.requests),
             "requests_per_s": self.requests_per_s,

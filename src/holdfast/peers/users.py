@@ -1,8 +1,8 @@
-"""What each user and each neighbour has of the node, and how much of it they may have.
+"""What each user and each neighbour uses of the node, and their bounds.
 
-Rules of this file: a peer counts for the neighbour that it speaks as, else for the user that it logged in as; all who
-came without a name count together. Who asks for one thing too many is refused that one, or waits; a neighbour's control
-link never is. The names are those of the configuration, so that their number is bounded.
+Rules of this file: a peer counts for the neighbour that it is, or else for the user as which it logged in; all peers
+without a name count together. Whatever exceeds a bound is refused, or waits, except a neighbour's control link. The
+names are those of the configuration, so their number is bounded.
 """
 
 from collections import Counter
@@ -20,7 +20,8 @@ from holdfast.settings import NodeConfig
 
 
 class Users:
-    """Counts connections, links and requests for each user and neighbour, and refuses or delays those past a bound."""
+    """Counts connections, links and requests for each user and neighbour, and refuses or delays those beyond a
+    bound."""
 
     def __init__(
         self, config: NodeConfig, clock: Clock, memory: Memory, links: LinkTables, connections: Connections
@@ -51,7 +52,7 @@ class Users:
         links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
 
     def all(self) -> list[Use]:
-        """What each user and each neighbour has."""
+        """The use of each user and each neighbour."""
         return [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
 
     # ------------------------------------------------------------------------------------------------ connections
@@ -68,24 +69,24 @@ class Users:
         return None
 
     def too_many_connections(self, peer: Peer) -> str | None:
-        """Why the connection is one too many for whom it counts; None where it is not."""
+        """Why the connection is one too many for its user or neighbour; None if it is not."""
         use = self._of(peer)
         most = use.connections_max
         return None if use.connections < most else use.bound_reached_text(most, "connections")
 
     def count_refused(self, peer: Peer) -> None:
-        """The connection is one too many."""
+        """Counts a refused connection."""
         self._of(peer).refused += 1
 
     def _of(self, peer: Peer) -> Use:
-        """For whom an open connection counts."""
+        """The user or neighbour for which an open connection counts."""
         if peer.neighbour is not None:
             return self.neighbours.get(peer.neighbour.name, self.anonymous)
         name = hosted(peer.host, peer.amqp.authenticated_user or "")
         return self.by_name.get(name, self.anonymous)
 
     def who(self, peer: Peer) -> str:
-        """The user by whom it came, or the address of one without a name; for people, too."""
+        """The user of the connection, or its address if it has none."""
         use = peer.use
         is_user = use is not None and use.kind == "user"
         return (
@@ -93,7 +94,7 @@ class Users:
         )
 
     def left(self, peer: Peer) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         if peer.use is not None:
             peer.use.connections -= 1
             peer.use.links -= peer.counted_links
@@ -102,13 +103,13 @@ class Users:
     # ------------------------------------------------------------------------------------------------ links
 
     def count_links(self, peer: Peer) -> None:
-        """Brings the count of its user's links up to date."""
+        """Updates the count of its user's links."""
         if peer.use is not None:
             peer.use.links += peer.amqp.links - peer.counted_links
             peer.counted_links = peer.amqp.links
 
     def too_many_links(self, peer: Peer) -> str | None:
-        """Why the link that was just attached is one too many; None where it is not."""
+        """Why the link that was just attached is one too many; None if it is not."""
         self.count_links(peer)
         use = peer.use
         if use is None or use.links <= use.links_max:
@@ -120,14 +121,14 @@ class Users:
         return use.bound_reached_text(use.links_max, "links")
 
     def wake(self) -> None:
-        """Once a turn: consumers whose user has room again, a bounded number of each."""
+        """Called once a turn: wakes consumers whose user has room again, a bounded number for each user."""
         for use in list(self.waking):
             use.wake()
 
     # ------------------------------------------------------------------------------------------------ requests
 
     def admit_request(self, link: Requesting) -> bool:
-        """Counts a request of that link, or has it wait for its user's time. Whether it is carried out now."""
+        """Counts a request of that link; False if it has to wait because of its user's rate."""
         use = link.peer.use
         if link in self.granted:
             del self.granted[link]
@@ -140,11 +141,11 @@ class Users:
         return False
 
     def next_deadline(self) -> float | None:
-        """When one of the requests that wait is carried out."""
+        """When one of the waiting requests may be carried out."""
         return min((use.asks_at for use in self.uses), default=None)
 
     def tick(self, now: float) -> None:
-        """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
+        """Carries out waiting requests whose time has come, in order."""
         for use, waiting in list(self.uses.items()):
             while waiting and use.count_request(now):
                 link = next(iter(waiting))
@@ -153,7 +154,7 @@ class Users:
                 self._links.requests[link] = None
 
     def forget(self, link: Requesting) -> None:
-        """It waits no more."""
+        """The link does not wait any more."""
         self.granted.pop(link, None)
         use = self.waiting.pop(link, None)
         if use is not None:
@@ -164,11 +165,11 @@ class Users:
     # ------------------------------------------------------------------------------------------------ counted anew
 
     def unsettled_in(self, count: Callable[[], Iterable[tuple[Use | None, int]]]) -> None:
-        """Registers who holds messages unsettled for users: `count` says for whom, and how many bytes."""
+        """Registers a holder of unsettled messages; `count` returns the users and bytes."""
         self._unsettled.append(count)
 
     def unsettled(self) -> Counter[Use | None]:
-        """By user: bytes of messages that its consumers hold."""
+        """By user: bytes of messages that its consumers hold unsettled."""
         found: Counter[Use | None] = Counter()
         for count in self._unsettled:
             for use, size in count():
@@ -176,7 +177,7 @@ class Users:
         return found
 
     def recover(self) -> None:
-        """Each user has what its connections have, and its consumers."""
+        """Counts again what each user has, from its connections and consumers."""
         unsettled = self.unsettled()
         for use in self.all():
             mine = [peer for peer in self._connections.values() if peer.use is use]
@@ -187,7 +188,7 @@ class Users:
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self, host: str) -> list[dict[str, Any]]:
-        """As `status` tells it in that host: of who is here, was refused something, or left consumers that are kept for
-        it."""
+        """The rows of `status` in that host: users that are connected, were refused something, or have suspended
+        consumers."""
         uses = self.all() if host == DEFAULT_HOST else self.by_name.values()
         return [use.status() for use in uses if use.is_known and use.host == host]

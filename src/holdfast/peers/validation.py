@@ -1,4 +1,4 @@
-"""What holds of connections, users and the accounts of memory after every event (docs/adr/0020).
+"""Invariants of connections, users and the accounts of memory (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -20,7 +20,7 @@ def alive(connections: Connections, peer: Peer, whose: str) -> None:
 
 
 def engines(connections: Connections) -> None:
-    """Each connection stands under its number, and its sessions are its own."""
+    """Each connection has its number as its key, and its sessions belong to it."""
     for number, peer in connections.items():
         must(peer.number == number, "a connection stands under another number", number, peer.number)
         for session in peer.amqp.sessions:
@@ -38,7 +38,7 @@ def memory(accounts: Memory, connections: Connections) -> None:
 
 
 def guard(guard: Guard, refusals: Refusals, connections: Connections) -> None:
-    """Connections are counted by address, and no table of the guard has one that is gone."""
+    """Connections are counted by address, and no table of the guard has a closed one."""
     counted = (peer for peer in connections.values() if not peer.dialled and peer not in refusals.due)
     hosts = Counter(peer.address.rpartition(":")[0] for peer in counted)
     must(guard.by_address == dict(hosts), "connections by address", guard.by_address, dict(hosts))
@@ -47,7 +47,7 @@ def guard(guard: Guard, refusals: Refusals, connections: Connections) -> None:
 
 
 def users(users: Users, connections: Connections) -> None:
-    """What each user has is what its connections have, and its consumers, suspended ones too."""
+    """The counts of each user match its connections and consumers, including suspended ones."""
     unsettled = users.unsettled()
     for use in users.all():
         mine = [peer for peer in connections.values() if peer.use is use]

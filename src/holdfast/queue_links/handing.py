@@ -1,9 +1,9 @@
-"""What a link took goes to its target, in the turn's batch: each entry is appended there and leaves its source with the
-same commit, or neither happens (docs/adr/0065).
+"""Hands the entries that a link took to its target, in the turn's batch: each entry is appended there and leaves its
+source with the same commit, or neither happens (docs/adr/0065).
 
-Rules of this file: what a target has no room for goes back to its place, and all behind it, so that the order stays;
-what it refuses for good becomes a dead letter with the link's name and the reason. What its steps change of their
-windows is in the same batch (docs/adr/0068).
+Rules of this file: an entry for which the target has no room returns to its place, with all behind it, so that the
+order stays; an entry that can never be passed on becomes a dead letter with the link's name and the reason. Changes of
+its steps' windows are in the same batch (docs/adr/0068).
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ CLOSED_COUNT: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handed(Effect):
-    """What a link took is in the turn: it is told whether that is stored."""
+    """Entries of a link are in the turn: it is told whether the turn was stored."""
 
     name: str
     link: QueueLink = field(repr=False)
@@ -62,7 +62,7 @@ class Handed(Effect):
 
 @dataclass(frozen=True, slots=True)
 class HandingParts:
-    """What handing over uses of the node."""
+    """What Handing uses of the node."""
 
     config: NodeConfig
     clock: Clock
@@ -79,14 +79,14 @@ class HandingParts:
 
 
 class Handing:
-    """Hands over what links took."""
+    """Hands over the entries that links took."""
 
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
 
     def room_for(self, link: QueueLink) -> int:
-        """How many entries the link's target takes now."""
+        """How many entries the link's target accepts now."""
         parts, target = self._parts, link.target
         if target is None or not parts.catalog.has(target):
             return 0
@@ -108,7 +108,7 @@ class Handing:
         return room
 
     def forget(self, link: QueueLink) -> None:
-        """It waits for room in its target no more."""
+        """The link does not wait for room in its target any more."""
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
@@ -119,7 +119,7 @@ class Handing:
     # ------------------------------------------------------------------------------------------------ into the turn
 
     def hand_over(self, link: QueueLink) -> None:
-        """All that the link took goes into the turn, or back to its place; windows that are over end."""
+        """Puts the entries of the link into the turn, or back to their places; ends windows that are over."""
         parts, cursor, turn = self._parts, link.cursor, self._parts.turns.gathered
         taken = link.taken
         moving = Moving([sequence for sequence, _ in taken])
@@ -146,7 +146,7 @@ class Handing:
         self._put_rows(link, moving)
 
     def _hand_one(self, link: QueueLink, target: Queue, moving: Moving, value: bytes) -> bool:
-        """One entry through the steps and into the target; False where there is no room for what comes of it."""
+        """Passes one entry through the steps and into the target; False if there is no room for the result."""
         if moving.gathered is None:
             return self._hand(link, target, moving, value)
         message = StepMessage(value, entry.enqueued_ms_of(value), self._store)
@@ -156,8 +156,8 @@ class Handing:
     def _hand_passed(
         self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, passed: Passed, value: bytes
     ) -> bool:
-        """What came of `value`, or, where that is b"", of a window that is over. False where there is no room for it:
-        then nothing is changed."""
+        """Handles the result of `value`, or, if that is b"", of a window that is over. False if there is no room for
+        it; then nothing was changed."""
         message = passed.message
         if passed.failure:
             dead = value if message is None or message.is_input else message.value
@@ -175,8 +175,8 @@ class Handing:
     # ------------------------------------------------------------------------------------------------ windows
 
     def end_windows(self, link: QueueLink) -> bool:
-        """Windows of an idle link that are over end, if it is known that the source has nothing for them. False where
-        that has to wait, for room or for what the source still has."""
+        """Ends windows of an idle link that are over, if the source certainly has no messages for them. False if that
+        must wait, for room or for messages in the source."""
         parts, target = self._parts, link.target
         known_ms = self._known_ms(link)
         if known_ms is None or target is None or not self.room_for(link):
@@ -197,8 +197,8 @@ class Handing:
         return True
 
     def _known_ms(self, link: QueueLink) -> int | None:
-        """A wall time before which the source was given nothing that the link is still to see; None where it is still
-        to see something, or nobody knows."""
+        """A wall time from before which the source has no messages that the link has not seen; None if it may have
+        some."""
         cursor, now_ms = link.cursor, self._parts.clock.wall_ms
         queue = cursor.queue
         if has_something(cursor, link, watermarks=True):
@@ -213,8 +213,8 @@ class Handing:
         return None
 
     def _end_windows(self, link: QueueLink, target: Queue, moving: Moving, gathered: Gathered, known_ms: int) -> None:
-        """Ends windows that are over, as many as there is room for, those of the first step first: what they give may
-        belong to windows of the steps behind."""
+        """Ends windows that are over, as many as there is room for, those of the first step first, because their
+        results may belong to windows of later steps."""
         windows, left, now_ms = link.windows, min(CLOSED_COUNT, link.count_max), self._parts.clock.wall_ms
         for number in windows.rows:
             for key, row in windows.over(number, known_ms, now_ms, gathered):
@@ -239,7 +239,7 @@ class Handing:
     # ------------------------------------------------------------------------------------------------ one message
 
     def _hand(self, link: QueueLink, target: Queue, moving: Moving, value: bytes) -> bool:
-        """One entry into the target, or the dead letters; False where there is no room for it now."""
+        """Puts one entry into the target, or makes a dead letter of it; False if there is no room for it now."""
         parts = self._parts
         found = self._new(link, value)
         if isinstance(found, str):
@@ -250,7 +250,7 @@ class Handing:
             return self._dead_letter(link, moving, value, full)
         if not target.fits(size):
             link.needs = size
-            self.room_for(link)  # it waits for that much
+            self.room_for(link)  # it waits for this size
             return False
         if not target.config.durable:
             moving.posts.append((found, size))
@@ -277,7 +277,7 @@ class Handing:
         return True
 
     def _dead_letter(self, link: QueueLink, moving: Moving, value: bytes, why: str) -> bool:
-        """False where there is no room for a dead letter."""
+        """False if there is no room for a dead letter."""
         parts = self._parts
         if not parts.dead_lettering.has_room_for_dead_letter(len(value)):
             link.dead_needs = len(value)
@@ -288,7 +288,7 @@ class Handing:
         return True
 
     def _new(self, link: QueueLink, value: bytes) -> bytes | str:
-        """The message as a new one, that has passed the link; or why there can be none."""
+        """The message as a new one that has passed the link, or why there cannot be one."""
         passed = annotate.links_passed(value)
         if len(passed) >= annotate.LINK_ID_BYTES * annotate.LINKS_MAX:
             return f"it has passed {annotate.LINKS_MAX} links, the most that a message may"
@@ -310,13 +310,13 @@ class Handing:
     # ------------------------------------------------------------------------------------------------ decided
 
     def decided(self, effect: Handed, *, stored: bool) -> bool:
-        """The turn is stored, or never was; whether anything was in the link's hands still."""
+        """The turn was stored or undone; returns whether the link still held anything."""
         link, moving, cursor = effect.link, effect.moving, effect.link.cursor
         if link.moving is not moving:
             return False  # tried again after a failure
         tied.untie(self._parts.catalog, cursor, moving.left)
         held = cursor.acquired
-        own = moving.left if stored else moving.sequences  # where it failed half way, more is in its hands than leaves
+        own = moving.left if stored else moving.sequences  # if it failed half way, it holds more than leaves
         mine = [sequence for sequence in own if sequence in held and held[sequence].consumer is link]
         if stored:
             self._follow(link, moving)
@@ -336,7 +336,7 @@ class Handing:
         return True
 
     def _follow(self, link: QueueLink, moving: Moving) -> None:
-        """What needs no disk follows."""
+        """Does what needs no disk."""
         target = link.target
         while moving.posts:
             value, size = moving.posts[0]
@@ -349,7 +349,7 @@ class Handing:
 
     @staticmethod
     def _drop_post(moving: Moving) -> None:
-        """The first post is where it goes, or goes nowhere: its room is free again."""
+        """The first post was delivered or dropped: its reserved room is free again."""
         _, size = moving.posts.popleft()
         queue = moving.reserved_in
         if queue is not None:

@@ -1,7 +1,8 @@
-"""Rows of windows in the store: given to the links that they belong to, or deleted bit by bit where there is none.
+"""Stored rows of windows at the start of a node: they are given to their links, or deleted in small steps if there is
+none.
 
-Rules of this file: rows belong to a link's id and a step's id. A link that is deleted, or a step that is another one
-since the last start, leaves its rows here; they are no more than what may go wrong with a crash in between.
+Rules of this file: a row belongs to the id of a link and of a step. The rows of a link that is deleted, or of a step
+that was changed since the last start, are left over and are deleted here; after a crash this continues.
 """
 
 from collections.abc import Iterable
@@ -21,13 +22,13 @@ DELETED_COUNT: Final = 1_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deleted(Effect):
-    """Rows are deleted with the turn: it is told whether that is stored."""
+    """Rows are deleted with the turn: it is told whether the turn was stored."""
 
     keys: list[bytes] = field(repr=False)
 
 
 class Leftovers:
-    """`keys`: of rows that are nobody's; `going`: whether a commit that deletes some is under way."""
+    """`keys`: of rows without a link; `going`: whether a commit that deletes some is in progress."""
 
     def __init__(self, turns: Turns, store: Tables) -> None:
         self._turns = turns
@@ -43,13 +44,13 @@ class Leftovers:
     # ------------------------------------------------------------------------------------------------ at start
 
     def give(self, link_id: bytes, windows: Windows) -> None:
-        """A link gets the rows that are its own."""
+        """Gives a link its rows."""
         mine = self._found.get(link_id, {})
         for number, step_id in windows.ids.items():
             windows.load(number, mine.pop(step_id, {}))
 
     def keep_rest(self) -> None:
-        """All links have theirs: the rest is nobody's."""
+        """All links have their rows: the rest is to be deleted."""
         for link_id, steps in self._found.items():
             for step_id, rows in steps.items():
                 self._add(link_id, step_id, rows)
@@ -58,7 +59,7 @@ class Leftovers:
     # ------------------------------------------------------------------------------------------------ deleted
 
     def leave(self, link_id: bytes, windows: Windows) -> None:
-        """The link is gone."""
+        """The link was deleted, and its rows are left over."""
         ids = windows.ids
         places: list[Place] = windows.forget()
         for number, key in places:

@@ -1,7 +1,7 @@
 """One link between queues: a consumer of its source, whose credit is the room of its target.
 
-Rules of this file: it takes a bounded number of entries a turn, and no more before the commit that has what became of
-them is answered; so between turns at most one batch is in its hands.
+Rules of this file: it takes a bounded number of entries in a turn, and no more before the commit with their results is
+answered; so it holds at most one batch between turns.
 """
 
 from collections import deque
@@ -25,11 +25,10 @@ TAKEN_BYTES: Final = 1 * MIB
 
 @dataclass(slots=True, eq=False)
 class Moving:
-    """What a turn does for a link. `sequences`: of the source, that are in its hands; `left`: those that leave it;
-    `posts`: (value, size) that a target in memory, or a topic's listeners, are given once the turn is stored;
-    `reserved_in`: the queue in memory that keeps room for them; `dead`: how many became dead letters; `passed`: how
-    many came to the target; `dropped`: how many ended in a step; `gathered`: what it changes of the windows of
-    steps."""
+    """What a turn does for a link. `sequences`: the source's entries that it holds; `left`: those of them that leave;
+    `posts`: (value, size) for a target in memory, or a topic's listeners, once the turn is stored; `reserved_in`: the
+    queue in memory that keeps room for them; `dead`: how many became dead letters; `passed`: how many were put into the
+    target; `dropped`: how many ended in a step; `gathered`: changes of the windows of steps."""
 
     sequences: list[int]
     left: list[int] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Moving:
 
 class QueueLink:
     """An `EntryConsumer`. `cursor`: the source's shared one if the link moves, its own if it copies. `node` and `to`
-    where `target` is the transmission queue to another node; `target` None while nothing is known of that node."""
+    are set if `target` is the transmission queue for another node; `target` is None while that node is unknown."""
 
     bytes_max = UNLIMITED
     run_bytes_max = UNLIMITED
@@ -63,7 +62,7 @@ class QueueLink:
         room: "Callable[[QueueLink], int]",
         took: "Callable[[QueueLink], None]",
     ) -> None:
-        """`room` says how many entries the target takes now; `took` is told that some were taken."""
+        """`room` returns how many entries the target accepts now; `took` is called when some were taken."""
         self.config = config
         self.link_id = link_id
         self.cursor = cursor
@@ -112,7 +111,7 @@ class QueueLink:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in its hands."""
+        """Whether it holds nothing."""
         return self.moving is None and not self.taken
 
     def refill(self) -> None:
@@ -139,7 +138,7 @@ class QueueLink:
         return len(value)
 
     def count_held(self, size: int) -> None:
-        """Nothing is counted beside what the turn has."""
+        """Does nothing: the turn counts its entries."""
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         if not self.cursor.is_links:

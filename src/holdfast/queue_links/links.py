@@ -1,7 +1,7 @@
-"""All links between queues of a node: made at start from the configuration and the store, and by requests.
+"""All links between queues of a node: created at start from the configuration and the store, and by requests.
 
-Rules of this file: what a link is stands in one row of table `node`; a row that the configuration made goes when the
-configuration no longer has it. A link that is deleted goes once nothing is in its hands.
+Rules of this file: a link is one row of table `node`. A row of a configured link is deleted when the configuration does
+not have the link any more. A deleted link ends when it holds nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,13 +49,13 @@ Run = Callable[..., None]
 
 
 class QueueLinks:
-    """`by_name`: all links; `by_target`: who waits for room in a queue; `pending`: links that took something this
-    turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
+    """`by_name`: all links; `by_target`: those that wait for room in a queue; `pending`: those that took something in
+    this turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
     def __init__(
         self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
     ) -> None:
-        """`run`: a link's work, so that a failure lets that link rest."""
+        """`run`: runs a link's work, so that a failure only pauses that link."""
         self._parts = parts
         self._run = run
         self._config = parts.config
@@ -107,7 +107,7 @@ class QueueLinks:
         self.leftovers.keep_rest()
 
     def _add(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
-        """A link that takes from now on. ConfigError where it cannot be."""
+        """Adds a link, which takes messages from now on. ConfigError if it is not possible."""
         config.validate()
         where = f"link {config.name!r}"
         if (found := len(self.of_host(config.vhost))) >= LINKS_MAX:
@@ -158,10 +158,10 @@ class QueueLinks:
         return source
 
     def _address(self, config: LinkConfig, where: str, *, is_stored: bool) -> Address:
-        """What its target's address says. ConfigError where no link can lead there.
+        """The address of its target. ConfigError if no link can lead there.
 
-        `is_stored`: it was made by a request before this start. If its host may cross to no neighbour any more, what it
-        moves waits; else nobody could start the node to delete it.
+        `is_stored`: a request created the link before this start. If messages of its host may not leave this node any
+        more, the link waits: with an error the node could not start, and so nobody could delete the link.
         """
         try:
             address = parse(
@@ -240,7 +240,7 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ requests
 
     def create(self, config: LinkConfig) -> QueueLink:
-        """A link of a name that none has. ConfigError where it cannot be."""
+        """Creates a link with a new name. ConfigError if it is not possible."""
         link = self._add(config, None, is_created=True)
         self._store(link)
         return link
@@ -252,7 +252,7 @@ class QueueLinks:
             self._end(link)
 
     def stop(self, link: QueueLink, *, is_stopped: bool) -> None:
-        """The link takes nothing from now on, over restarts too; or again."""
+        """Stops the link, over restarts too, or starts it again."""
         link.is_stopped = is_stopped
         self._store(link)
         link.cursor.queue.touch()
@@ -268,7 +268,7 @@ class QueueLinks:
         self.leftovers.leave(link.link_id, link.windows)
 
     def reserved(self) -> Iterator[tuple[Queue, int, int]]:
-        """Queues in memory that keep room for what links bring them: messages, and their bytes."""
+        """Queues in memory that keep room for messages of links: messages, and bytes."""
         for link in self.by_name.values():
             if link.moving is not None and link.moving.reserved_in is not None:
                 posts = link.moving.posts
@@ -311,8 +311,8 @@ class QueueLinks:
         return any(self._due_in_ms(link) == 0 for link in self.windowed)
 
     def step(self) -> None:
-        """What links took in this turn goes into it, and what windows give that are over. A link that fails rests, and
-        no other."""
+        """Hands over the entries that links took in this turn, and the results of windows that are over. A link that
+        fails is paused, and no other is."""
         if self._look_due:
             self.look()
         for link in list(self.pending):
@@ -334,13 +334,13 @@ class QueueLinks:
         self.windowed[link] = not self._handing.end_windows(link)
 
     def _due_in_ms(self, link: QueueLink) -> int | None:
-        """How long it is until windows of the link are over, in whole seconds of the wall clock."""
+        """How long it takes until windows of the link are over, in whole seconds of the wall clock."""
         now_ms = self._parts.clock.wall_ms
         left = link.windows.due_in_ms(now_ms)
         return None if left is None else max(0, left + -(now_ms + left) % GRAIN_MS)
 
     def next_deadline(self) -> float | None:
-        """When windows are over that need not wait: what they wait for comes with a turn."""
+        """When windows are over that need not wait; the others continue with a later turn anyway."""
         found = [
             left
             for link, waits in self.windowed.items()
@@ -348,28 +348,28 @@ class QueueLinks:
         ]
         if not found:
             return None
-        left = min(found)  # the wall clock is told in whole milliseconds: one more, lest it is asked a moment too soon
+        left = min(found)  # the wall clock has whole milliseconds: one more, so that this is not too early
         return self._parts.clock.now + (left + 1) / 1_000 if left else self._parts.clock.now
 
     def tick(self, now: float) -> None:
-        """The end of the turn does it (`step`)."""
+        """Does nothing: the end of the turn does the work (`step`)."""
 
     def _decided(self, effect: Handed, stored: bool) -> None:
         if self._handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
             self._end(effect.link)
 
     def room_may_be_back(self, target: Queue) -> None:
-        """Something changed in a queue: those that wait for room there look again."""
+        """A queue has changed: links that wait for room there check again."""
         for link in self.by_target.get(target, ()):
             if link.starved and self._handing.room_for(link):
                 link.cursor.queue.touch()
 
     def look_soon(self) -> None:
-        """Nodes may be known now that were not, or have left."""
+        """Nodes may have become known, or have left."""
         self._look_due = bool(self.by_name)
 
     def look(self) -> None:
-        """Links to other nodes find the queue to theirs, or wait until they are known."""
+        """Links to other nodes find their transmission queues, or wait until the nodes are known."""
         self._look_due = False
         for link in self.by_name.values():
             node = link.node
@@ -397,11 +397,11 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ told
 
     def of_host(self, host: str) -> list[QueueLink]:
-        """Those of that virtual host, by name."""
+        """The links of that virtual host, by name."""
         return sorted((link for link in self.by_name.values() if link.config.vhost == host), key=attrgetter("name"))
 
     def status(self, host: str) -> list[dict[str, Any]]:
-        """Each link of that host as `status` and `link list` tell it, by name."""
+        """Each link of that host as `status` and `link list` show it, by name."""
         return [self.told(link) for link in self.of_host(host)]
 
     def told(self, link: QueueLink) -> dict[str, Any]:

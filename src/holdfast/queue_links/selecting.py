@@ -1,6 +1,6 @@
-"""Which entries a link takes: what its selector says, of those that have not passed it.
+"""Which entries a link takes: those that its selector matches and that have not passed the link.
 
-Rules of this file: the answer depends on the bytes of an entry alone.
+Rules of this file: the answer only depends on the bytes of an entry.
 """
 
 from holdfast.broker.cursors.entry_consumer import EntrySelector
@@ -8,7 +8,7 @@ from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
 
 
 class LinkSelector:
-    """`text` is no other link's: what one link takes another may not."""
+    """`text` is unique to the link, because two links may take different entries."""
 
     __slots__ = ("_link_id", "_selector", "text", "weight")
 

@@ -1,4 +1,4 @@
-"""What holds of links between queues after every event (docs/adr/0020).
+"""Invariants of links between queues (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -16,7 +16,7 @@ from holdfast.steps.windows import KEYS_MAX
 
 
 def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
-    """What a link holds of its source is in its batch, each copy has its cursor, and windows are looked after."""
+    """The entries that a link holds are in its batch, each copying link has its cursor, and windows have a deadline."""
     strange_windows = [link.name for link in held.windowed if held.by_name.get(link.config.key) is not link]
     must(not strange_windows, "windows of links that are gone are looked after", strange_windows)
     for name, link in held.by_name.items():
@@ -57,10 +57,10 @@ def tied(
     dead_lettering: DeadLettering,
     catalog: Catalog,
 ) -> None:
-    """What is tied to a batch is a transaction's, a link's, or on its way to the dead letters."""
+    """An entry that is tied to a batch belongs to a transaction or a link, or is becoming a dead letter."""
     for cursor, sequences in catalog.tied.items():
         known = {sequence for item in transactions.deciding for at, sequence in item.takes if at is cursor}
-        known.update(limits.moving.get(cursor, ()), dead_lettering.moving.get(cursor, ()))
+        known.update(limits.moving.of(cursor), dead_lettering.moving.of(cursor))
         for link in held.by_name.values():
             if link.cursor is cursor and link.moving is not None:
                 known.update(link.moving.left)

@@ -1,1 +1,1 @@
-"""Routing: which nodes there are, by which way each is reached, and what a link costs (docs/adr/0015-routing.md)."""
+"""Routing: the nodes of the network, the shortest path to each, and the costs of links (docs/adr/0015-routing.md)."""

@@ -1,7 +1,8 @@
-"""A link's cost as its own messages find it: the given one, made dearer by delay, loss and backlog.
+"""The measured cost of a link: the configured one, increased by delay, loss and backlog.
 
-Rules of this file: pure; costs are whole millionths (ADR 0015), times are seconds on `now`'s scale. A cost that
-follows the load moves the load, and with it itself: so a change is told only past a ratio, and not often.
+Rules of this file: pure; costs are whole millionths (ADR 0015), times are seconds on `now`'s scale. A cost that follows
+the load moves the load, which changes the cost again. So a change is only advertised if it is large enough, and not
+often.
 """
 
 from typing import Final
@@ -24,9 +25,9 @@ HOLD_S: Final = 10.0
 def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog_bytes: int, bandwidth_bps: int) -> int:
     """The cost in millionths that one measurement gives; never below `given`, the cost of the link at rest.
 
-    `round_trip_s` counts by its half, the way there. `loss_share` (0 to 1): what is lost goes again, so all counts
-    1 / (1 - loss) times. `backlog_bytes` wait before anything that is sent now; `bandwidth_bps` is what they leave
-    with, 0 where it is not known.
+    Half of `round_trip_s` counts, for one direction. `loss_share` (0 to 1): lost data is sent again, so everything
+    counts 1 / (1 - loss) times. `backlog_bytes` are sent before anything new; `bandwidth_bps` is their speed, 0 if not
+    known.
     """
     there_ms = max(0.0, round_trip_s) * 1000 / 2
     backlog_ms = max(0, backlog_bytes) * 8_000 / bandwidth_bps if bandwidth_bps > 0 else 0.0
@@ -36,7 +37,7 @@ def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog
 
 
 class MeasuredCost:
-    """The cost of one link's direction, from its measurements: smoothed, and told with hysteresis."""
+    """The measured cost of one direction of a link: smoothed, and advertised with hysteresis."""
 
     def __init__(self, given: int, *, bandwidth_bps: int = 0) -> None:
         self.given = given
@@ -47,7 +48,7 @@ class MeasuredCost:
         self._told_at: float | None = None
 
     def measured(self, now: float, round_trip_s: float, loss_share: float, backlog_bytes: int) -> int | None:
-        """The new cost where it is to be told, None where the last one stands."""
+        """The new cost if it is to be advertised; None if the last one stays."""
         found = measured_cost(
             self.given,
             round_trip_s=round_trip_s,

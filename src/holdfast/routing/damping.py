@@ -1,10 +1,9 @@
-"""Damping: a link that flaps is not offered to routing until it has held for a while (RFC 2439).
+"""Damping: routing does not use a flapping link until it has been up for a while (RFC 2439).
 
-Rules of this file: pure; no clock, times are seconds on `now`'s scale. The first failure never damps: routing must
-learn of it, and of the repair, at once.
-
-The shape is RFC 2439's, the thresholds follow RFC 7196's lesson that only persistent flapping may be damped; half of
-the penalty is gone in seconds rather than in a quarter of an hour, since a record here costs 120 bytes.
+Rules of this file: pure; no clock, times are seconds on `now`'s scale. The first failure never damps, because routing
+must learn of it, and of the repair, at once. The method is that of RFC 2439; the thresholds follow RFC 7196, by which
+only persistent flapping should be damped. Half of the penalty is gone in seconds instead of a quarter of an hour,
+because a record only has about 120 bytes here.
 """
 
 from math import log2
@@ -35,7 +34,7 @@ class Damping:
         self._at = 0.0
 
     def penalty(self, now: float) -> float:
-        """What is left of it."""
+        """The current penalty."""
         age_s = max(0.0, now - self._at)
         left: float = self._penalty * 0.5 ** (age_s / HALF_LIFE_S)
         return left
@@ -47,13 +46,13 @@ class Damping:
         self.held = self.held or self._penalty > SUPPRESS_ABOVE
 
     def reuse_at(self) -> float | None:
-        """When it may be used again, if it does not fall meanwhile; None where it may be used."""
+        """When it may be used again, if it stays up; None if it may be used now."""
         if not self.held:
             return None
         return self._at + HALF_LIFE_S * max(0.0, log2(self._penalty / REUSE_BELOW))
 
     def release(self, now: float) -> bool:
-        """Ends the holding down where its time is over; whether it did now."""
+        """Ends the damping if its time is over; returns whether it did."""
         at = self.reuse_at()
         if at is None or now < at:
             return False

@@ -1,8 +1,9 @@
-"""The table of link states: one record for each node, what each neighbour was told of it, and the graph that it makes.
+"""The table of link states: one record for each node, what each neighbour was sent of it, and the resulting graph.
 
-Rules of this file: pure, no clock. Whatever order rows come in, and however often, who has had the same rows holds the
-same table. What is told stays told for the session: control messages arrive, or the session ends. Everything from a
-neighbour is checked row by row (rows.py). Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
+Rules of this file: pure, no clock. Nodes that have received the same rows have the same table, in whatever order and
+however often the rows came. What was sent in a session has arrived: control messages arrive, or the session ends.
+Everything from a neighbour is checked row by row (rows.py). Source: esb-dynamic-routing §3.2, §4.2, §4.3;
+docs/adr/0015-routing.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +24,10 @@ SUMMARY_ROWS_MAX: Final = 250
 
 
 class LinkStates:
-    """The records that one node knows, its own among them. `initial`: what the topology file says, each node's links,
-    and which of them are `supers`.
-
-    Which record may be told to whom is the caller's to say (`to_tell`); that all is told once is this class's. What the
-    file gives is never above `records_max` or `neighbours_max`: all that have it would refuse what its nodes say.
+    """The records that one node knows, including its own. `initial`: each node's links in the topology file; `supers`:
+    its super nodes. The caller decides which record may be sent to which neighbour (`to_tell`); this class makes sure
+    that each is sent once. The contents of the file always fit `records_max` and `neighbours_max`, because otherwise
+    all nodes would refuse the records of its nodes.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LinkStates:
         left: bool = False,
         is_super: bool = False,
     ) -> None:
-        """Our record, anew. `version` is where it begins; it is past all that was ever heard of us."""
+        """Makes a new version of our record, at least `version` and above every version that was ever received."""
         own = self.own
         before = own.record.version if own is not None else 0
         first, version = version, max(version, before + 1, self.floor + 1)
@@ -98,16 +98,16 @@ class LinkStates:
     # ------------------------------------------------------------------------------------------------ a super's words
 
     def stamp(self, name: str, by: str, count: int) -> None:
-        """As super node: the record of `name` may go everywhere."""
+        """As super node: stamps the record of `name`, so that it is flooded."""
         known = self.known.get(name)
-        if known is None:  # a fault in memory took the record alone
+        if known is None:  # a memory fault removed only the record
             self.unstamped.pop(name, None)
         elif known.stamp is None:
             known.stamp = by, count
             self._note(name)
 
     def lose(self, name: str, by: str) -> bool:
-        """As super node: the node is gone, whatever its record says. Ends with its next word."""
+        """As super node: declares the node lost, whatever its record says, until its next record."""
         known = self.known.get(name)
         if known is None or known.gone or not known.record.version or name == self.name:
             return False
@@ -117,7 +117,7 @@ class LinkStates:
     # ------------------------------------------------------------------------------------------------ hearing
 
     def receive(self, neighbour: str, rows: Iterable[object]) -> None:
-        """Takes what is newer. Malformed rows are told and dropped."""
+        """Accepts newer records. Malformed rows are reported and dropped."""
         for row in rows:
             try:
                 heard = read_row(row, self.neighbours_max)
@@ -129,7 +129,7 @@ class LinkStates:
             told = self.told.get(neighbour)
             if told is not None and name in self.known and (neighbour, name) not in self.stale:
                 theirs = told.editions.get(name)
-                if theirs is None or not theirs.covers(heard.edition):  # else what we told is on its way to them
+                if theirs is None or not theirs.covers(heard.edition):  # otherwise our record is on its way to them
                     told.editions[name] = heard.edition
                 told.pending[name] = None
 
@@ -149,7 +149,7 @@ class LinkStates:
             self._take_own(heard)
         elif (
             mine is None or heard.edition[:2] > mine.edition[:2]
-        ):  # two words of one version: all take the same of them
+        ):  # two records of one version: all nodes choose the same one
             self._put(heard)
         elif heard.edition[:2] == mine.edition[:2]:
             stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
@@ -157,7 +157,7 @@ class LinkStates:
                 self._put(Known(mine.record, stamp, lost_by))
 
     def _is_void(self, neighbour: str, name: str, version: int) -> bool:
-        """Whether that version is from before its node began anew; who has it has not heard of that, and is told."""
+        """Whether that version is from before a reset of its node; a neighbour that has it is told of the reset."""
         is_void = name in self.quarantined and version >= VERSION_HIGH
         if is_void:
             self.stale[neighbour, name] = None
@@ -175,8 +175,9 @@ class LinkStates:
             self._note(self.name)
 
     def _take_own_edition(self, neighbour: str, theirs: Edition) -> bool:
-        """That neighbour has this of us. What is newer than our own word is contradicted without being seen: who has it
-        may have nobody to tell it to. False where the neighbour is to be told ours whatever it has."""
+        """A neighbour has this version of our record. If it is newer than ours, our version is raised without seeing
+        the record, because the neighbour may have nobody to send it to. False if the neighbour must be sent ours in any
+        case."""
         if self._is_void(neighbour, self.name, theirs.version):
             return False
         self.floor = max(self.floor, theirs.version)
@@ -188,14 +189,14 @@ class LinkStates:
     # ------------------------------------------------------------------------------------------------ telling
 
     def up(self, neighbour: str) -> None:
-        """A session with it begins: until its summary comes it is told news alone."""
+        """A session with that neighbour begins: until its summary arrives, it only gets changes."""
         self.told[neighbour] = Told()
 
     def down(self, neighbour: str) -> None:
         self.told.pop(neighbour, None)
 
     def forget(self, neighbour: str) -> None:
-        """All is told to it again, whatever it was told."""
+        """Everything is sent to that neighbour again."""
         told = self.told.get(neighbour)
         if told is not None:
             told.editions.clear()
@@ -203,7 +204,7 @@ class LinkStates:
             told.summarised = True
 
     def summary(self) -> list[list[list[Any]]]:
-        """What we have, in rows for the messages of one summary: node, version, fingerprint, bits."""
+        """Our summary, as rows for its messages: node, version, fingerprint, bits."""
         messages: list[list[list[Any]]] = [[]]
         size = 0
         for name, known in self.known.items():
@@ -218,7 +219,7 @@ class LinkStates:
         return messages
 
     def receive_summary(self, neighbour: str, rows: Iterable[object], *, first: bool, last: bool) -> None:
-        """What that neighbour has; after the `last` message it is told what is newer here."""
+        """The summary of a neighbour; after its `last` message the neighbour gets what is newer here."""
         told = self.told.get(neighbour)
         if told is None:
             return
@@ -236,16 +237,15 @@ class LinkStates:
                 told.summary[name] = edition
         if not last:
             return
-        # What was told since the session began may be missing in a summary that had left before.
+        # Records that were sent since the session began may be missing in a summary that was sent before.
         since = told.editions if not told.summarised else {}
         told.editions = {**told.summary, **since}
         told.summary, told.summarised = None, True
         told.pending.update(dict.fromkeys(self.known))
 
     def to_tell(self, neighbour: str, may: Callable[[Known], bool]) -> tuple[list[list[Any]], dict[str, Edition]]:
-        """Rows for the next message to it, bounded, and what it has then (`was_told`); nothing where all is told.
-
-        What `may` not be told yet stays to be told.
+        """Rows for the next message to that neighbour, bounded, and what it has afterwards (`was_told`); empty if
+        everything was sent. Records that it `may` not get yet are kept.
         """
         told = self.told.get(neighbour)
         rows: list[list[Any]] = []
@@ -277,20 +277,20 @@ class LinkStates:
                 told.pending.pop(name, None)
 
     def waits(self, neighbour: str) -> bool:
-        """Whether it may not have been told all."""
+        """Whether some records may not have been sent to that neighbour."""
         told = self.told.get(neighbour)
         return told is not None and (not told.summarised or bool(told.pending))
 
     def has_no_link(self, name: str, to: str) -> bool:
-        """Whether that node has said its links, and none to the other is among them, up or down."""
+        """Whether that node has advertised its links, and none of them leads to the other, up or down."""
         known = self.known.get(name)
         return known is not None and known.record.version > 0 and to not in dict(known.record.links)
 
     # ------------------------------------------------------------------------------------------------ upkeep
 
     def void(self, name: str) -> bool:
-        """Its node begins its versions anew: what is known of it stays in use until its next word, whatever version
-        that has. False where the version here is not near the end, and so none that is reset."""
+        """Resets the versions of a node: its record stays in use until the next one, whatever version that has. False
+        if the version here is not near the highest, so that there is nothing to reset."""
         known = self.known.get(name)
         self.quarantined[name] = None
         if name == self.name or known is None or known.record.version < VERSION_HIGH:
@@ -300,15 +300,15 @@ class LinkStates:
         return True
 
     def told_again(self, neighbour: str, name: str) -> None:
-        """That neighbour is told the record of `name`, whatever it is thought to have."""
+        """The record of `name` is sent to that neighbour again."""
         told = self.told.get(neighbour)
         if told is not None:
             told.editions.pop(name, None)
             told.pending[name] = None
 
     def drop(self, name: str) -> Edition | None:
-        """Forgets a node that is gone; None where it is not known. Its last word is not taken again while it stands in
-        `dropped`, which is the caller's to clear."""
+        """Forgets a node that has left; None if it is not known. Its last record is not accepted again while it is in
+        `dropped`, which the caller clears."""
         known = self.known.get(name)
         if known is None:
             return None
@@ -326,10 +326,10 @@ class LinkStates:
         self.words += 1
 
     def recount(self) -> None:
-        """Makes anew what is kept beside the records, and removes a record whose version cannot be told: neighbours
-        refuse it each time, and who has the right one tells it. A fault in memory does no lasting harm there."""
+        """Recomputes what is derived from the records, and removes a record with an invalid version, which neighbours
+        would always refuse; a neighbour with the correct one sends it. So a memory fault does no lasting harm."""
         for known in [known for known in self.known.values() if not 0 <= known.record.version < VERSION_END]:
-            if known.record.name != self.name:  # our own begins anew with our next word
+            if known.record.name != self.name:  # our own is replaced by our next record
                 self._remove(known)
         before, self.digest = self.digest, 0
         for name, known in self.known.items():
@@ -347,8 +347,8 @@ class LinkStates:
     # ------------------------------------------------------------------------------------------------ the graph
 
     def edges(self) -> dict[str, dict[str, int]]:
-        """Each node's links that carry messages, with their costs: the starting node says so, and the other does not
-        say that the way back is down. Both ends probe, so either may be the first to know."""
+        """Each node's usable links, with their costs: the node says so, and the other end does not say that the reverse
+        direction is down. Both ends probe, so either may be the first to know."""
         down = {
             (name, neighbour)
             for name, known in self.known.items()
@@ -384,7 +384,7 @@ class LinkStates:
         self._note(name)
 
     def _note(self, name: str) -> None:
-        """What is said of `name` is another word now: every neighbour may have to be told."""
+        """The record of `name` has changed: every neighbour may have to get it."""
         if self.known[name].stamp is None:
             self.unstamped[name] = None
         else:

@@ -1,7 +1,7 @@
-"""What a node says of itself and of its links, what others say of it, and what each neighbour was told.
+"""A node's record, what others add to it, and what each neighbour was sent.
 
-Rules of this file: values alone. A record is its own node's word and its version says which is newer; of two words of
-one version all take the same. Source: esb-dynamic-routing §3.2; docs/adr/0015-routing.md.
+Rules of this file: only values. Only a node itself makes its record, and the version says which record is newer; of two
+with the same version all nodes choose the same. Source: esb-dynamic-routing §3.2; docs/adr/0015-routing.md.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ DIGEST_END: Final = 2**63
 
 
 class Edition(NamedTuple):
-    """What tells one form of a record from another."""
+    """Identifies one form of a record."""
 
     version: int
     fingerprint: int
@@ -42,9 +42,8 @@ class Edition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a node says of itself. `links`: (neighbour, cost in millionths, None: down), by name, each once.
-
-    Version 0 is what the topology file says of a node that nobody has heard of; it is never passed on.
+    """A node's record. `links`: (neighbour, cost in millionths, None: down), by name, each once. Version 0 stands for
+    the topology file's links of a node without a record; it is never passed on.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Record:
 
 @dataclass(slots=True)
 class Known:
-    """A node's record with what others say of it: `stamp` is (super node, its count), `lost_by` a super node."""
+    """A node's record with additions of super nodes: `stamp` is (super node, its count), `lost_by` a super node."""
 
     record: Record
     stamp: tuple[str, int] | None = None
@@ -76,7 +75,7 @@ class Known:
 
     @property
     def gone(self) -> bool:
-        """No link to or from it carries anything."""
+        """Whether no link to or from the node is usable."""
         return self.record.left or self.lost_by is not None
 
     @property

@@ -1,6 +1,6 @@
-"""The rows that link states travel in: read from control messages and written for them.
+"""The rows of link states in control messages: how they are read and written.
 
-Rules of this file: everything from a neighbour is checked, row by row; a row that is not taken is Malformed. Source:
+Rules of this file: everything from a neighbour is checked, row by row; an invalid row raises Malformed. Source:
 esb-dynamic-routing §4.2; docs/adr/0015-routing.md.
 """
 
@@ -32,7 +32,7 @@ FIELDS_MAX: Final = 32
 
 
 class Malformed(ValueError):
-    """A row that is not taken; says what is wrong and what is expected."""
+    """An invalid row, with what is wrong and what is expected."""
 
 
 def _whole(what: str, value: object, low: int, end: int) -> int:
@@ -51,7 +51,7 @@ def _name(what: str, value: object) -> str:
 
 
 def read_summary_row(row: object) -> tuple[str, Edition]:
-    """A row of a summary: a node and what is known of it. Raises Malformed."""
+    """Reads a row of a summary: a node and the version that is known. Raises Malformed."""
     if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
         raise Malformed(f"invalid row of a summary; expected a list of {SUMMARY_FIELDS} to {FIELDS_MAX} fields")
     name = _name("a row's node", row[0])

@@ -1,4 +1,4 @@
-"""Super nodes: which of them acts, what it sees of the others by their heartbeats, and whom it calls lost.
+"""Super nodes: which of them acts, what it knows of nodes by their heartbeats, and which nodes it declares lost.
 
 Rules of this file: pure; times are the caller's monotonic seconds. There is no election: each node applies the same
 rule to its own table, so a split network has one acting super node for each part that has any at all.
@@ -31,7 +31,7 @@ DIFFERS: Final = 3
 
 @dataclass(slots=True)
 class Seen:
-    """What the super node knows of one node by its heartbeats. Times in seconds."""
+    """What the super node knows of one node by its heartbeats. Times are in seconds."""
 
     since: float
     """From when a heartbeat is expected."""
@@ -49,12 +49,13 @@ class Seen:
 
 
 def acting(numbers: Mapping[str, int], is_there: Callable[[str], bool]) -> str | None:
-    """The acting super node of those (name -> number): the lowest number, then name, that is there; None: none is."""
+    """The acting super node of these (name -> number): the reachable one with the lowest number, then name; None if
+    there is none."""
     return min((name for name in numbers if is_there(name)), key=lambda name: (numbers[name], name), default=None)
 
 
 class Supers:
-    """What this node, as a super node, sees. `heartbeat_s`: how often every node says that it lives."""
+    """What this node knows as a super node. `heartbeat_s`: the interval of every node's heartbeats."""
 
     def __init__(self, heartbeat_s: float) -> None:
         self.heartbeat_s = heartbeat_s
@@ -63,7 +64,8 @@ class Supers:
         """Of those that were called lost of late: so many times as long they may be silent."""
 
     def expect(self, nodes: Mapping[str, int], now: float) -> None:
-        """Whose heartbeats should come here now: name -> version of its record. Who is new has its time from now."""
+        """Sets the nodes whose heartbeats are expected: name -> version of its record. The time of a new one begins
+        now."""
         for name in [name for name in self.seen if name not in nodes]:
             del self.seen[name]
         for name, version in nodes.items():
@@ -74,7 +76,7 @@ class Supers:
                 seen.version, seen.since = version, now
 
     def heard(self, name: str, trace: Iterable[str], *, shortest: bool, same: bool, now: float) -> bool:
-        """A heartbeat came. True: its table stays another than ours, it is to be sent the whole of ours."""
+        """A heartbeat arrived. True: its table has differed from ours for long, and all records must be sent to it."""
         seen = self.seen.get(name)
         if seen is None:
             return False
@@ -89,11 +91,11 @@ class Supers:
         return True
 
     def overdue(self, now: float) -> list[str]:
-        """Nodes whose heartbeats stopped."""
+        """Nodes whose heartbeats have stopped."""
         return [name for name, seen in self.seen.items() if now >= self._lost_at(name, seen)]
 
     def called_lost(self, name: str) -> float:
-        """It was told to all that this node is lost, after the seconds returned; next time it has longer."""
+        """The node was declared lost, after the returned seconds without heartbeat; the next time-out is longer."""
         patience = self.patience.pop(name, 1)
         while len(self.patience) >= PATIENCE_NODES_MAX:
             del self.patience[next(iter(self.patience))]

@@ -1,7 +1,7 @@
 """The configured topology: nodes, links, and what a link costs. esb-dynamic-routing §4.1 (docs/topology.md).
 
-Rules of this file: data, built from what TOML gave; every mistake is a ConfigError of one line. Costs are whole
-millionths, so that sums are exact and a tie is a tie on every node.
+Rules of this file: data, made from TOML; every mistake is a ConfigError of one line. Costs are whole millionths, so
+that sums are exact, and equal costs are equal on every node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,15 +48,15 @@ Edges = dict[str, dict[str, int]]
 
 
 def cost_number(cost_micro: int) -> int | float:
-    """A cost as people and JSON have it: whole where it is, else to the millionth."""
+    """A cost for people and JSON: whole if possible, otherwise with up to six decimals."""
     whole, rest = divmod(cost_micro, MICRO)
     return cost_micro / MICRO if rest else whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyNode:
-    """`address` is where its neighbours dial it; None: only its [[neighbour]] entries say. `roles` empty: not said
-    here, so what the node's own configuration says counts.
+    """`address` is where its neighbours dial it; None: only [[neighbour]] entries have it. `roles` empty: the node's
+    own configuration decides.
     """
 
     name: str
@@ -79,10 +79,10 @@ class TopologyNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyLink:
-    """A link that messages may take from `from_` to `to`, and back too where `direction` is "both".
+    """A link that messages may take from `from_` to `to`, and back if `direction` is "both".
 
-    `bandwidth_bps` in bits a second (None: as its kind has it), `distance_km` in kilometres. `cost` as given; None: by
-    the formula. Custody needs answers, so a session runs both ways whatever the direction.
+    `bandwidth_bps` in bits a second (None: as its kind has it), `distance_km` in kilometres. `cost` as configured;
+    None: by the formula. The session works in both directions in any case, because custody needs answers.
     """
 
     from_: str
@@ -158,7 +158,7 @@ class Topology:
         return self._joining.get(_pair(one, other))
 
     def kind_between(self, one: str, other: str) -> str | None:
-        """What joins the two; None where nothing does."""
+        """The kind of the link between the two; None if there is none."""
         link = self.link_between(one, other)
         return None if link is None else link.kind
 
@@ -199,7 +199,7 @@ class Topology:
         return self._named.get(name)
 
     def edges(self) -> Edges:
-        """What each node can send over, and at which cost; a node without links has an empty table."""
+        """The links over which each node can send, with their costs; empty for a node without links."""
         edges: Edges = {node.name: {} for node in self.nodes}
         for link in self.links:
             for start, end in _edges(link):
@@ -207,7 +207,7 @@ class Topology:
         return edges
 
     def links_of(self, name: str) -> list[TopologyLink]:
-        """Those that begin or end at that node, in the order of the file."""
+        """The links that begin or end at that node, in the order of the file."""
         return [link for link in self.links if name in link.ends]
 
     def supers(self) -> list[TopologyNode]:
@@ -304,10 +304,9 @@ def _link(place: int, table: Mapping[str, Any]) -> TopologyLink:
 
 
 def warnings(topology: Topology) -> list[str]:
-    """What is accepted and hardly meant, a line each: nodes cut off from the rest, no super node.
-
-    Reach is judged from the first super node, else the first node: whoever reaches it and is reached from it is joined
-    with all the others that do.
+    """Probable mistakes, a line each: nodes that are cut off from the rest, no super node. Reachability is computed
+    from the first super node, or else the first node: nodes that reach it and are reached from it are connected with
+    all others that do.
     """
     told = []
     supers = topology.supers()

@@ -315,4 +315,4 @@ def _explained(text: str, error: "UnexpectedInput") -> SelectorError:
         wanted = "an operator or the end"
     if token.type == "$END":
         return SelectorError(f"the selector ends where {wanted} is wanted", len(text) + 1)
-    return SelectorError(f"found {token:.40}, wanted is {wanted}", _column(token))
+    return SelectorError(f"found {token:.40}, expected {wanted}", _column(token))

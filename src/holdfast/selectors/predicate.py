@@ -6,14 +6,11 @@ of a message alone, so it gives the same answer whenever it is asked.
 
 from typing import Final
 
+from holdfast.amqp.effort import STEP_WEIGHT
 from holdfast.selectors import tree
 from holdfast.selectors.compiling import condition
 from holdfast.selectors.parsing import CANONICAL_BYTES_MAX, SELECTOR_BYTES_MAX, parse
 from holdfast.selectors.sections import Sections
-
-STEP_WEIGHT: Final = 32
-"""A step that a pattern takes for a character costs about as much as so many bytes of a message that are read."""
-
 
 NODES_FREE: Final = 32
 """Nodes of a selector that cost little beside the look at the message."""

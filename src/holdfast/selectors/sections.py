@@ -248,7 +248,7 @@ def _read_map(data: bytes, at: int, end: int) -> Map:
     """The map that is encoded from `at` to `end`, by its names."""
     form = data[at]
     if form == 0xC1 and end > at + 2:
-        return _read_small(bytes(data[at + 3 : end]), data[at + 2])
+        return _read_small(bytes(data[at + 3 : end]), data[at + 2])  # a bytearray has no hash
     if form == 0xD1:
         return _read_pairs(data, at + 9, end, int.from_bytes(data[at + 5 : at + 9], "big"))
     return UNDECODABLE

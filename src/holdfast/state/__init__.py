@@ -1,1 +1,1 @@
-"""What a node has on disk, and what the gathered turn changes of it: queues by name, blobs, losses, room."""
+"""The state of a node on disk, and the gathered turn, which changes it: queues by name, blobs, losses, room."""

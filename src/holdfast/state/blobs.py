@@ -1,9 +1,9 @@
 """The node's blobs: bare messages too large to be a value, in pieces, and which entries refer to each (ADR 0014).
 
-Rules of this file: what a batch will have changed is reckoned when the batch is handed over and becomes true when it
-is on disk, so that a refused one never was. A blob goes when no entry refers to it, nobody brings it and nobody sends
-it: some pieces a commit, that no commit takes long. Whatever takes an entry away names it in the batch: this is the
-one place where that is seen.
+Rules of this file: the changes of a batch are computed when it is handed over, and applied when it is on disk, so that
+a refused batch changes nothing. A blob is deleted when no entry refers to it and it is neither being received nor sent:
+some pieces in each commit, so that no commit takes long. Every removed entry is in the batch: this is the only place
+that looks for them.
 """
 
 from collections import Counter
@@ -49,27 +49,28 @@ class Blobs:
             self._next = max(self._next, blob.number + 1)
 
     def new(self) -> Blob:
-        """A blob of nothing yet; `close` it."""
+        """Creates an empty blob; `close` it afterwards."""
         blob = self.by_number[self._next] = Blob(self._next)
         self._next += 1
         self.loose[blob] = None
         return blob
 
     def close(self, blob: Blob) -> None:
-        """Nobody brings it any more: it has an entry, in this turn's batch at the latest, or goes."""
+        """The blob is complete or was given up: it is deleted unless it has an entry, in this turn's batch at the
+        latest."""
         blob.open = False
 
     def pinned_by(self, find: Callable[[], Iterable[Blob]]) -> None:
-        """Registers who pins blobs beside who sends them: `find` has each as often as it is pinned."""
+        """Registers another user that pins blobs: `find` yields each as often as it is pinned."""
         self._pinned.append(find)
 
     @property
     def pinned(self) -> Counter[Blob]:
-        """How often each blob is pinned by who does not send it."""
+        """How often each blob is pinned by these users."""
         return Counter(blob for find in self._pinned for blob in find())
 
     def pin(self, number: int) -> Blob:
-        """Keeps the blob while it is being sent; `unpin` it."""
+        """Keeps the blob while it is being sent; `unpin` it afterwards."""
         blob = self.by_number[number]
         blob.pins += 1
         return blob
@@ -79,17 +80,17 @@ class Blobs:
 
     @property
     def dropping(self) -> bool:
-        """Whether there is something to take off the disk."""
+        """Whether there are pieces to delete."""
         return bool(self.loose) and any(not blob.needed for blob in self.loose)
 
     # ------------------------------------------------------------------------------------------------ turn
 
     def before_commit(self, turn: Turn) -> None:
-        """The records that change with this batch, and its share of the pieces that go."""
+        """Adds the changed records, and a share of the pieces to delete, to the batch."""
         batch = turn.batch
         if not (self.by_number or turn.streams):
             return
-        batch.drops.clear()  # of a try that failed
+        batch.drops.clear()  # of an attempt that failed
         turn.dropped.clear()
         changed: dict[Blob, dict[EntryRef, None]] = {}
         for stream in turn.streams:
@@ -111,7 +112,7 @@ class Blobs:
                     changed.setdefault(held, dict(held.places)).pop(place, None)
         by_id = self._catalog.by_id
         for blob, places in changed.items():
-            # Of a queue in memory nothing is stored, and its id may be given again after a restart.
+            # Nothing of a queue in memory is stored, and its id may be used again after a restart.
             stored = [place for place in places if (named := by_id.get(place[0])) and named.config.durable]
             record = BlobRecord(blob.length, blob.first, blob.end, tuple(stored))
             batch.puts[TABLE, records.blob_key(blob.number)] = records.pack_blob(record)
@@ -134,13 +135,13 @@ class Blobs:
             key = (TABLE, records.blob_key(blob.number))
             if end == blob.end:
                 batch.deletes.append(key)
-                left -= 1  # a record that goes is work too
+                left -= 1  # deleting a record is work too
             else:
                 batch.puts[key] = records.pack_blob(BlobRecord(blob.length, end, blob.end, ()))
             turn.dropped.append((blob, end))
 
     def committed(self, turn: Turn) -> None:
-        """The batch is on disk: what was reckoned is true."""
+        """The batch is on disk: applies the computed changes."""
         for blob, places in turn.blobs.items():
             self._settle(blob, places)
         for blob, end in turn.dropped:

@@ -1,7 +1,7 @@
-"""What a node has: its queues, cursors, producers and origins, as the store's small tables say.
+"""The named things of a node: its queues, cursors, producers and origins, from the small tables of the store.
 
-Rules of this file: tables are read once, at start; every change goes into the turn's batch. Queue ids are given
-once. Transmission queues are named `@NODE`, those of another virtual host `@HOST@NODE`: no user's queue can be.
+Rules of this file: tables are read once, at start; every change is added to the turn's batch. Queue ids are never used
+again. Transmission queues have names `@NODE`, those of another virtual host `@HOST@NODE`, which clients cannot use.
 """
 
 from collections import Counter
@@ -59,11 +59,11 @@ COUNTS_MAX: Final = 10_000
 
 
 class TooManyQueues(ConfigError):
-    """The bound on their number is reached."""
+    """The maximum number of queues is reached."""
 
 
 class Tables(EntryReader, Protocol):
-    """What the core asks of a store that is open."""
+    """What the core needs of an open store."""
 
     uuid: UUID
     copied: str | None
@@ -85,7 +85,7 @@ class Tables(EntryReader, Protocol):
 
 
 def _check_empty(name: str, messages: int) -> None:
-    """Of a durable queue that is to be in memory: what is stored was accepted, and would not be seen there."""
+    """Refuses to make a durable queue with messages one in memory, because its accepted messages would be invisible."""
     if messages:
         text = f"expected true while {messages} messages of it are stored"
         raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
@@ -104,12 +104,12 @@ def _is_made(queue: Queue) -> bool:
 
 
 def names_topic(name: str) -> bool:
-    """Whether a queue of that name that is made now is a topic."""
+    """Whether a new queue with that name is a topic."""
     return split_topic(name) == (name, "")
 
 
 class Catalog:
-    """Everything durable that has a name. `new_uuid` draws from the node's own random stream."""
+    """Everything durable with a name. `new_uuid` draws from the node's own random numbers."""
 
     def __init__(
         self,
@@ -165,7 +165,9 @@ class Catalog:
                 self.former = UUID(bytes=numbered_by)
         for key, data in store.table("queues"):
             host, name = read_key(key.decode())
-            self.hosts.setdefault(host, None)  # nobody may enter a host that the file no longer has; what it has stays
+            self.hosts.setdefault(
+                host, None
+            )  # no client can enter a host that the file does not have any more; its contents stay
             fields = records.unpack_map(data)
             stored = QueueConfig(
                 name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
@@ -174,7 +176,7 @@ class Catalog:
             transit = host == DEFAULT_HOST and name.startswith("@")
             told = self.config.transmission(name[1:]) if transit else settings.get(stored.key, stored)
             if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
-                told = stored  # changed by hand since, and the file says what it said then
+                told = stored  # changed by an operator since, and the file is unchanged
             is_topic = bool(fields.get(TOPIC_FIELD))
             queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
             counters = small.get(records.counters_key(queue.queue_id))
@@ -183,7 +185,7 @@ class Catalog:
             if counters is not None and queue.config.durable:
                 queue.next_sequence, queue.messages, queue.bytes_held, watermark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence
-                if self.former is not None:  # what it showed meanwhile is not known
+                if self.former is not None:  # it is not known what it showed meanwhile
                     watermark = queue.next_sequence
                 queue.shared.watermark = watermark
                 self.deliveries.begin_life(queue, queue.shared)
@@ -298,7 +300,7 @@ class Catalog:
         self.work.dirty_counters[queue] = None
 
     def create(self, config: QueueConfig) -> Queue:
-        """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
+        """Creates a queue; its record is in this turn's batch. ConfigError at the maximum number."""
         if self.full:
             found, most = self.queues_counted, self.config.limits.queues_max
             raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
@@ -309,8 +311,8 @@ class Catalog:
         return self._create(config)
 
     def change(self, queue: Queue, config: QueueConfig) -> None:
-        """Bounds, and what happens at them, are others from now on; stored with this turn's batch. A file that names
-        the queue wins at a later start once it says something else than now."""
+        """Changes bounds, and what happens at them; stored with this turn's batch. If the file names the queue, it wins
+        at the first start after its entry was changed."""
         queue.config = config
         queue.set_bands()
         for cursor in queue.cursors:
@@ -320,17 +322,17 @@ class Catalog:
 
     @property
     def consumers(self) -> Iterator[object]:
-        """Who takes entries, of every cursor of every queue."""
+        """All consumers, of every cursor of every queue."""
         return (consumer for queue in self.queues.values() for cursor in queue.cursors for consumer in cursor.consumers)
 
     def delayed_room(self, host: str) -> int:
-        """How many messages more may be delayed in that host; those that open transactions are to bring count."""
+        """How many more messages may be delayed in that host; those of open transactions count."""
         delayed = self.queues.get(hosted(host, DELAYED) if host else DELAYED_BY_DEFAULT)
         held = 0 if delayed is None else delayed.messages + delayed.reserved
         return max(0, self.config.limits.delayed_max - held)
 
     def delayed_full(self, host: str) -> str:
-        """Why no message more may be delayed in that host, "" where one may be."""
+        """Why no more messages may be delayed in that host; "" if one may."""
         most = self.config.limits.delayed_max
         return "" if self.delayed_room(host) else f"{most} messages are delayed, the most there may be"
 
@@ -347,7 +349,7 @@ class Catalog:
 
     @property
     def full(self) -> bool:
-        """Whether no further queue may be made for a client."""
+        """Whether no further queue may be created for a client."""
         return self.queues_counted >= self.config.limits.queues_max
 
     def _create(self, config: QueueConfig) -> Queue:
@@ -356,8 +358,8 @@ class Catalog:
         return queue
 
     def delete(self, queue: Queue) -> None:
-        """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come. Its caller
-        takes it out of the turn's work (broker/deletion.py)."""
+        """Deletes a queue that no link uses, at once; its entries leave the disk in later turns. The caller removes it
+        from the turn's work (broker/deletion.py)."""
         batch, queue_id = self.work.batch, queue.queue_id
         leaving_key = ("node", records.leaving_key(queue_id))
         keys = [("queues", queue.key.encode()), ("node", records.counters_key(queue_id))]
@@ -372,14 +374,14 @@ class Catalog:
         destination = queue.destination or None
         kept = [item for item in batch.appends if item[0] != queue_id]
         taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
-        # What a commit in flight appends lies on disk when this batch is applied.
+        # Appends of the commit in flight are on disk when this batch is applied.
         retires = [(queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
         for producer in producers.values():
             self.memory.ranges.refund(producer.counted_bytes)
             producer.counted_bytes = 0
         for sequence in list(queue.cache):
             queue.uncache(sequence)
-        deletion.forget_entries(queue)  # from here on nothing is called that could fail: a queue is deleted whole
+        deletion.forget_entries(queue)  # from here on nothing is called that could fail: a queue is deleted completely
         for key in keys:
             batch.puts.pop(key, None)
         batch.deletes += keys
@@ -397,26 +399,26 @@ class Catalog:
             del self.transit[destination]
 
     def has(self, queue: EntryLog) -> bool:
-        """Whether the queue is there: it was not deleted, nor made anew under its name."""
+        """Whether the queue exists: it was not deleted, nor created again under its name."""
         return self.queues.get(queue.key) is queue
 
     def has_cursor(self, cursor: Cursor) -> bool:
-        """Whether the cursor and its queue are there: neither was deleted."""
+        """Whether the cursor and its queue exist."""
         queue = self.queues.get(cursor.queue.key)
         return queue is not None and queue is cursor.queue and cursor in (queue.shared, queue.named.get(cursor.name))
 
     def queue_of(self, cursor: Cursor) -> Queue:
-        """The cursor's queue, which is there."""
+        """The cursor's queue, which must exist."""
         return self.queues[cursor.queue.key]
 
     def has_left(self, queue_id: int) -> None:
-        """Nothing of that deleted queue is on disk any more once this turn's batch is."""
+        """With this turn's batch, the last entries of that deleted queue leave the disk."""
         del self.leaving[queue_id]
         self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
         self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
 
     def subscriptions_full(self, queue: Queue) -> str | None:
-        """Why `queue` gets no further subscription; None where it may."""
+        """Why `queue` may not have a further subscription; None if it may."""
         limits = self.config.limits
         if len(queue.named) >= limits.queue_subscriptions_max:
             return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
@@ -429,16 +431,15 @@ class Catalog:
         return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 
     def find(self, host: str, name: str) -> Queue | None:
-        """The queue of exactly that name in that host; None where there is none."""
+        """The queue with exactly that name in that host; None if there is none."""
         return self.queues.get(hosted(host, name))
 
     def of_host(self, host: str) -> Iterator[Queue]:
-        """Those of that host."""
+        """The queues of that host."""
         return (queue for queue in self.queues.values() if queue.host == host)
 
     def local(self, host: str, name: str) -> Queue | None:
-        """The queue of that name in that host; made where the node makes what clients name. None where there is
-        none."""
+        """The queue of that name in that host, created if the node creates queues on demand; None if there is none."""
         queue = self.find(host, name)
         if queue is None and name == DEAD_LETTERS:
             queue = self.own(host, name)
@@ -446,40 +447,41 @@ class Catalog:
             queue = self.find(host, found[0])
             if queue is None and self.config.create_queues:
                 queue = self.create(QueueConfig(name=check_name(found[0]), vhost=host))
-            if queue is not None and queue.kind is not QueueKind.TOPIC:  # named so before there were topics
+            if queue is not None and queue.kind is not QueueKind.TOPIC:  # it got this name before there were topics
                 queue = None
         if queue is None and self.config.create_queues:
             queue = self.create(QueueConfig(name=check_name(name), vhost=host))
         return queue
 
     def topics(self) -> list[Topic]:
-        """All of them."""
+        """All topics."""
         return [queue for queue in self.queues.values() if isinstance(queue, Topic)]
 
     def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
-        """What that subscription wants is stored with the turn's batch."""
+        """Stores what that subscription wants with the turn's batch."""
         topic.bindings[name] = wants
         self.work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
 
     def local_or_none(self, host: str, name: str) -> Queue | None:
-        """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
+        """As `local`; also None for an invalid name, and at the maximum number of queues, because the name came from
+        another node."""
         queue = self.queues.get(hosted(host, name))
         if queue is not None and (queue.kind is QueueKind.ORDINARY or queue.kind is QueueKind.TOPIC):
-            return queue  # whose name was checked when it was made
+            return queue  # its name was checked when it was created
         try:
             return self.local(host, name if name == DEAD_LETTERS else check_name(name))
         except ConfigError:
             return None
 
     def own(self, host: str, name: str) -> Queue:
-        """One of OWN_QUEUES, that host's."""
+        """That host's queue of OWN_QUEUES, created if needed."""
         return self.find(host, name) or self._create(QueueConfig(name=name, vhost=host))
 
     def transmission(self, destination: str, *, known: bool = True) -> Queue:
         """The one transmission queue for that destination, in its virtual host (amqp-illustrations, "Message Relay").
 
-        Nodes that are known are bounded by what knows them, and their queues are outside the bound on queues; of
-        others TooManyQueues at that bound.
+        The queues of known nodes do not count towards the maximum number of queues, because these nodes are bounded
+        elsewhere; for other nodes TooManyQueues.
         """
         queue = self.transit.get(destination)
         if queue is not None:
@@ -494,10 +496,8 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------ turns
 
     def put_counters(self) -> tuple[list[tuple[Cursor, int]], list[tuple[Cursor, frozenset[int]]]]:
-        """Counters and cursors of the queues that changed; returns (cursor, watermark) to hold once they are stored,
-        and (cursor, sequences) whose failed deliveries are.
-
-        Until `counters_put` they count as changed.
+        """Adds counters and cursors of changed queues to the batch; returns (cursor, watermark) that hold once it is
+        stored, and (cursor, sequences) whose failed deliveries it stores. Until `counters_put` they count as changed.
         """
         watermarks: list[tuple[Cursor, int]] = []
         counts: list[tuple[Cursor, frozenset[int]]] = []
@@ -517,7 +517,7 @@ class Catalog:
         return watermarks, counts
 
     def counters_put(self) -> None:
-        """The batch with them is handed over. Calls nothing that could fail."""
+        """The batch with them was handed over. Calls nothing that could fail."""
         for queue in self.work.dirty_counters:
             queue.deleted_cursors.clear()
             queue.dirty_cursors.clear()
@@ -556,14 +556,14 @@ class Catalog:
         return floor, finished
 
     def before_stop(self) -> None:
-        """A proper stop: exactly what was shown is remembered, not all that might have been."""
+        """Before a proper stop: stores exactly what was shown, instead of the watermark."""
         for queue in self.queues.values():
             self.deliveries.before_stop(queue)
             shared = queue.shared
             if not queue.config.durable or not shared.watermark or len(shared.counts) > COUNTS_MAX:
                 continue
             if shared.shown_below > queue.head():
-                continue  # a part of what an earlier life may have shown is still here: keep the watermark
+                continue  # some entries that an earlier run may have shown are still here: keep the watermark
             shared.watermark = shared.watermark_stored = 0
             counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
             if counts:

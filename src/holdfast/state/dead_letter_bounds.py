@@ -1,7 +1,9 @@
-"""The bounds of `$dead-letters`: by messages, bytes and age; what is oldest goes first (docs/configuration.md).
+"""The bounds of `$dead-letters`: messages, bytes and age; the oldest messages are deleted first
+(docs/configuration.md).
 
-Rules of this file: nobody waits for room among the dead letters, and no subscription keeps them: at a bound the
-oldest leave the disk. What a consumer holds stays, and counts. A turn drops a bounded share; each one is counted.
+Rules of this file: no message waits for room among the dead letters, and no subscription keeps them: at a bound the
+oldest are dropped. Messages that a consumer holds stay, and count. A turn drops a bounded share; each dropped message
+is counted.
 """
 
 from typing import Any, Final
@@ -20,7 +22,7 @@ from holdfast.state.losses import Losses
 from holdfast.state.turns import Turns
 
 LOOK_S: Final = 1.0
-"""How often the bounds are looked at where no turn does: what a consumer held may have come back."""
+"""How often the bounds are checked without a turn: a consumer may have returned messages."""
 AGE_LOOK_S: Final = 60.0
 """How often the age of the oldest is looked at at the least: the wall clock may be set."""
 AGE_SHARE: Final = 64
@@ -35,7 +37,8 @@ WARN_S: Final = 3_600.0
 
 
 class DeadLetters:
-    """Drops the oldest dead letters at each bound, of each virtual host its own. `by_host`: of each."""
+    """Drops the oldest dead letters at each bound, separately in each virtual host. `by_host`: one object for each
+    host."""
 
     def __init__(
         self,
@@ -53,11 +56,11 @@ class DeadLetters:
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything here to be asked for its share."""
+        """Whether `step` has anything to do."""
         return any(each.pending for each in self.by_host.values())
 
     def step(self) -> None:
-        """This turn's share of what is past a bound."""
+        """Drops this turn's share of dead letters beyond a bound."""
         for each in self.by_host.values():
             if each.pending:
                 each.step()
@@ -119,12 +122,12 @@ class HostDeadLetters:
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything here to be asked for its share."""
+        """Whether `step` has anything to do."""
         queue = self._queue
         return queue is not None and (self._goes_on or self._too_old or self._over(queue))
 
     def step(self) -> None:
-        """This turn's share of what is past a bound."""
+        """Drops this turn's share of dead letters beyond a bound."""
         queue = self._queue
         if queue is None or not (self._too_old or self._over(queue)):
             self._goes_on = False

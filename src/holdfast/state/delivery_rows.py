@@ -1,8 +1,7 @@
-"""Failed deliveries as they are stored, of cursors whose queues bound them (docs/adr/0066).
+"""The stored counts of failed deliveries, for cursors whose queues limit them (docs/adr/0066).
 
-Rules of this file: a row holds what is known of one entry; one row for each cursor says what earlier lives of the node
-may have shown when they ended, below which sequences. It is written with the watermark that begins anew, so that no
-end counts twice.
+Rules of this file: a row has the count of one entry; one row for each cursor says what earlier runs of the node may
+have shown at their ends, as sequences. It is written with the watermark of the new run, so that no end counts twice.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ CursorKey = tuple[int, str]
 
 
 class DeliveryRows:
-    """The rows of all cursors of a node; what was read of them is known while the node starts."""
+    """The rows of all cursors of a node; the rows that were read are kept while the node starts."""
 
     def __init__(self, work: Work[Any]) -> None:
         self._work = work
@@ -29,7 +28,7 @@ class DeliveryRows:
         """Below which sequences the life that is over may have shown all."""
 
     def read(self, rows: Mapping[bytes, bytes]) -> None:
-        """Those of table `node`."""
+        """Reads the rows of table `node`."""
         for key, data in rows.items():
             if key[:1] == records.LIVES:
                 self._lives[records.split_cursor_key(key[1:])] = records.unpack_lives(data)
@@ -38,8 +37,8 @@ class DeliveryRows:
                 self._failures.setdefault((queue_id, name), {})[sequence] = records.unpack_failures(data)
 
     def begin_life(self, queue: Queue, cursor: Cursor) -> None:
-        """What the cursor has shown, up to its watermark, was shown in a life of the node that is over. Where that is
-        counted, the watermark is of the new life alone from now on."""
+        """Entries up to the cursor's watermark may have been shown in an earlier run of the node. If deliveries are
+        counted, the watermark only covers the new run from now on."""
         batch, watermark = self._work.batch, cursor.watermark
         earlier = self._lives.get((queue.queue_id, cursor.name), ())
         key = ("node", records.lives_key(queue.queue_id, cursor.name))
@@ -61,8 +60,8 @@ class DeliveryRows:
         cursor.shown_below = max(cursor.lives, default=0)
 
     def begin(self, queues: Mapping[int, Queue]) -> None:
-        """Failed deliveries as they are stored, once all cursors are there; what was marked has failed once more where
-        no watermark says so."""
+        """Sets the counts of failed deliveries from the rows, once all cursors exist; an entry that was marked has
+        failed once more, unless it is below the watermark."""
         for (queue_id, name), rows in self._failures.items():
             queue = queues.get(queue_id)
             cursor = None if queue is None else queue.named.get(name) if name else queue.shared
@@ -74,7 +73,7 @@ class DeliveryRows:
                 continue
             counts = cursor.counts
             assert isinstance(counts, DeliveryCounts)
-            counts.update(found)  # as they are stored, so that they do not count as changed
+            counts.update(found)  # these are stored already, so they do not count as changed
             for sequence in [sequence for sequence, (_, marked) in rows.items() if marked]:
                 counts.changed.add(sequence)
                 if sequence >= self._ended.get(cursor, 0):
@@ -85,8 +84,8 @@ class DeliveryRows:
             cleared.clear()
 
     def put(self, queue: Queue) -> list[tuple[Cursor, frozenset[int]]]:
-        """Of the queue's entries, what changed goes into the turn's batch; (cursor, sequences) of it. What is put
-        counts as changed until `were_put`."""
+        """Adds changed rows of the queue's entries to the batch; returns (cursor, sequences). They count as changed
+        until `were_put`."""
         batch = self._work.batch
         told: list[tuple[Cursor, frozenset[int]]] = []
         gone = [("node", row) for row in queue.deleted_rows]
@@ -117,7 +116,7 @@ class DeliveryRows:
 
     @staticmethod
     def before_stop(queue: Queue) -> None:
-        """A proper stop: what was in consumers' hands has failed, and is counted."""
+        """Before a proper stop: the deliveries of acquired entries have failed, and are counted."""
         for cursor in queue.cursors:
             if isinstance(cursor.counts, DeliveryCounts):
                 cursor.counts.unmark()

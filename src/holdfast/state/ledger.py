@@ -1,6 +1,7 @@
-"""What is stored of custody: numbers given and received, marks, stores of neighbours (table `custody` and `origins`).
+"""The stored state of custody: numbers given and received, marks, stores of neighbours (tables `custody` and
+`origins`).
 
-Rules of this file: read once, at start; every change goes into the turn's batch.
+Rules of this file: tables are read once, at start; every change is added to the turn's batch.
 """
 
 from collections import defaultdict
@@ -53,13 +54,14 @@ class Ledger:
         custody: Iterable[tuple[bytes, bytes]],
         former: UUID | None,
     ) -> None:
-        """The rows of tables `node`, `origins` and `custody`. `former`: who the store was, where it got a new UUID."""
+        """Reads tables `node`, `origins` and `custody`. `former`: the earlier identity of the store, if it got a new
+        UUID."""
         self._load_names(small)
         for key, data in origins:
             self._load_origin(UUID(bytes=key), "", data)
         for key, data in custody:
             kind, rest = key[:1], key[1:]
-            if former is not None and kind in b"ir":  # of numbers that someone else gave
+            if former is not None and kind in b"ir":  # of numbers that another store gave
                 self._work.batch.deletes.append(("custody", key))
             else:
                 self._load_row(kind, rest, data)
@@ -90,7 +92,7 @@ class Ledger:
             self._work.batch.puts["node", records.NAME] = self._name.encode()
 
     def _load_origin(self, uuid: UUID, suffix: str, data: bytes) -> None:
-        """What was counted for another name stays on disk, but for what something that waits may need."""
+        """Rows of another name stay on disk only; those that waiting messages may need are loaded."""
         names, host = self.names, host_of(suffix)
         if suffix == names.own(host):
             self.by_host[host][uuid] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
@@ -101,13 +103,13 @@ class Ledger:
         if destination in self._transit:
             self.renewals[destination] = records.unpack_renewal(data)
             self._transit[destination].stopped = True
-        else:  # its queue was made in the turn that a crash took, all that it had included
+        else:  # its queue was created in a turn that a crash lost, with its contents
             self.drop_renewal(destination)
 
     # ------------------------------------------------------------------------------------------------ origins
 
     def origin(self, host: str, uuid: UUID) -> Origin:
-        """The record of that origin; made where there is none."""
+        """The record of that origin in that virtual host, created if there is none."""
         origins = self.by_host[host]
         origin = origins.get(uuid)
         if origin is None:
@@ -115,14 +117,14 @@ class Ledger:
         return origin
 
     def origin_at(self, host: str, uuid: UUID, sequence: int) -> Origin:
-        """The record by which what is at `sequence` of that host's `$waiting`, of that origin, waits."""
+        """The record of that origin for a message at `sequence` of that host's `$waiting`."""
         suffix = self.names.suffix_at(host, sequence)
         if suffix == self.names.own(host):
             return self.origin(host, uuid)
         return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix, host=host))
 
     def all_origins(self) -> Iterator[Origin]:
-        """Those of the present name, in each host, and those of others of which something waits still."""
+        """The records of the present name, in each host, and those of other names with waiting messages."""
         return chain(*(origins.values() for origins in self.by_host.values()), self.former_origins.values())
 
     def marks(self) -> dict[tuple[UUID, str], int]:
@@ -135,7 +137,7 @@ class Ledger:
         self._work.batch.puts[place] = records.pack_origin(origin.record())
 
     def forget_waited(self) -> None:
-        """Nothing waits that came for another name."""
+        """No message for another name waits any more."""
         self.former_origins.clear()
         if self.names.waited:
             self.names = self.names._replace(waited=())
@@ -145,7 +147,7 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------ rows
 
     def put_identity(self, destination: str, following: int) -> None:
-        """`following` is the next number that is given for that destination."""
+        """Stores `following`, the next number for that destination."""
         self._work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
         self.identities[destination] = following
 
@@ -155,11 +157,11 @@ class Ledger:
         self._work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
 
     def drop_renewal(self, destination: str) -> None:
-        """Its row goes with this batch."""
+        """Deletes its row with this batch."""
         self._drop(b"w" + destination.encode())
 
     def put_numbered_by(self, store: UUID) -> None:
-        """From this batch on the numbers of identities are that store's."""
+        """Stores that the numbers of identities are those of that store from this batch on."""
         self._work.batch.puts["custody", records.NUMBERED_BY] = store.bytes
 
     def put_receipt(self, destination: str) -> None:

@@ -1,8 +1,8 @@
-"""What is lost: ranges of numbers that nothing will bring any more, and dead letters that went at a bound.
+"""Losses: ranges of numbers with which no message will arrive any more, and dead letters that were dropped at a bound.
 
-Rules of this file: a loss is stored with the batch that decides it, told in the log and the records once that is on
-disk, and listed over restarts: the last LISTED_MAX, and how many there were. A turn that is undone has lost nothing: it
-is decided anew. Source: docs/GUARANTEES.md; docs/management.md, `losses`.
+Rules of this file: a loss is stored with the batch that decides it, reported in the log and in telemetry once that is
+on disk, and listed over restarts: the last LISTED_MAX, and the number of all. A turn that is undone has lost nothing:
+it is decided again. Source: docs/GUARANTEES.md; docs/management.md, `losses`.
 """
 
 from collections import deque
@@ -63,7 +63,7 @@ class Losses:
         return (loss for _, loss in self._listed)
 
     def add(self, origin: UUID, ranges: Iterable[tuple[int, int]], reason: str) -> None:
-        """Those numbers of that origin, inclusive ranges, will not come any more."""
+        """Adds lost numbers of that origin, as inclusive ranges."""
         at_ms = self._clock.wall_ms
         self._take([LossRecord(origin, first, last, at_ms, reason) for first, last in ranges])
 
@@ -85,7 +85,7 @@ class Losses:
         self._put(totals)
 
     def dropped(self, count: int, size: int) -> None:
-        """So many of the oldest dead letters leave with this turn's batch, of `size` bytes together."""
+        """Counts dropped dead letters that leave with this turn's batch, of `size` bytes together."""
         totals = self.totals
         self._put(totals._replace(dropped=totals.dropped + count, dropped_bytes=totals.dropped_bytes + size))
 
@@ -96,15 +96,15 @@ class Losses:
     # ------------------------------------------------------------------------------------------------ turns
 
     def committed(self, turn: Turn) -> None:
-        """What that turn lost is on disk: it is told."""
+        """The losses of that turn are on disk: reports them."""
         for loss in turn.losses:
             fields = {"origin": str(loss.origin), "first": loss.first, "last": loss.last, "reason": loss.reason}
             self._outbox.record("loss", fields)
             self._log.write("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
 
     def undo(self, undone: Undone) -> None:
-        """Those turns never were. What they lost of an origin that is as it was is not lost, and is
-        decided anew; the rest goes with the batch gathered now, and so do the counts of what retires all the same."""
+        """Those turns were undone. Losses of an origin whose state was reverted are decided again; the others are
+        stored with the gathered batch, and so are the counts of dead letters that leave all the same."""
         stays: list[LossRecord] = []
         for turn in undone.turns:
             origins = {origin.origin for origin in turn.origins}
@@ -122,7 +122,7 @@ class Losses:
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self, count: int) -> list[dict[str, Any]]:
-        """The last `count` of those listed, the latest last."""
+        """The last `count` losses, the latest last."""
         latest = list(self._listed)[-count:]
         return [
             {
@@ -136,7 +136,7 @@ class Losses:
         ]
 
     def fields(self) -> dict[str, Any]:
-        """What `status` tells: the latest LOSSES_TOLD, and how many there were in all, those among them."""
+        """The fields of `status`: the latest LOSSES_TOLD, and the number of all."""
         totals = self.totals
         return {
             "losses": self.status(LOSSES_TOLD),

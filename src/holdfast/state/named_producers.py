@@ -1,7 +1,7 @@
-"""The named producers: which numbers of each are stored, as the store has it (CLIENTS 13 to 17).
+"""The named producers: which numbers of each are stored (CLIENTS 13 to 17).
 
-Rules of this file: a row goes with the batch that stores what it tells of. The one longest idle is forgotten at the
-bound.
+Rules of this file: a row is in the batch that stores its messages. At the bound the producer that was idle the longest
+is forgotten.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ TABLE = "producers"
 
 
 class NamedProducers(dict[bytes, Producer]):
-    """By key, the one longest idle first. `producers_max`: how many are known at most."""
+    """The producers by key, the one that was idle the longest first. `producers_max`: their maximum number."""
 
     def __init__(self, producers_max: int, clock: Clock, work: Work[Queue], memory: Memory) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class NamedProducers(dict[bytes, Producer]):
         memory.held_in(memory.ranges, lambda: sum(producer.counted_bytes for producer in self.values()))
 
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Those of an earlier life, as the store has them."""
+        """Loads the producers from the store."""
         found = [(records.unpack_producer(data), key) for key, data in rows]
         for (epoch, used_ms, stored_numbers), key in sorted(found, key=lambda item: item[0][1]):
             name, _, address = key.decode().partition("\0")
@@ -37,7 +37,7 @@ class NamedProducers(dict[bytes, Producer]):
             self._memory.count_ranges(producer, producer.stored)
 
     def named(self, name: str, address: str) -> Producer:
-        """The producer of that name at that address; made where there is none."""
+        """The producer of that name at that address, created if there is none."""
         made = Producer(name, address)
         producer = self.get(made.key)
         if producer is not None:
@@ -57,7 +57,7 @@ class NamedProducers(dict[bytes, Producer]):
         self._work.batch.deletes.append((TABLE, key))
 
     def put(self, producer: Producer) -> None:
-        """Its row goes with the gathered turn."""
+        """Adds its row to the gathered turn."""
         producer.used_ms = self._clock.wall_ms
         self._memory.count_ranges(producer, producer.stored)
         if self.pop(producer.key, None) is not None:
@@ -73,7 +73,7 @@ class NamedProducers(dict[bytes, Producer]):
                 self.put(producer)
 
     def undo(self, undone: Undone) -> None:
-        """They have stored what they had before."""
+        """Reverts the numbers of those turns."""
         for turn in undone.turns:
             for producer, stored in turn.producers.items():
                 producer.stored = stored

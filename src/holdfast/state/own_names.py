@@ -1,8 +1,8 @@
-"""The names that a node has had with one store, and what was counted for which of them (ADR 0025).
+"""The names that a node has had with one store, and which rows belong to which name (ADR 0025).
 
-Rules of this file: who sends to a node counts its numbers by its name, so the node counts what it finished by its own
-name too, each by itself: rows of another name stay as they are until the node has that name again. The name under
-which a store was opened last is in the store; under another one it gets a new UUID.
+Rules of this file: senders number messages by the name of the destination, so a node keeps the finished numbers of each
+of its names separately: rows of another name stay unchanged until the node has that name again. The name under which a
+store was opened last is in the store; under another one it gets a new UUID.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,21 +16,21 @@ from holdfast.engine.port import Rows
 
 
 class Tables(Protocol):
-    """What is asked of a store."""
+    """What is needed of a store."""
 
     def table(self, name: str) -> Iterable[tuple[bytes, bytes]]: ...
 
 
 class OwnNames(NamedTuple):
-    """`first`: the name whose rows say no name. `waited`: (end, name) each, ascending: what waits in `$waiting` below
-    that sequence, and not below an earlier end, came for that name; HOST@NAME of what waits in a virtual host's."""
+    """`first`: the name whose rows have no suffix. `waited`: (end, name) pairs, ascending: messages in `$waiting` below
+    that sequence, and not below an earlier end, came for that name; HOST@NAME for those of a virtual host."""
 
     present: str
     first: str
     waited: tuple[tuple[int, str], ...] = ()
 
     def suffix(self, name: str) -> str:
-        """What the rows of that name's origins say of it; HOST@ and that in a virtual host."""
+        """The suffix in the rows of that name's origins; in a virtual host HOST@ precedes it."""
         if name == self.first:
             return ""
         host, node = host_of(name), node_of(name)
@@ -41,16 +41,16 @@ class OwnNames(NamedTuple):
         return self.suffix(destination_of(host, self.present))
 
     def suffix_at(self, host: str, sequence: int) -> str:
-        """Of the name for which came what waits at that sequence of the host's `$waiting`."""
-        theirs = (name for end, name in self.waited if sequence < end and host_of(name) == host)
-        return self.suffix(next(theirs, destination_of(host, self.present)))
+        """The suffix of the name for which the message at that sequence of the host's `$waiting` came."""
+        names = (name for end, name in self.waited if sequence < end and host_of(name) == host)
+        return self.suffix(next(names, destination_of(host, self.present)))
 
     def name_of(self, suffix: str) -> str:
         return node_of(suffix) or self.first
 
 
 def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
-    """From table `node`; a store of an earlier version, and a new one, has had the present name alone."""
+    """Reads table `node`; a store of an earlier version, and a new one, only had the present name."""
     first = rows.get(records.FIRST_NAME)
     waited = rows.get(records.WAITED)
     return OwnNames(
@@ -61,7 +61,7 @@ def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
 
 
 class Renamed(NamedTuple):
-    """A store that was opened under the name `former` last, and is under another one now."""
+    """A store that was last opened under the name `former`, and now has another one."""
 
     former: str
     changed: dict[bytes, bytes]
@@ -70,19 +70,18 @@ class Renamed(NamedTuple):
     """Of table `custody`: the rows of the numbers given for each destination, and what they begin at anew."""
 
     def names_alone(self, _: UUID) -> Rows:
-        """That it has another name."""
+        """The rows for another name."""
         return {("node", key): value for key, value in self.changed.items()}
 
     def rows(self, fresh: UUID) -> Rows:
-        """As `names_alone`, and the numbers that it gives are the fresh UUID's, from the first on."""
+        """As `names_alone`, and its numbers start again under the new UUID."""
         rows = {("custody", key): value for key, value in self.destinations}
         return {**self.names_alone(fresh), **rows, ("custody", records.NUMBERED_BY): fresh.bytes}
 
 
 def change(store: Tables, present: str, waiting: str) -> Renamed | None:
-    """Where the store was opened under another name than `present` last; None where it was not, or nobody knows.
-
-    `waiting`: the queue of what waits for an earlier number, in each virtual host.
+    """The change, if the store was last opened under another name than `present`; None if not, or if that is unknown.
+    `waiting`: the name of the queue `$waiting`, which each virtual host has.
     """
     rows = dict(store.table("node"))
     known = rows.get(records.NAME)
@@ -107,7 +106,7 @@ def change(store: Tables, present: str, waiting: str) -> Renamed | None:
 
 
 def _end(rows: Mapping[bytes, bytes], record: bytes) -> int:
-    """Behind the last sequence of the queue with that record; 0 where it is empty."""
+    """One past the last sequence of the queue with that record; 0 if it is empty."""
     counters = rows.get(records.counters_key(int(records.unpack_map(record)["id"])))
     if counters is None:
         return 0

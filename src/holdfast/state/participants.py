@@ -1,7 +1,7 @@
-"""How the parts of a node take part in turns, and in what follows a failure: each for the state that it owns.
+"""How the parts of a node take part in turns, and in the recovery from a failure: each for its own state.
 
-Rules of this file: protocols alone. A part is listed, in the order in which the parts need each other, in
-`core/parts.py`; what must hold of its state is in the module `validation` of its package (docs/adr/0020).
+Rules of this file: only protocols. `core/parts.py` lists the parts in the order of their dependencies; the invariants
+of a part are in the module `validation` of its package (docs/adr/0020).
 """
 
 from typing import Protocol
@@ -10,36 +10,36 @@ from holdfast.state.turns import Turn, Undone
 
 
 class Storing(Protocol):
-    """Has something to add to a batch."""
+    """Adds something to a batch."""
 
     def before_commit(self, turn: Turn) -> None:
-        """Adds its rows to the gathered turn, which is about to be handed over. Called again where that fails."""
+        """Adds its rows to the gathered turn, which is about to be handed over. Called again if that fails."""
 
 
 class Following(Protocol):
-    """Keeps in memory what is on disk."""
+    """Keeps memory in step with the disk."""
 
     def committed(self, turn: Turn) -> None:
-        """That turn is on disk. What fails here ends the node: memory would contradict the disk."""
+        """That turn is on disk. An exception here ends the node, because memory would contradict the disk."""
 
 
 class Undoing(Protocol):
-    """Changes what a turn that is undone must not have changed."""
+    """Reverts changes of a turn that is undone."""
 
     def undo(self, undone: Undone) -> None:
-        """Those turns never were. What stays of them goes into the gathered turn, which is a fresh one."""
+        """Reverts those turns. What remains of them is added to the gathered turn, which is a fresh one."""
 
 
 class Recovering(Protocol):
-    """Keeps counts, or has something for peers that may be gone."""
+    """Keeps counts, or state of peers that may be gone."""
 
     def recover(self) -> None:
-        """After a failure: counts anew what peers share, from who holds it, for the failure may lie between a change
-        and its count; and does what the failure may have kept from being done."""
+        """After a failure: counts shared state again from its holders, because the failure may have come between a
+        change and its count; and does what the failure may have prevented."""
 
 
 class Waking(Protocol):
-    """Has somebody wait for a step."""
+    """Has callers that wait for a step."""
 
     def wake(self) -> None:
-        """After a failure, which may have cut a step short: whoever may wait for one is asked again."""
+        """After a failure, which may have interrupted a step: wakes everything that may wait for one."""

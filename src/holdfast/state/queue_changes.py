@@ -1,7 +1,7 @@
-"""What a turn changes of queues: stored with it, shown once it is on disk, taken back where it never was.
+"""Changes of queues by a turn: stored with it, shown once it is on disk, reverted if it is undone.
 
-Rules of this file: numbers that were given are given back, copies that were moved are where they were, and what
-retires still retires (docs/adr/0019).
+Rules of this file: numbers are given back, moved copies return to where they were, and retirements stay
+(docs/adr/0019).
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -34,7 +34,7 @@ Suspended = Callable[[], Iterable[tuple[object, Container[int] | None]]]
 
 
 class QueueChanges:
-    """A participant for all queues, their cursors and their rows."""
+    """The participant for all queues, their cursors and their rows."""
 
     def __init__(self, catalog: Catalog, turns: Turns, work: Work[Queue], memory: Memory) -> None:
         self._catalog = catalog
@@ -44,7 +44,7 @@ class QueueChanges:
         self._count_memory(memory)
 
     def _count_memory(self, memory: Memory) -> None:
-        """Registers what queues and cursors hold in the accounts of memory."""
+        """Registers queues and cursors as holders in the accounts of memory."""
         queues = self._catalog.queues
 
         def of_cursors(account: Account, size: Callable[[Cursor], int]) -> None:
@@ -72,7 +72,7 @@ class QueueChanges:
         work = self._work
         turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
         turn.watermarks, turn.counts = self._catalog.put_counters()
-        if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
+        if turn.rewritten:  # appends are applied last: an entry that left after it was rewritten would come back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
                 [*turn.batch.retires, *work.moved]
             )
@@ -112,8 +112,8 @@ class QueueChanges:
         self._undo_rewritten(oldest_first, retry)
 
     def _undo_unstored(self, referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
-        """What a queue in memory took stays, but for large messages, whose bytes are not on disk: they never came.
-        Returns their queues; whatever came for these in the turn is refused, and small ones may be doubled by that."""
+        """Entries of queues in memory stay, except large messages, whose bytes are not on disk. Returns the queues of
+        these; everything that came for them in the turn is refused, and small messages may be duplicated by that."""
         lost: dict[Queue, None] = {}
         for queue, sequence, _ in referred:
             if not queue.config.durable and self._catalog.has(queue):
@@ -125,7 +125,7 @@ class QueueChanges:
         return lost
 
     def _undo(self, turn: Turn, retry: Batch) -> None:
-        """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
+        """Reverts the turn; retirements, and rows that no append needs, are added to `retry`."""
         batch, catalog = turn.batch, self._catalog
         by_id = catalog.by_id
         for queue_id, sequence, value in batch.appends:
@@ -134,10 +134,10 @@ class QueueChanges:
                 if (queue, sequence) not in turn.rewritten:
                     queue.undo(sequence, value)
                 queue.touch_counters()
-        for queue, _ in turn.visible:  # what it took in memory is taken, and numbers stay given over all retries
+        for queue, _ in turn.visible:  # entries in memory stay, and their numbers too, over all retries
             if (not queue.config.durable or queue.visible < queue.next_sequence) and catalog.has(queue):
                 queue.touch_counters()
-        for cursor, _ in turn.watermarks:  # asked for again, or the cursor waits for it for ever
+        for cursor, _ in turn.watermarks:  # requested again, otherwise the cursor waits for it for ever
             if catalog.has(cursor.queue):
                 cursor.queue.touch_counters()
         for cursor, sequences in turn.counts:
@@ -148,8 +148,8 @@ class QueueChanges:
         retry.retires += [item for item in batch.retires if item not in moved and item not in turn.tied]
         self._undo_moves(turn, retry)
         self._undo_tied(turn)
-        gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
-        retry.deletes += [place for place in batch.deletes if place[0] != "windows"]  # with what came of them
+        gone = set(retry.deletes)  # of the turn gathered after this one: its deletions stay
+        retry.deletes += [place for place in batch.deletes if place[0] != "windows"]  # with their consequences
         for (table, key), record in batch.puts.items():
             if (table, key) in gone or (table == "node" and key[:1] == FAILURES):  # as memory has them by then
                 continue
@@ -165,7 +165,8 @@ class QueueChanges:
                     queue.dirty(queue.named.get(name, queue.shared))
 
     def _undo_moves(self, turn: Turn, retry: Batch) -> None:
-        """What was moved elsewhere is in its queue again; of one that was deleted since, it leaves with the rest."""
+        """Moved entries are in their queues again; if such a queue was deleted since, they leave with its other
+        entries."""
         back: dict[Queue, list[int]] = {}
         for queue, sequence, value in turn.moves:
             if not self._catalog.has(queue):
@@ -180,7 +181,7 @@ class QueueChanges:
             queue.touch()
 
     def _undo_tied(self, turn: Turn) -> None:
-        """What left only together with the rest of the turn is in the hands again in which it was."""
+        """Entries that were tied to the turn return to their holders."""
         for (queue_id, sequence), tied in turn.tied.items():
             queue = self._catalog.by_id.get(queue_id)
             if queue is None:
@@ -196,8 +197,8 @@ class QueueChanges:
             _reopen(queue, tied.cursor, sequence)
 
     def _undo_rewritten(self, turns: tuple[Turn, ...], retry: Batch) -> None:
-        """Entries that `turns`, the oldest first, put anew, however often, are what the commit that stays makes of
-        them, or the store has. What leaves all the same has left with the size that it had."""
+        """Entries that `turns`, the oldest first, rewrote get the value of the commit that stays, or of the store.
+        Entries that leave all the same leave with their earlier size."""
         last = {place: value for turn in turns for place, value in turn.rewritten.items()}
         in_flight = self._turns.in_flight
         kept = {} if in_flight is None else in_flight.rewritten
@@ -214,15 +215,15 @@ class QueueChanges:
     # ------------------------------------------------------------------------------------------------ recovered
 
     def suspended_by(self, find: Suspended) -> None:
-        """Registers who keeps entries for consumers that are gone."""
+        """Registers a holder of entries for consumers that are gone."""
         self._suspended.append(find)
 
     def suspended(self) -> dict[int, Container[int] | None]:
-        """What is kept for consumers that are gone, by the id of each."""
+        """The consumers that are gone and have such entries, by id."""
         return {id(consumer): sequences for find in self._suspended for consumer, sequences in find()}
 
     def recover(self) -> None:
-        """What is in the hands of consumers that are gone, and kept for nobody, is offered again."""
+        """Entries that are acquired by consumers that are gone, and are not kept for them, are offered again."""
         suspended = self.suspended()
         for queue in self._catalog.queues.values():
             for cursor in queue.cursors:
@@ -242,9 +243,8 @@ class QueueChanges:
 
 
 def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, int], int]) -> None:
-    """Entries that were moved elsewhere are in their places again: one that lies ahead is met there, once; what
-    `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
-    moved."""
+    """Entries that were moved elsewhere return to their places. The cursor finds those ahead of it by itself; no cursor
+    reads `$waiting`. A transmission queue offers nothing while entries ahead of its cursor are being moved."""
     cursor = queue.shared
     if queue.kind in (QueueKind.WAITING, QueueKind.DELAYED):
         return
@@ -264,8 +264,8 @@ def _requeue(queue: Queue, sequences: list[int], failures: Mapping[tuple[int, in
 
 
 def _reopen(queue: Queue, cursor: Cursor, sequence: int) -> None:
-    """A cursor that began to remember what it finished while the entry was leaving has not finished that one, nor is
-    that to be swept where it has begun and ended meanwhile."""
+    """If the cursor began to remember finished entries while this entry was leaving, the entry is not finished; if it
+    began and ended meanwhile, the entry is not swept."""
     if not (cursor.tracked or queue.sweeping):
         return
     queue.keep_unswept(sequence)

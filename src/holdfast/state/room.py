@@ -1,4 +1,4 @@
-"""How much more the store takes: as it said last, less what is on its way there and what is gathered for it."""
+"""The room of the store: as last measured, less the commit in progress and the gathered turn."""
 
 from typing import Any, Final, Protocol
 
@@ -10,7 +10,7 @@ FORWARDING_BYTES: Final = 1024 * 1024
 
 
 class Measured(Protocol):
-    """A store that knows how much it takes."""
+    """A store that knows its room."""
 
     @property
     def shared_bytes(self) -> int: ...
@@ -18,7 +18,7 @@ class Measured(Protocol):
 
 
 class Room:
-    """`bytes`: what the store said that it takes, when it said so last."""
+    """`bytes`: the room as last measured."""
 
     __slots__ = ("_store", "_turns", "_work", "bytes")
 
@@ -29,25 +29,24 @@ class Room:
         self.bytes = store.room_bytes()
 
     def measure(self) -> None:
-        """Asks the store again: space may be back while nothing was committed."""
+        """Measures the room again: space may have become free without a commit."""
         self.bytes = self._store.room_bytes()
 
     def has(self, size: int, *, forwarding: bool = False, reserve: int = 0) -> bool:
-        """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve.
-
-        `reserve`: bytes of it beyond that part, for what must get through when even that is used up.
+        """Whether the store certainly has room for one more entry of that size; forwarding may use a part of the
+        reserve. `reserve`: bytes of it beyond that part, for messages that must be accepted even then.
         """
         room = self.bytes - self.appended_bytes
         return room + min(self._store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
 
     @property
     def appended_bytes(self) -> int:
-        """What the commit under way and the turn that is gathered add to the store."""
+        """Bytes that the commit in progress and the gathered turn add to the store."""
         in_flight = self._turns.in_flight
         under_way = 0 if in_flight is None else in_flight.batch.bytes_appended
         return under_way + self._work.batch.bytes_appended
 
     @property
     def is_known(self) -> bool:
-        """Whether the store's word on its room is fresh: nothing was taken since that is not on disk yet."""
+        """Whether the measured room is exact, because nothing was taken since that is not on disk."""
         return self._turns.in_flight is None and not self._work.batch.bytes_appended

@@ -1,9 +1,9 @@
-"""What leaves its queue only if the turn that has what became of it is stored: of transactions, and of links between
-queues.
+"""Entries that leave their queue only if the turn with their result is stored: of transactions, links between queues
+and dead letters.
 
-Rules of this file: an entry that leaves the disk is in `Turn.tied`, and is in its holder's hands again if the turn is
-undone; one of a cursor that remembers what it finished stays in its holder's hands until it is known which, and is in
-`Catalog.tied` meanwhile, so that the batch has it as finished.
+Rules of this file: an entry that leaves the disk is in `Turn.tied`, and returns to its holder if the turn is undone. If
+the cursor remembers finished entries, the entry stays with its holder until the turn is decided, and is in
+`Catalog.tied` meanwhile, so that the batch stores it as finished.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from holdfast.state.turns import Tied, Turn
 
 
 def retire(catalog: Catalog, turn: Turn, cursor: Cursor, holder: object, sequences: list[int]) -> None:
-    """The entries, which `holder` has from a durable queue, leave with this turn's batch alone, or, where others read
-    them too, are finished with it alone."""
+    """The entries, which `holder` has from a durable queue, leave only with this turn's batch, or, if others read the
+    queue too, are finished only with it."""
     queue = catalog.queue_of(cursor)
     if cursor.tracked:
         catalog.tied.setdefault(cursor, {}).update(dict.fromkeys(sequences))
@@ -30,7 +30,7 @@ def retire(catalog: Catalog, turn: Turn, cursor: Cursor, holder: object, sequenc
 
 
 def untie(catalog: Catalog, cursor: Cursor, sequences: Iterable[int]) -> None:
-    """It is known whether the turn is stored: its holder finishes what it still has of them, or gives it back."""
+    """The turn was stored or undone: the holder finishes or requeues those of the entries that it still has."""
     mine = catalog.tied.get(cursor)
     if mine is not None:
         for sequence in sequences:

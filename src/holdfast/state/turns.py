@@ -1,7 +1,7 @@
-"""Turns of the loop: what the gathered one has, what waits for its commit, and which one is on its way to the disk.
+"""Turns of the loop: the contents of the gathered one, what waits for its commit, and the one that is being committed.
 
-Rules of this file: data only. Order of a turn: gather, commit, then settle (CUSTODY: no accepted answer before a
-stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
+Rules of this file: data only. Order of a turn: gather, commit, then settle (CUSTODY: no accepted answer before a stored
+copy). A refused turn is undone: its numbers are given back, and moved copies stay where they were.
 """
 
 from collections.abc import Collection, Container
@@ -30,28 +30,28 @@ class OfPeer(Protocol):
 
 
 class Arrivals(OfPeer, Protocol):
-    """A link that brought something: told when its deliveries are on disk, or that they never will be."""
+    """A link with deliveries in the turn: it is told when they are on disk, or that they were refused."""
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
     def stays(self, lost: Container[Queue]) -> bool:
-        """Whether what it brought stays though its turn is undone. `lost`: queues in memory that lost some of it."""
+        """Whether its messages stay although their turn is undone. `lost`: queues in memory that lost some of them."""
 
 
 class Arriving(Protocol):
-    """A large message of which pieces are in the batch; `bringer`: the link that it comes on."""
+    """A large message with pieces in the batch; `bringer`: its link."""
 
     blob: Blob
 
     @property
     def bringer(self) -> OfPeer: ...
     def refuse(self, why: str) -> None:
-        """What it has in the batch is not stored, for that reason."""
+        """Its pieces in the batch were not stored, for that reason."""
 
 
 class Tied(NamedTuple):
-    """An entry that leaves only if its turn is stored: in whose hands it was, its size as its queue counts it, and how
-    often its delivery had failed."""
+    """An entry that leaves only if its turn is stored: its holder, its size as its queue counts it, and its failed
+    deliveries."""
 
     cursor: Cursor
     consumer: object
@@ -126,7 +126,7 @@ class Turn:
         return bool(self.batch or self.arrivals or self.answers or self.then or self.decided)
 
     def extent(self) -> tuple[int, ...]:
-        """How much was gathered, by kind: what differs from an earlier answer has changed the turn since."""
+        """How much was gathered, by kind: a difference from an earlier result means that the turn has changed since."""
         batch = self.batch
         return (
             len(batch.appends), len(batch.retires), len(batch.puts), len(batch.deletes), len(batch.pieces),
@@ -134,7 +134,7 @@ class Turn:
         )  # fmt: skip
 
     def describe(self) -> str:
-        """What it has, in words: how much of each kind, and each effect."""
+        """Its contents in words: how much of each kind, and each effect."""
         batch = self.batch
         deliveries = sum(map(len, self.arrivals.values()))
         return (
@@ -145,7 +145,7 @@ class Turn:
         )
 
     def forget_heard(self) -> None:
-        """Nothing of what was read needs the disk."""
+        """The bytes that were read do not need the disk."""
         self.heard.clear()
         self.heard_bytes = self.settled_bytes = 0
 
@@ -173,14 +173,14 @@ class Turn:
             self.origins[origin] = (record._replace(finished=finished, ended=ended, clocks=clocks), [])
 
     def waiting_changes(self, origin: Origin, number: int) -> None:
-        """That number begins or ends to wait; the origin is kept already."""
+        """That number begins or stops waiting; the origin's snapshot was taken already."""
         self.origins[origin][1].append((number, origin.waiting.get(number)))
 
 
 @dataclass(slots=True)
 class Undone:
-    """Turns that never were, the latest first. `refusal`: why the disk refused them, empty where a failure was
-    contained; `ended`: the peers that end for that. `lost`: queues in memory that lose something for it."""
+    """Turns that are undone, the latest first. `refusal`: why the disk refused them, empty after a contained failure;
+    `ended`: the peers that end because of it. `lost`: queues in memory that lose something."""
 
     turns: tuple[Turn, ...]
     refusal: str
@@ -189,14 +189,13 @@ class Undone:
 
 
 def runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """The numbers, in their order, as inclusive ranges: what one disposition each can say (AMQP 1.0 §2.7.6).
-
-    Serial numbers of 32 bits: a range ends before the count begins anew. A peer chooses them, in whatever order.
+    """The numbers, in order, as inclusive ranges, each of which fits one disposition (AMQP 1.0 §2.7.6). Serial numbers
+    of 32 bits: a range ends at the wrap. A peer may choose them in any order.
     """
     first = last = numbers[0]
     count = len(numbers)
     if numbers[-1] - first == count - 1 and (count == 1 or numbers == list(range(first, first + count))):
-        return [(first, numbers[-1])]  # one run, as nearly always
+        return [(first, numbers[-1])]  # one run, the usual case
     found: list[tuple[int, int]] = []
     for number in numbers[1:]:
         if number == last + 1:
@@ -209,9 +208,9 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 class Turns:
-    """`gathered`: the turn that events add to. `in_flight`: the one handed over whose commit is not answered yet.
-    `number`: of the last commit that was handed over. `event`: of the event that is being handled, counted from 1.
-    `effects`: the handlers of what follows a commit; who adds effects to a turn registers them."""
+    """`gathered`: the turn to which events add. `in_flight`: the one whose commit is not answered yet. `number`: that
+    of the last commit. `event`: the number of the event that is being handled, from 1. `effects`: the handlers of what
+    follows a commit; parts that add effects to a turn register them."""
 
     __slots__ = ("effects", "event", "gathered", "in_flight", "number")
 

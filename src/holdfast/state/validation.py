@@ -1,4 +1,4 @@
-"""What holds of queues, cursors, blobs and the turn after every event (docs/adr/0020).
+"""Invariants of queues, cursors, blobs and the turn (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what. Sums are compared with the entries
 themselves: those on disk, with what the commit under way and the gathered turn will have changed.
@@ -40,7 +40,7 @@ def entries_of(catalog: Catalog, turns: Turns, work: Work[Queue], entries_max: i
         if queue.config.durable and queue.messages <= left:
             left -= queue.messages
             entries[queue.queue_id] = dict(_stored(catalog, queue))
-    if turns.in_flight is not None:  # as a store applies it; the same whether it has done so already or not
+    if turns.in_flight is not None:  # as a store applies it; the same before and after
         _retire(entries, turns.in_flight.batch.retires)
         _append(entries, turns.in_flight.batch)
     _append(entries, work.batch)
@@ -79,8 +79,8 @@ def queues(
     purges: Container[Queue],
     suspended: Collection[int],
 ) -> None:
-    """Messages and bytes of each queue are what its entries sum to; what it caches is among them. `purges`: queues that
-    are emptied; `suspended`: the ids of consumers that are gone, and of which something is kept."""
+    """The counted messages and bytes of each queue match its entries, and its cache only has some of these. `purges`:
+    queues that are being emptied; `suspended`: the ids of consumers that are gone and have kept entries."""
     in_flight = turns.in_flight
     for name, queue in catalog.queues.items():
         must(queue.key == name, "a queue stands under another name", name, queue.key)
@@ -125,7 +125,7 @@ def queues(
 
 
 def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
-    """What a cursor has passed is in hands, waits for its turn, or is finished: else it lies there for good."""
+    """Each entry that a cursor has passed is acquired, requeued or finished; otherwise it would stay for ever."""
     for cursor in queue.cursors:
         kept = {*cursor.below_position()}
         for sequence in known:
@@ -135,7 +135,7 @@ def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
 
 
 def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended: Collection[int]) -> None:
-    """What consumers hold are entries, each in one consumer's hands, and no consumer is gone."""
+    """Consumers hold existing entries, each entry has one holder, and no holder is gone."""
     consumers = {id(consumer) for consumer in cursor.consumers}
     for sequence, acquired in cursor.acquired.items():
         must(
@@ -170,13 +170,8 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
 
 
 def _interests(topic: Topic) -> None:
-    """What is asked when a message is published is what its subscriptions ask for."""
+    """The cached interests of a topic match its subscriptions."""
     named, where = topic.named.values(), f"topic {topic.name!r}"
-    must(topic.wants.keys() <= {*named}, f"{where}: what is wanted by who is gone")
-    must(
-        all(topic.wants.get(cursor) is cursor.selector for cursor in named),
-        f"{where}: what subscriptions want, and their selectors",
-    )
     must(topic.subscribed is None or topic.subscribed.owners == {*named}, f"{where}: who is asked, and subscriptions")
     must(
         topic.listening is None or topic.listening.owners == topic.listeners.keys(),
@@ -185,7 +180,7 @@ def _interests(topic: Topic) -> None:
 
 
 def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
-    """Consumers are with a selector or without; what one with a selector passed over is no free entry that matches."""
+    """Each consumer is with a selector or without; no selection has passed over a free entry that matches."""
     selections = cursor.selections
     filtered = [] if selections is None else [each for selection in selections for each in selection.consumers]
     must(
@@ -253,7 +248,7 @@ def blobs(entries: Entries, held: Blobs, catalog: Catalog, turns: Turns, work: W
 
 
 def turn(catalog: Catalog, turns: Turns, work: Work[Any]) -> None:
-    """One batch is gathered, at most one is under way, and what goes with that one goes with nothing else."""
+    """One batch is gathered, at most one is being committed, and its parts are in no other batch."""
     in_flight = turns.in_flight
     must(turns.gathered.batch is work.batch, "the queues gather into another batch than the turn's")
     expected = [] if in_flight is None else in_flight.batch.retires

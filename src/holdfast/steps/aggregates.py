@@ -1,8 +1,8 @@
 """`aggregate`: one message for all messages of a key within a window.
 
-Rules of this file: each message is counted in one window: that of its key, which begins with the first message that is
-in none. A row holds how many were counted, what became of their field, and which links they have passed. What was
-counted can be told: where a message cannot be, it fails itself, and `close` never does.
+Rules of this file: each message is counted in one window, that of its key, which begins with the first message outside
+a window. A row has the count, the state of the field, and the links that the messages have passed. Every row can be
+sent as an aggregate: a message that would prevent that fails itself, so `close` never fails.
 """
 
 from math import isfinite
@@ -35,7 +35,7 @@ _LINKS_BYTES_MAX: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX
 
 
 class Aggregate:
-    """`of`: one of KINDS; `field`: of what, where it is not `count`."""
+    """`of`: one of KINDS; `field`: its field, unless it is `count`."""
 
     kind = "aggregate"
 
@@ -121,7 +121,7 @@ class Aggregate:
 
 
 def _in_json(value: Any) -> Any:
-    """Any value that may be a key or a result: JSON has no form for all of them."""
+    """Any key or result as JSON, which cannot represent all of them directly."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Timestamp):
@@ -134,7 +134,7 @@ def _in_json(value: Any) -> Any:
 
 
 def _time_in_json(time_ms: int) -> str | int:
-    """As text, where it has that form."""
+    """As text, if the time can be written so."""
     try:
         return formats.time_text(time_ms)
     except StepFailed:

@@ -1,4 +1,4 @@
-"""Steps that leave messages out, or change their application properties: `select`, `properties`, `lookup`."""
+"""Steps that drop messages, or change their application properties: `select`, `properties`, `lookup`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from holdfast.steps.values import reader_of, text_of
 
 
 class Select(WithoutWindows):
-    """Passes what matches a selector."""
+    """Passes messages that match a selector."""
 
     kind = "select"
 
@@ -23,7 +23,7 @@ class Select(WithoutWindows):
 
 
 class ChangeProperties(WithoutWindows):
-    """First drops, then renames, then adds; what has the name that another gets is replaced."""
+    """First drops, then renames, then adds; an existing property with the new name is replaced."""
 
     kind = "properties"
 
@@ -42,7 +42,7 @@ class ChangeProperties(WithoutWindows):
 
 
 class Lookup(WithoutWindows):
-    """Adds the value that a table has for a key as the property `value`; where it has none, `default`, or nothing."""
+    """Adds the value that a table has for a key as the property `value`; if it has none, `default`, or nothing."""
 
     kind = "lookup"
 

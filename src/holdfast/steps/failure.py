@@ -1,4 +1,4 @@
-"""Why a step cannot take a message."""
+"""Why a step cannot handle a message."""
 
 
 class StepFailed(Exception):

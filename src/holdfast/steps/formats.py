@@ -1,8 +1,8 @@
 """Bodies as CSV, JSON or an AMQP map, each read into and written from plain values.
 
-Rules of this file: pure. A table (CSV) is a list of objects in JSON, and a list of maps in AMQP; its values are text.
-What has no form on the other side is a StepFailed. What is written is bounded before it is made: a few bytes of input
-may stand for many of output.
+Rules of this file: pure. A table (CSV) is a list of objects in JSON, and a list of maps in AMQP; its values are text. A
+value that the other format cannot represent raises StepFailed. The size of the output is checked before it is created,
+because a few bytes of input may become many.
 """
 
 import csv
@@ -30,11 +30,11 @@ WHOLE_MAX: Final = 2**63 - 1
 def text_of(message: Message) -> str:
     """A body that is text: data sections, or a string or binary value."""
     if message.data is None and not isinstance(message.value, (str, bytes)):
-        raise StepFailed("the body is no text")
+        raise StepFailed("the body is not text")
     try:
         text = message.body_bytes().decode()
     except UnicodeDecodeError:
-        raise StepFailed("the body is no text in UTF-8") from None
+        raise StepFailed("the body is not text in UTF-8") from None
     if len(text) > BODY_BYTES_MAX:
         raise StepFailed(f"the body has more than {BODY_BYTES_MAX} bytes")
     return text
@@ -60,11 +60,11 @@ def read_json(text: str) -> Any:
 
 
 def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def write_json(value: Any) -> str:
-    """Values that `read_json`, `read_csv` or `read_map` gave. Tables are bounded there."""
+    """Writes values of `read_json`, `read_csv` or `read_map`, which bound tables."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
@@ -72,7 +72,7 @@ def write_json(value: Any) -> str:
 
 
 def checked(value: Any, depth: int = 0) -> Any:
-    """The value, if it has no number beyond 64 bits, no text that has no UTF-8, and is not nested too deep."""
+    """The value, if all numbers have 64 bits, all texts can be encoded in UTF-8, and it is not nested too deeply."""
     if depth > DEPTH_MAX:
         raise StepFailed(f"the body has more than {DEPTH_MAX} lists and maps within each other")
     if isinstance(value, dict):
@@ -89,7 +89,7 @@ def checked(value: Any, depth: int = 0) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """Of JSON a text may be half of a pair of surrogates."""
+    """A text of JSON may have half of a pair of surrogates."""
     if not text.isascii():
         try:
             text.encode()
@@ -102,7 +102,7 @@ def _encodable(text: str) -> str:
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
-    """The rows behind the header, by its names."""
+    """The rows after the header, by its names."""
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
@@ -165,7 +165,7 @@ def read_map(message: Message) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A value of AMQP as one of JSON."""
+    """A value of AMQP as a value of JSON."""
     if depth > DEPTH_MAX:
         raise StepFailed(f"the body has more than {DEPTH_MAX} lists and maps within each other")
     if value is None or isinstance(value, bool):
@@ -182,7 +182,7 @@ def _plain(value: Any, depth: int) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise StepFailed("the map has a key that is no text")
+            raise StepFailed("the map has a key that is not text")
         return {str(key): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, depth + 1) for item in value]

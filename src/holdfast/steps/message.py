@@ -1,8 +1,8 @@
-"""A message on its way through steps: an entry, decoded as far as somebody asks.
+"""A message in the steps of a link: an entry, decoded as far as needed.
 
-Rules of this file: a message is never changed; who changes something makes another one. Only a message of at most
-MESSAGE_BYTES_MAX is taken apart; of others, header, properties and annotations can be read where they are in the first
-piece. All that is malformed is a StepFailed.
+Rules of this file: a message is never changed; a change makes a new one. Only a message of at most MESSAGE_BYTES_MAX is
+decoded; of larger ones, header, properties and annotations can be read if they are in the first piece. Malformed
+messages raise StepFailed.
 """
 
 from typing import Any, Final
@@ -22,8 +22,8 @@ MESSAGE_BYTES_MAX: Final = 64 * KIB
 
 
 class StepMessage:
-    """`value`: the entry; `time_ms`: when it was enqueued, of an aggregate when its window ended; `is_input`: it is,
-    perhaps changed, what the link took, and no aggregate of it."""
+    """`value`: the entry; `time_ms`: when it was enqueued, or, for an aggregate, when its window ended; `is_input`: it
+    is the message that the link took, perhaps changed, and not an aggregate."""
 
     __slots__ = ("_content", "_message", "_sections", "_store", "is_input", "time_ms", "value")
 
@@ -38,7 +38,7 @@ class StepMessage:
 
     @property
     def sections(self) -> Sections:
-        """As selectors read it."""
+        """The message for selectors."""
         if self._sections is None:
             value = self.value
             payload, at, whole = value, entry.bare_at(value), True
@@ -54,13 +54,13 @@ class StepMessage:
 
     @property
     def message(self) -> Message:
-        """Properties and body; not to be changed. StepFailed where it is too large, or malformed."""
+        """Properties and body, which must not be changed. StepFailed if it is too large, or malformed."""
         if self._message is None:
             self._message = self.decoded()
         return self._message
 
     def decoded(self) -> Message:
-        """As `message`, one that is the caller's."""
+        """As `message`, but a new copy for the caller."""
         size = entry.size_of(self.value) - len(entry.annotations_of(self.value)[1])
         if size > MESSAGE_BYTES_MAX or self.value[1] & entry.BLOB:
             raise StepFailed(f"the message has {size} bytes; the limit is {MESSAGE_BYTES_MAX}")
@@ -71,21 +71,21 @@ class StepMessage:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The fields of a body that is a JSON object or a map. StepFailed where it is neither."""
+        """The fields of a body that is a JSON object or a map; otherwise StepFailed."""
         if self._content is MISSING:
             self._content = formats.fields_of(self.message)
         found: dict[str, Any] = self._content
         return found
 
     def changed(self, message: Message) -> "StepMessage":
-        """Its header, annotations and times with other properties and another body."""
+        """The message with other properties and another body, and the same header, annotations and times."""
         bare = encoded(message)
         value = entry.repack(entry.unpack(self.value)._replace(bare=memoryview(bare)))
         return StepMessage(value, self.time_ms, self._store, is_input=self.is_input)
 
 
 def encoded(message: Message) -> bytes:
-    """A bare message of at most MESSAGE_BYTES_MAX; else StepFailed."""
+    """A bare message of at most MESSAGE_BYTES_MAX; otherwise StepFailed."""
     try:
         bare = message.encode()
     except LocalProtocolError as error:

@@ -1,4 +1,4 @@
-"""A link's `steps` as they are told, in TOML, in a request or in the store, made into steps.
+"""Makes steps from a link's `steps` in TOML, in a request or in the store.
 
 Rules of this file: every mistake is a ConfigError of one line that names the link, the step and the key.
 """
@@ -68,7 +68,7 @@ STEP_KINDS: Final = ("select", *KEYS)
 
 
 def as_text(told: object, where: str) -> str:
-    """Steps as JSON, "" for none: what two links compare by, and what is stored."""
+    """Steps as JSON, "" for none, for the store and for comparing links."""
     if not isinstance(told, (list, tuple)):
         raise ConfigError(f"invalid value {found(told)} for {where} steps; expected a list of tables")
     if not told:
@@ -95,7 +95,7 @@ def _plain(value: Any) -> Any:
 
 
 def steps_of(text: str, where: str) -> tuple[Step, ...]:
-    """The steps that `as_text` wrote."""
+    """The steps in a text of `as_text`."""
     told: Sequence[Any] = json.loads(text) if text else ()
     if len(told) > STEPS_MAX:
         raise ConfigError(f"{where} has {len(told)} steps; the limit is {STEPS_MAX}")

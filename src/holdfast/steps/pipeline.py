@@ -1,7 +1,7 @@
 """Messages through the steps of a link, one after the other.
 
-Rules of this file: pure; a message that fails in any step has changed no window. An aggregate that fails is lost to the
-steps behind it alone: what it was made of was counted.
+Rules of this file: pure; a message that fails in any step has changed no window. If an aggregate fails in a later step,
+its messages still count as handled.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from holdfast.steps.windows import Changes, Gathered
 
 @dataclass(slots=True)
 class Passed:
-    """`message`: what came out, or what failed; None where it ended in a step. `failure`: in which step, and why."""
+    """`message`: the result, or the message that failed; None if it ended in a step. `failure`: in which step, and
+    why."""
 
     message: StepMessage | None
     changes: Changes = field(default_factory=dict)
@@ -23,7 +24,7 @@ class Passed:
 
 
 class _OfStep:
-    """One step's rows: as they are with what this message, and the turn before it, changed."""
+    """One step's rows, with the changes of this message and of the turn before it."""
 
     __slots__ = ("_changes", "_gathered", "_number")
 
@@ -38,12 +39,12 @@ class _OfStep:
 
 
 def run(steps: Sequence[Step], message: StepMessage, gathered: Gathered) -> Passed:
-    """What becomes of a message; `gathered` is not changed."""
+    """Passes a message through the steps; `gathered` is not changed."""
     return _run(steps, 0, message, {}, gathered)
 
 
 def close(steps: Sequence[Step], number: int, key: bytes, row: bytes, gathered: Gathered) -> Passed:
-    """What becomes of a window that is over: its row goes, and what it gives passes the steps behind."""
+    """Ends a window: its row is deleted, and its result passes through the later steps."""
     changes: Changes = {(number, key): None}
     message = steps[number].close(row)
     return Passed(None, changes) if message is None else _run(steps, number + 1, message, changes, gathered)

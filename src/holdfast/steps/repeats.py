@@ -1,4 +1,4 @@
-"""`drop_repeats`: of messages with the same key only the first passes, until its window is over."""
+"""`drop_repeats`: of messages with the same key only the first passes, until its window ends."""
 
 from typing import Final
 
@@ -10,7 +10,8 @@ _TIME_MAX: Final = 2**64 - 1
 
 
 class DropRepeats:
-    """`key`: a name; `within_ms`: how long a message keeps away others with its value. One without the key passes."""
+    """`key`: a name; `within_ms`: how long after a message others with the same key are dropped. Messages without the
+    key pass."""
 
     kind = "drop_repeats"
 

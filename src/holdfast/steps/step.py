@@ -1,4 +1,4 @@
-"""What a step is, and what it gives for a message.
+"""The interface of a step, and its result for a message.
 
 Rules of this file: types only. A row of a window begins with the time at which that window began, in 8 bytes.
 """
@@ -19,16 +19,16 @@ class Rows(Protocol):
 
 
 class Outcome(NamedTuple):
-    """What goes on, None for nothing, and what becomes of the step's rows: by key the new one, or None where it
-    goes."""
+    """The message that goes on, None for none, and the changes of the step's rows: by key the new row, or None to
+    delete it."""
 
     message: StepMessage | None
     rows: Mapping[bytes, bytes | None] = NO_CHANGES
 
 
 class Step(Protocol):
-    """`kind`: its name in a link's `steps`; `within_ms`: how long its windows last, 0 where it has none;
-    `windows_text`: equal for steps whose rows mean the same."""
+    """`kind`: its name in a link's `steps`; `within_ms`: the length of its windows, 0 if it has none; `windows_text`:
+    equal for steps whose rows have the same meaning."""
 
     @property
     def kind(self) -> str: ...
@@ -37,10 +37,10 @@ class Step(Protocol):
     @property
     def windows_text(self) -> str: ...
     def apply(self, message: StepMessage, rows: Rows) -> Outcome:
-        """What comes of one message. StepFailed where nothing can, and nothing has changed."""
+        """Handles one message. After StepFailed nothing has changed."""
 
     def close(self, row: bytes) -> StepMessage | None:
-        """What a window gives that is over; its row goes."""
+        """The result of a window that is over; its row is deleted."""
 
 
 class WithoutWindows:
@@ -59,13 +59,14 @@ def start_of(row: bytes) -> int:
 
 
 def is_within(row: bytes, time_ms: int, within_ms: int) -> bool:
-    """Whether a message of that time belongs to the window. Earlier ones do, too, as long as it may be that a queue
-    gave them back; beyond that the clock was set back, and the window is over."""
+    """Whether a message of that time belongs to the window. So do somewhat earlier ones, which a queue may have
+    requeued; if they are much earlier, the clock was set back, and the window is over."""
     return abs(time_ms - start_of(row)) < within_ms
 
 
 def is_over(row: bytes, known_ms: int, now_ms: int, within_ms: int) -> bool:
-    """Whether the window is over, of a queue all of whose messages from before `known_ms` were seen. One that began
-    far ahead of the wall clock, `now_ms`, is over too: the clock was set back. An old message alone ends none."""
+    """Whether the window is over, if all messages of the queue from before `known_ms` were seen. A window that began
+    far ahead of the wall clock, `now_ms`, is over too, because the clock was set back. An old message alone does not
+    end a window."""
     start = start_of(row)
     return known_ms - start >= within_ms or start - now_ms >= within_ms

@@ -1,6 +1,7 @@
 """The table file of a `lookup`: CSV with a header, whose first column is the key.
 
-Rules of this file: pure; who has the file reads it, at start or for a request. A node is given the table itself.
+Rules of this file: pure; the file is read by the process that has it, at start or for a request. A request to a node
+has the table itself.
 """
 
 import csv
@@ -46,7 +47,7 @@ def _with_table(item: object, where: str, read: Read) -> object:
 
 
 def table_of(text: str, value: str, where: str) -> dict[str, str]:
-    """By the first column of the CSV, the column `value`."""
+    """The column `value` of the CSV, by its first column."""
     try:
         rows: list[list[str]] = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:

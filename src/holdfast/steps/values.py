@@ -1,7 +1,7 @@
-"""What a name in a step stands for, and what its value is as a key, a number or a text.
+"""Names in steps, and their values as keys, numbers or texts.
 
 Rules of this file: names are those of selectors (selectors/names.py), and `body.NAME` for a field of a body that is a
-JSON object or a map. What cannot be told is a StepFailed.
+JSON object or a map. An unreadable value raises StepFailed.
 """
 
 import math
@@ -28,7 +28,7 @@ Reader = Callable[[StepMessage], Any]
 
 
 def reader_of(name: str, where: str) -> Reader:
-    """Reads what `name` stands for. ConfigError where it has no meaning; `where` names the key."""
+    """A function that reads the value of `name`. ConfigError if the name is invalid; `where` names the key."""
     if name.startswith(BODY) and name != BODY:
         field = name[len(BODY) :]
         return lambda message: message.content.get(field)
@@ -47,7 +47,7 @@ def reader_of(name: str, where: str) -> Reader:
 
 
 def own_name(name: str) -> str:
-    """What a value by that name is called in an aggregate."""
+    """The name of such a value in an aggregate."""
     return name.removeprefix(BODY)
 
 
@@ -65,12 +65,12 @@ def key_of(value: Any, name: str) -> bytes:
 
 
 def number_of(value: Any, name: str) -> int | float:
-    """The value as a number, also where it is written as text."""
+    """The value as a number, also if it is text."""
     number = value
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = float(value) if any(sign in value for sign in ".eE") else int(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise StepFailed(f"{name} is no number")
+        raise StepFailed(f"{name} is not a number")
     if isinstance(number, int):
         if abs(number) > WHOLE_MAX:
             raise StepFailed(f"{name} is beyond {WHOLE_MAX}")
@@ -81,7 +81,7 @@ def number_of(value: Any, name: str) -> int | float:
 
 
 def text_of(value: Any, name: str) -> str:
-    """The value as a table writes it."""
+    """The value as it is written in a table."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):

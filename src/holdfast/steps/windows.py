@@ -1,7 +1,7 @@
-"""The rows of a link's windows, as they are on disk, and what a turn changes of them.
+"""The rows of a link's windows as they are on disk, and the changes of a turn.
 
-Rules of this file: a turn's changes are kept apart until it is known that they are stored (`Gathered`, then `apply`);
-so an undone turn has changed nothing. Rows of a step are in the order in which their windows began.
+Rules of this file: a turn's changes are kept separately until they are stored (`Gathered`, then `apply`), so an undone
+turn has changed nothing. Rows of a step are in the order in which their windows began.
 """
 
 from collections import OrderedDict
@@ -25,8 +25,8 @@ Changes = dict[Place, bytes | None]
 
 
 def ids_of(steps: Sequence[Step]) -> dict[int, bytes]:
-    """By the number of each step that has windows, what its rows are called by: the same after a restart, and another
-    where the step has become another one."""
+    """The id in the rows of each step with windows, by the step's number: the same after a restart, but another one if
+    the step was changed."""
     found: dict[int, bytes] = {}
     seen: dict[str, int] = {}
     for number, step in enumerate(steps):
@@ -48,7 +48,7 @@ class Windows:
         self.held_bytes = 0
 
     def load(self, number: int, rows: Mapping[bytes, bytes]) -> None:
-        """What the store has of a step."""
+        """Loads the stored rows of a step."""
         self.rows[number] = OrderedDict(sorted(rows.items(), key=lambda item: (start_of(item[1]), item[0])))
         self._count(sum(_size(key, row) for key, row in rows.items()))
 
@@ -56,7 +56,7 @@ class Windows:
         return sum(map(len, self.rows.values()))
 
     def apply(self, changes: Changes) -> None:
-        """Those are stored."""
+        """Applies stored changes."""
         more = 0
         for (number, key), row in changes.items():
             rows = self.rows[number]
@@ -73,7 +73,7 @@ class Windows:
         self._count(more)
 
     def forget(self) -> list[Place]:
-        """All of them, which are no longer counted; who calls has their rows deleted."""
+        """Forgets all windows, and their memory; the caller deletes their rows."""
         places = [(number, key) for number, rows in self.rows.items() for key in rows]
         for rows in self.rows.values():
             rows.clear()
@@ -88,8 +88,7 @@ class Windows:
             self.account.refund(-more)
 
     def due_in_ms(self, time_ms: int) -> int | None:
-        """How long it is, from then on, until a window is over, of those that began first in their steps; 0 or less
-        where one is, None where there is none."""
+        """How long it takes from then until the first window is over; 0 or less if one is, None without windows."""
         found: int | None = None
         for number, rows in self.rows.items():
             if rows:
@@ -112,7 +111,7 @@ class Windows:
 
 
 class Gathered:
-    """What a turn changes of a link's windows: `changes`, and by step how many rows that makes."""
+    """The changes of a link's windows in a turn: `changes`, and the resulting number of rows by step."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
@@ -126,7 +125,7 @@ class Gathered:
         return self.windows.rows[place[0]].get(place[1])
 
     def check(self, place: Place) -> None:
-        """StepFailed where there is no room for one more row there."""
+        """StepFailed if there is no room for one more row."""
         if self._counts[place[0]] >= KEYS_MAX:
             raise StepFailed(f"it has {KEYS_MAX} windows, the most that a step may have")
         if not self.windows.account.fits(self._more_bytes + ROW_BYTES):

@@ -1,1 +1,1 @@
-"""Where entries live: the contract of a store and its implementations."""
+"""The store: its interface and its implementations."""

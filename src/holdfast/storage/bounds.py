@@ -1,6 +1,6 @@
-"""What both stores refuse in a batch before they write any of it.
+"""Checks of a batch that both stores make before they write any of it.
 
-Rules of this file: pure functions; a breach is a defect of the caller's, never a state of the disk.
+Rules of this file: pure functions; a violation is a defect of the caller, never a state of the disk.
 """
 
 from holdfast.errors import LocalProtocolError

@@ -1,7 +1,7 @@
-"""`holdfast store`: check, compact, backup and restore, as a person or a program asks for them (docs/store.md).
+"""`holdfast store`: check, compact, backup and restore (docs/store.md).
 
-Rules of this file: answers go to standard output, the bar to standard error and only where that is a terminal. What
-goes wrong is raised: the command line makes one line of it. Exit 0 done, 1 failed or something was found.
+Rules of this file: answers go to standard output, the progress bar to standard error if that is a terminal. Errors are
+raised; the command line prints one line. Exit 0 done, 1 failed or something was found.
 """
 
 import argparse
@@ -24,7 +24,7 @@ BAR_EVERY_S: Final = 0.1
 def store(args: argparse.Namespace) -> int:
     """Runs the action that `args` names; its exit code."""
     ignore(MEANINGLESS, lambda text: say(f"holdfast store {args.action}: {text}", file=sys.stderr))
-    with ending_in_order(), _Bar() as bar:  # so that what was made aside goes
+    with ending_in_order(), _Bar() as bar:  # so that temporary files are deleted
         answer, lines, code = _ACTIONS[args.action](args, bar)
     if args.json:
         say(json_line(answer))
@@ -68,7 +68,7 @@ def _compact(args: argparse.Namespace, bar: "_Bar") -> _Told:
 
 
 def _backup(args: argparse.Namespace, bar: "_Bar") -> _Told:
-    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # asleep it would keep from the node what that frees
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped backup would keep freed space from the node
     try:
         told = backup(Path(args.data), Path(args.to), bar)
     finally:
@@ -96,7 +96,7 @@ _ACTIONS: Final = {"check": _check, "compact": _compact, "backup": _backup, "res
 
 
 class _Bar:
-    """How far it is, on a terminal alone. Leaving it clears the line."""
+    """A progress bar, only on a terminal. Leaving the block clears the line."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

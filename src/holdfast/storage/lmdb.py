@@ -61,7 +61,7 @@ GONE_ROOM_BYTES: Final = -(1 << 40)
 
 
 class LmdbStore:
-    """A store in directory `path`, made if it is not there; this process alone holds it until `close`.
+    """A store in directory `path`, created if needed; only this process uses it until `close`.
 
     `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used, on a small disk less; a
     third of it is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
@@ -199,7 +199,7 @@ class LmdbStore:
     # ------------------------------------------------------------------------------------------------ writing
 
     def _opened(self) -> None:
-        """The file is the one that was worked with last; a store without space for that word is opened without it."""
+        """Records that this file was opened; a store without space for the record is opened without it."""
         try:
             with self._readers, self._env.begin(write=True) as txn:
                 opens = record_open(self.path, txn, self._data_fd)
@@ -221,11 +221,11 @@ class LmdbStore:
         return uuid4()
 
     def _minted(self, fresh: UUID) -> None:
-        """It is on disk who the store is now; a copy's file is the one that is worked with from then on."""
+        """The new UUID is on disk; from now on a copied file counts as the original."""
         if not self._opens:
             try:
                 mark_opened(self.path, self._opens_recorded)
-            except OSError as error:  # the batch is on disk: nobody may take it for refused
+            except OSError as error:  # the batch is on disk: it must not count as refused
                 self._failed = f"writing failed: {error}"
                 raise StorageError(f"store {self.path}: its mark cannot be written: {error.strerror}") from error
             self._opens = self._opens_recorded
@@ -254,7 +254,7 @@ class LmdbStore:
                 except lmdb.Error as error:
                     if not self._is_full(error):
                         raise
-                    # Pages that the last two transactions freed count as room: let them come of age.
+                    # Pages that the last two transactions freed count as room: makes them usable.
                     self._touch()
                     self._touch()
                     self._transact(batch, groups, leaving)
@@ -357,7 +357,7 @@ class LmdbStore:
         return self._room.allocation.occupied()
 
     def bytes_most(self) -> int:
-        """What the file may grow to on the disk as it is now, at most `bytes_max`."""
+        """The maximum size of the file on the disk as it is now, at most `bytes_max`."""
         return self._room.bytes_most()
 
     # ------------------------------------------------------------------------------------------------ life
@@ -389,13 +389,13 @@ class LmdbStore:
             raise StorageError(f"store {self.path}: closed")
 
     def _failure(self, doing: str, error: Exception) -> StorageError:
-        """The error to raise: `StorageFull` for want of space, else the store ends here."""
+        """The error to raise: `StorageFull` if there is no space; otherwise the store is closed."""
         if self._is_full(error):
             return StorageFull(f"store {self.path}: no space, nothing of the batch was written ({error})")
         self._failed = f"{doing} failed: {error}"
         return StorageError(f"store {self.path}: {self._failed}")
 
     def _is_full(self, error: Exception) -> bool:
-        # LMDB calls a short write EIO; on a disk without space that is what it was.
+        # LMDB reports a short write as EIO; on a full disk that was the cause.
         no_space = code(error) == errno.EIO and self._room.allocation.free_on_disk() < self._page_bytes
         return no_space or means_full(error)

@@ -15,12 +15,12 @@ from holdfast.storage.port import Batch, Rows, Space
 __all__ = ["MemoryStore"]
 
 ENTRY_OVERHEAD_BYTES = 32
-"""What an entry counts beside its value, so that empty values fill a store too."""
+"""Bytes that an entry counts in addition to its value, so that empty values fill a store too."""
 
 ROOM_UNBOUNDED_BYTES = 1 << 40
 PIECES_A_BYTE = 2
 SHARED_BYTES = 1 << 40
-"""Not bounded apart: a batch that does not fit is refused."""
+"""There is no separate limit: a batch that does not fit is refused."""
 
 
 class _Queue:
@@ -198,7 +198,7 @@ class MemoryStore:
         self._bytes_used = used
 
     def _drop(self, blob: int, first: int, end: int) -> int:
-        """Takes pieces away; returns the bytes that they counted."""
+        """Removes pieces; returns the bytes that they counted."""
         pieces = self._blobs.get(blob, {})
         gone = [pieces.pop(index) for index in sorted(pieces) if first <= index < end]
         if not pieces:

@@ -21,63 +21,64 @@ class Store(EntryReader, Protocol):
     """A store that is open. Made by `LmdbStore(path, …)` or `MemoryStore()`."""
 
     uuid: UUID
-    """Drawn when the store was made, or anew where it needs another (CUSTODY, "Names"): as on disk."""
+    """As on disk: drawn when the store was created, and drawn again if it needs a new one (CUSTODY, "Names")."""
 
     copied: str | None
-    """Why the store is taken for a copy, or an older one put back, for people to read; None where it is not. Stands
-    until it has another UUID: whoever goes on under the old UUID would give numbers a second time."""
+    """Why the store is taken for a copy or for a restored older one, as text for people; None if it is not. Stays set
+    until the store has a new UUID: a node that went on under the old one would give numbers a second time."""
 
     def draw_uuid(self) -> UUID:
-        """A UUID that no store has. Nothing is stored of it: `Batch.mint` does that."""
+        """A UUID that no store has. It is not stored; `Batch.mint` does that."""
 
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
-        """A fresh UUID, committed before the return together with what `rows` says of it: for who begins with the
-        store. A node that runs has the writer's thread commit it (`Batch.mint`)."""
+        """A new UUID, committed together with the rows that `rows` makes for it before this returns; for a caller that
+        has just opened the store. A running node has the writer's thread commit it (`Batch.mint`)."""
 
     on_disk: bool
-    """Whether `gone` is to be asked now and then."""
+    """Whether the store is a file, so that `gone` has to be polled."""
 
     def gone(self) -> str | None:
-        """Why the file that this store writes is not the one at its place any more, for people to read; None where it
-        is. While it is gone no append is taken, and `room_bytes` is far below 0; what is there can be read and retired.
+        """Why the file that this store writes is no longer the one at its path, as text for people; None if it is.
+        While it is gone appends are refused and `room_bytes` is far below 0; stored entries can be read and retired.
         Cheap; also called in the writer's thread."""
 
     def space(self) -> Space:
-        """What it has of its disk."""
+        """How much of its disk the store uses and may use."""
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
-        """All (key, value) of a small table, by key. Read at start only."""
+        """All (key, value) pairs of a small table, ordered by key. Read at start only."""
 
     def commit(self, batch: Batch) -> None:
-        """The whole batch, one transaction, one sync. Runs in the writer's thread, one call at a time.
+        """Commits the whole batch in one transaction with one sync. Runs in the writer's thread, one call at a time.
 
-        Raises `StorageFull` (nothing written; for want of map or disk space) or `StorageError` (the disk
-        failed; the store is not to be used again).
+        Raises `StorageFull` (nothing written; for want of map or disk space) or `StorageError` (the disk failed; the
+        store must not be used again).
         """
 
     def room_bytes(self) -> int:
-        """Bytes of new appends that are sure to fit now, the reserve for retiring and forwarding left aside.
+        """Bytes of new appends that certainly fit now, without the reserve for retiring and forwarding.
 
-        Grows the file ahead where the disk allows, never the size over `bytes_max`. Negative inside the
-        reserve. Called on the loop's thread after each commit: cheap.
+        Grows the file ahead if the disk allows it, never above `bytes_max`. Negative once the reserve is in use. Called
+        on the loop's thread after each commit: cheap.
         """
 
     def room_bytes_possible(self) -> int:
         """What `room_bytes` would be if the file were as long as the disk and `bytes_max` allow now."""
 
     def room_bytes_most(self) -> int:
-        """What `room_bytes` would be if nothing were stored, and nobody else had anything on its disk."""
+        """What `room_bytes` would be if nothing were stored and the disk were otherwise empty."""
 
     @property
     def pieces_a_byte(self) -> int:
-        """How many bytes of pieces take one byte of `room_bytes`, which is told for values of any size."""
+        """How many bytes of pieces of large messages take one byte of `room_bytes`, which holds for values of any
+        size."""
 
     @property
     def shared_bytes(self) -> int:
         """How far below 0 `room_bytes` may go before appends are refused: what forwarding may use of the reserve."""
 
     def bytes_on_disk(self) -> int:
-        """Bytes that the store occupies on disk, allocated-ahead space included."""
+        """Bytes that the store occupies on disk, including space allocated ahead."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the store. Idempotent."""

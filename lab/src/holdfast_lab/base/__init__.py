@@ -1,1 +1,2 @@
-"""What every part of the lab stands on: a seed's random streams, what clients saw, child processes, a progress bar."""
+"""What every part of the lab uses: random streams of a seed, the record of what clients saw, child processes, a
+progress bar."""

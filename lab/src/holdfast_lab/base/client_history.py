@@ -1,4 +1,5 @@
-"""What clients sent, were promised and got: the record that a run is judged by, kept outside the nodes.
+"""What clients sent, what nodes accepted and what clients received: the record by which a run is judged, kept outside
+the nodes.
 
 Rules of this file: facts as clients saw them, no verdicts (`judge/checkers.py` has those). Every body ends with a key
 of 12 ASCII characters, producer and number, so that a message is known again in any bytes that end with it.
@@ -32,7 +33,7 @@ def key_in(data: bytes) -> bytes | None:
 
 
 class History:
-    """The facts. Each dict is in the order in which they came about."""
+    """The record. Each dict is in the order of events."""
 
     def __init__(self) -> None:
         self.producers: list[str] = []
@@ -82,7 +83,7 @@ class History:
         """By key: the nodes that have shown it to consumers, each with the number of the disk that it came from."""
 
     def new_producer(self, name: str) -> int:
-        """The number that the keys of that producer begin with."""
+        """Returns the number with which the keys of a new producer begin."""
         self.producers.append(name)
         assert len(self.producers) <= PRODUCERS_MAX
         return len(self.producers) - 1
@@ -91,7 +92,7 @@ class History:
         self.offered[key] = address
 
     def accept(self, key: bytes) -> None:
-        """The producer was told that its node has it."""
+        """The node has accepted the message of the producer."""
         self.accepted[key] = None
         if key not in self.received and key not in self.excused and self.offered.get(key) not in self.topics:
             self.outstanding[key] = None
@@ -140,7 +141,7 @@ class History:
             raise Violation(f"{key.decode()} was sent in {host}, and {how} {read_key(place)[1]} in {other}")
 
     def see(self, key: bytes, place: str, sequence: int) -> None:
-        """It lies at that place under that sequence."""
+        """The message is at that place under that sequence."""
         if self.places.setdefault(key, (place, sequence)) != (place, sequence):
             self.doubled[key] = place, sequence
 
@@ -153,8 +154,8 @@ class History:
     # ------------------------------------------------------------------------------------------------ readers
 
     def add_reader(self, name: str, address: str, selects: Callable[[bytes], bool] = lambda key: True) -> None:
-        """From now on all that is accepted for `address` (`queue@node`), and that it `selects`, is owed to that
-        reader."""
+        """From now on the reader must be shown every message that is accepted for `address` (`queue@node`) and that
+        `selects` matches."""
         self.readers[name] = address, selects
         self.owed[name] = {}
 
@@ -167,7 +168,7 @@ class History:
         )
 
     def paid(self, reader: str, key: bytes) -> None:
-        """The reader has it."""
+        """The reader has received the message."""
         self._paid.add((reader, key))
         self.owed[reader].pop(key, None)
 
@@ -187,7 +188,7 @@ class History:
                 self.owed[reader].clear()
 
     def clock_stepped(self, seconds: float) -> None:
-        """Somebody set a node's wall clock."""
+        """The wall clock of a node was set."""
         self.clock_ahead_s += max(0.0, seconds)
         for listener in self.on_clock:
             listener()

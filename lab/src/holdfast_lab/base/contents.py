@@ -1,4 +1,4 @@
-"""What a message holds, drawn from its key, and whether a consumer is shown what was sent.
+"""The content of a message, drawn from its key, and the comparison of what a consumer received with what was sent.
 
 Rules of this file: one key, one content, whoever sends it and how often; `History.sent` alone remembers. What is drawn
 changes every few messages of a producer, so that both runs of like messages and single ones occur.
@@ -31,7 +31,7 @@ class Content:
 
 
 def body_of(key: bytes, size: int) -> bytes:
-    """`size` bytes at least that only this key has, ending with the key."""
+    """At least `size` bytes that are unique to this key and end with it."""
     filling = b"%08x." % crc32(key)
     room = max(0, size - len(key))
     return (filling * (room // len(filling) + 1))[:room] + key
@@ -92,7 +92,7 @@ PATTERNS: Final[dict[str, Callable[[bytes], bool]]] = {
 
 
 def content_of(message: Message) -> Content:
-    """What must arrive of it."""
+    """What of that message must arrive."""
     bare = Message(
         properties=message.properties,
         application_properties=message.application_properties,

@@ -1,4 +1,4 @@
-"""Children of a run: started, watched and ended by their ids, none left behind.
+"""Child processes of a run: started, watched and ended by their ids; none is left behind.
 
 Rules of this file: every child leads a session of its own, so that a terminal's Ctrl-C reaches this process
 alone and everything that a child started (a JVM, its workers) is found again by the session's id. What ends
@@ -177,7 +177,7 @@ class Child:
         return self.process.returncode is None
 
     def stderr_text(self) -> str:
-        """What this process wrote to standard error so far."""
+        """What the child wrote to standard error so far."""
         return self.err_path.read_text(errors="replace")
 
     def summary(self) -> dict[str, Any] | None:
@@ -193,7 +193,7 @@ class Child:
         return None
 
     def failure(self, what: str) -> ChildFailed:
-        """The one line for a person: what happened, the log, its last line."""
+        """One line for people: what happened, the log file and its last line."""
         return ChildFailed(self._told(what))
 
     def died(self, code: int, when: str = "") -> ChildDied:
@@ -257,7 +257,7 @@ class Child:
         return self.process.returncode
 
     def forget_output(self) -> None:
-        """Reads no more: a descendant that outlived the process may hold its end of the pipe."""
+        """Stops reading: a descendant that outlived the process may hold its end of the pipe."""
         self._reader.cancel()
 
     def sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""What long work shows: lines of what happens, and on a terminal a bar below them.
+"""Progress of long work: lines that say what happens and, on a terminal, a bar below them.
 
 Rules of this file: lines go to standard output, the bar to standard error and only where that is a terminal;
 in a pipe there is no bar (docs/client.md).
@@ -32,13 +32,13 @@ class Progress:
         self._last = ""
 
     def say(self, line: str) -> None:
-        """One line that stays."""
+        """Prints a line that stays."""
         self._clear()
         say(line, file=self._lines, flush=True)
         self._draw()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """The bar anew: `done` of `total`, then `text`."""
+        """Redraws the bar: `done` of `total`, then `text`."""
         if self._terminal:
             filled = BAR_CELLS * min(done, total) // max(1, total)
             self._clear()

@@ -1,4 +1,5 @@
-"""What clients of a run may do: all, but for queues whose names begin with GUARDED while `forbid` strikes their node.
+"""Permissions of the clients of a run: everything, except for queues whose names begin with GUARDED while the fault
+`forbid` is active at their node.
 
 Rules of this file: the rights of a node are counted, so that a client knows whether they changed while it waited.
 """

@@ -1,4 +1,4 @@
-"""A named random stream for each use, all from one seed: one more draw here shifts none there.
+"""A named random stream for each use, all from one seed: an additional draw from one stream does not change another.
 
 Rules of this file: names are the whole address of a stream; Python's own hash, which differs between processes, is
 never used.

@@ -1,4 +1,4 @@
-"""Defects that are planted to see whether they are found: each passes the ordinary tests, the swarm finds it.
+"""Defects that are planted to check that they are found: each passes the ordinary tests, and the swarm finds it.
 
 Rules of this package: a canary replaces one function from outside, in one process, for as long as it is planted; the
 code has neither the defects nor a switch for them.
@@ -45,7 +45,7 @@ CANARIES: Final[dict[str, Canary]] = {
 
 
 def plant(name: str) -> AbstractContextManager[None]:
-    """Inside of the block that defect is there. Raises ConfigError for an unknown name, CanaryStale."""
+    """Plants that defect for the duration of the block. Raises ConfigError for an unknown name, CanaryStale."""
     return planted(by_name(CANARIES, name))
 
 

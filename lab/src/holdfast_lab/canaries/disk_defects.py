@@ -1,4 +1,4 @@
-"""Canaries in what meets a disk that refuses: a store that gets a new UUID, and a purge of what is on its way.
+"""Canaries where a disk refuses commits: a store that gets a new UUID, and a purge of messages in transit.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -13,7 +13,8 @@ Function = Callable[..., Any]
 
 
 def _renewal_not_taken_back(original: Function) -> Function:
-    """A refused turn that numbered many messages anew counts as done, though they lie under their old numbers."""
+    """A refused turn that renumbered many messages counts as committed, though they are stored under their old
+    numbers."""
 
     def _undo(self: Any, turn: Any) -> None:
         many = sum(len(turn.rewritten) for _ in turn.renewals) > MANY
@@ -25,7 +26,8 @@ def _renewal_not_taken_back(original: Function) -> Function:
 
 
 def _purged_without_its_end(original: Function) -> Function:
-    """Of what a purge takes while a commit is under way, the last leaves without the word that nobody is to wait."""
+    """Of the messages that a purge takes while a commit is in flight, the last is removed without a tombstone, so that
+    its destination waits for it."""
 
     def end_in_transit(self: Any, gone: list[Any]) -> None:
         under_way = self._turns.in_flight is not None and len(gone) > 2
@@ -35,7 +37,7 @@ def _purged_without_its_end(original: Function) -> Function:
 
 
 def _order_taken_for_granted(original: Function) -> Function:
-    """Many entries of one queue whose numbers have no gap between them are taken for ascending ones."""
+    """Many entries of one queue are taken to be in ascending order because their numbers have no gap."""
 
     def _consecutive(sequences: Any) -> bool:
         span = max(sequences) - min(sequences) + 1

@@ -13,7 +13,8 @@ Function = Callable[..., Any]
 
 
 def _one_reason_for_both(original: Function) -> Function:
-    """A connection whose read was put off is read again in the next turn, though the core has enough of it."""
+    """A connection whose read was deferred is read again in the next turn, though the core has stopped reading from
+    it."""
 
     def resume(self: Any, reason: Pause) -> None:
         if reason is Pause.TURN:

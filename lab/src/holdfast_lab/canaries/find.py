@@ -37,7 +37,7 @@ class Caught:
 
 
 def run(seed: int, swarm: str = SWARM) -> Result:
-    """That seed of the swarm, in this process."""
+    """Runs that seed of the swarm in this process."""
     logging.disable(logging.CRITICAL)  # the client library's warnings; a failure has its line
     try:
         return execute(draw_plan(seed, swarm), seed)
@@ -46,7 +46,7 @@ def run(seed: int, swarm: str = SWARM) -> Result:
 
 
 def catches(canary: Canary, seed: int) -> str:
-    """The line with which that seed fails with the canary planted; empty where it does not."""
+    """The line with which that seed fails while the canary is planted; empty if it does not fail."""
     with plant(canary.name):
         return run(seed, canary.swarm).failure
 

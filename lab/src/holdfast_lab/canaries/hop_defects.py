@@ -1,4 +1,4 @@
-"""Canaries in the hop and in the destination: who may forget a message, and what was seen before.
+"""Canaries in the hop and at the destination: when a message may be removed, and which numbers were seen before.
 
 Rules of this file: each defect is wrong in a rare state alone, as those are that survive review; it calls the function
 that it replaces, so that the rest of the node goes on unchanged.
@@ -19,7 +19,7 @@ MANY: Final = 32
 
 
 def _hop_number_ahead(original: Function) -> Function:
-    """Retires one number more than the answer says, if more than that is in doubt."""
+    """Retires one number more than the answer says if further numbers are unanswered."""
 
     def attached(self: Any) -> None:
         answer = self.link.remote_attach
@@ -35,7 +35,7 @@ def _hop_number_ahead(original: Function) -> Function:
 
 
 def _seen_range_one_off(original: Function) -> Function:
-    """Where several origins send and copies came twice, the number just behind an origin's mark counts as seen."""
+    """If several origins send and copies came twice, the number just after an origin's mark counts as seen."""
 
     def take(self: Any, host: str, arrival: Any, *, message_format: int, via: str) -> bool | None:
         number, origins = arrival.identity.number, self.catalog.ledger.by_host[host]
@@ -50,7 +50,7 @@ def _seen_range_one_off(original: Function) -> Function:
 
 
 def _receipt_of_an_empty_queue(original: Function) -> Function:
-    """An origin with nothing else in its queue takes all that it sent for finished."""
+    """An origin with nothing else in its queue takes everything that it sent as finished."""
 
     def receipt_for(self: Any, origin: bytes, destination: str) -> int:
         known: int = original(self, origin, destination)
@@ -65,7 +65,7 @@ def _receipt_of_an_empty_queue(original: Function) -> Function:
 
 
 def _starved_link_asleep(original: Function) -> Function:
-    """A link with a small window that has used it up is left to the commit under way, which does not wake it."""
+    """A link that has used up a small window waits for the commit in flight, which does not wake it."""
 
     def refill(self: Any) -> None:
         small = self.parts.limits.credit <= TIGHT_CREDIT and self.taken > MANY
@@ -77,7 +77,7 @@ def _starved_link_asleep(original: Function) -> Function:
 
 
 def _full_credit_again(_original: Function) -> Function:
-    """A hop has full credit again at once, whatever found no place to wait."""
+    """A hop grants full credit again at once, even if messages found no place to wait."""
 
     def credit(self: Any, hop: bytes, room: int) -> int:
         return room
@@ -86,7 +86,7 @@ def _full_credit_again(_original: Function) -> Function:
 
 
 def _priority_lost(original: Function) -> Function:
-    """A message of a priority of its own that has annotations too goes on with the usual one."""
+    """A message with both a priority and annotations is forwarded with the default priority."""
 
     def for_neighbour(item: Any, steady_ms: int) -> tuple[bytes, list[Any]]:
         if item.annotation_count and item.identity.number > MANY and not item.expires_ms:
@@ -98,7 +98,7 @@ def _priority_lost(original: Function) -> Function:
 
 
 def _part_unheard(original: Function) -> Function:
-    """A neighbour of which a frame has come in part counts as silent until the frame is whole."""
+    """A neighbour whose frame has come in part counts as silent until the frame is complete."""
 
     def _received(self: Any, peer: Any, event: Any, now: float) -> None:
         neighbour = peer.neighbour
@@ -112,7 +112,7 @@ def _part_unheard(original: Function) -> Function:
 
 
 def _oversized_forgotten(original: Function) -> Function:
-    """Of several messages that wait to become dead letters the first is forgotten, in the hands of its sender."""
+    """Of several messages that wait to become dead letters the first is forgotten and stays held by its sender."""
 
     def step(self: Any, sender: Any, now: float) -> None:
         if len(self.sequences) > 1 and now >= self.due:

@@ -1,4 +1,4 @@
-"""Canaries in virtual hosts: a host is forgotten at one place.
+"""Canaries in virtual hosts: one place ignores the host.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -22,7 +22,7 @@ def _dead_letters_of_all(original: Function) -> Function:
 
 
 def _delayed_of_all(original: Function) -> Function:
-    """What is delayed waits among the default host's, and is delivered to the queue of that name there."""
+    """A delayed message waits with those of the default host, and is delivered to the queue of that name there."""
 
     def hold(self: Any, queue: Any, value: bytes) -> Any:
         found = self.by_host.get("")

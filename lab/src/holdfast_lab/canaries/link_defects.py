@@ -1,4 +1,4 @@
-"""Canaries in what clients of the protocol alone use: settled transfers, links without an address, dynamic nodes.
+"""Canaries in what only clients use: settled transfers, links without an address, dynamic nodes.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -17,7 +17,7 @@ FEW: Final = 3
 
 
 def _settled_overtakes(original: Function) -> Function:
-    """A settled message, for whose answer nobody waits, waits for room before the several that wait already."""
+    """A settled message that has to wait for room is placed before those that wait already."""
 
     def park(self: Any, delivery: Any) -> None:
         waited = len(self.parked)
@@ -29,7 +29,7 @@ def _settled_overtakes(original: Function) -> Function:
 
 
 def _address_of_the_last(original: Function) -> Function:
-    """Of several large messages that wait for the disk, all go where the last says."""
+    """Several large messages that wait for the disk all go to the address of the last one."""
 
     def take_whole(self: Any, stream: Any) -> bool:
         addresses = [item.address for item in self.parked if isinstance(item, Stream) and item.address is not None]
@@ -42,7 +42,7 @@ def _address_of_the_last(original: Function) -> Function:
 
 
 def _empty_and_there(original: Function) -> Function:
-    """That a dynamic node is empty is not noticed where messages left it together."""
+    """A dynamic node that became empty by several messages leaving together is not noticed to be empty."""
 
     def retire_all(self: Any, sequences: Any, size: int) -> None:
         original(self, sequences, size)
@@ -53,7 +53,7 @@ def _empty_and_there(original: Function) -> Function:
 
 
 def _clock_an_hour_ahead(original: Function) -> Function:
-    """What expires at a wall time ends an hour too soon."""
+    """What expires at a time of the wall clock ends an hour too soon."""
 
     def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
         found: int = original(value, steady_ms, wall_ms + 3_600_000)
@@ -63,7 +63,7 @@ def _clock_an_hour_ahead(original: Function) -> Function:
 
 
 def _moved_for_good(original: Function) -> Function:
-    """The original of a message that is moved leaves for good, also where the disk refuses the copy."""
+    """The original of a moved message is removed even if the disk refuses the copy."""
 
     def move(self: Any, queue: Any, sequence: int, value: bytes, found: Any) -> int:
         batch = self._turns.gathered.batch
@@ -77,7 +77,7 @@ def _moved_for_good(original: Function) -> Function:
 
 
 def _rights_remembered(original: Function) -> Function:
-    """Whoever has sent some messages to an address on a link without one may send there for good."""
+    """A sender that has sent some messages to an address on a link without one keeps the permission for ever."""
     sent: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def find(self: Any, address: str) -> Any:

@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 def _debt_forgotten(original: Function) -> Function:
-    """What was sent and is not paid for is forgotten as another rate begins to hold."""
+    """The debt of what was sent above the rate is forgotten when another rate takes effect."""
 
     def set_rate(self: Any, now: float, rate: float | None) -> None:
         original(self, now, rate)

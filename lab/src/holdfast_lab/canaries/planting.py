@@ -1,4 +1,4 @@
-"""What a canary is, and how it is planted: one function of the code gives way to a broken variant of itself.
+"""Defines a canary and plants it: one function of the code is replaced by a broken variant.
 
 Rules of this file: the code knows nothing of canaries, so nothing here may outlive a change of it in silence: a
 function that is gone, or takes or gives something else than its canary says, is an error wherever one looks at it.
@@ -20,7 +20,7 @@ Broken = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class CanaryStale(Exception):
-    """The code went on and the canary did not: it would plant nothing, or something else than it says."""
+    """The code has changed and the canary has not: it would plant nothing, or another defect than it describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Canary:
 
 
 def plant_for_good(canary: Canary) -> Callable[[], None]:
-    """Plants it in this process; returns what takes it out again. Raises CanaryStale."""
+    """Plants the defect in this process; returns a function that removes it again. Raises CanaryStale."""
     owner, attribute, function = canary.find()
     setattr(owner, attribute, canary.broken(function))
     return lambda: setattr(owner, attribute, function)
@@ -77,7 +77,7 @@ def plant_for_good(canary: Canary) -> Callable[[], None]:
 
 @contextmanager
 def planted(canary: Canary) -> Iterator[None]:
-    """The defect is there inside of the block."""
+    """Plants the defect for the duration of the block."""
     take_out = plant_for_good(canary)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Canaries in what queues and messages ask of a node: most deliveries, delays, priorities, to be shown together.
+"""Canaries in policies of queues and messages: deliveries_max, delays, priorities, groups that are shown together.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -17,7 +17,8 @@ SHOWN: Final = 20
 
 
 def _one_life(original: Function) -> Function:
-    """What a node may have shown of a long queue when it was killed does not count as a failed delivery."""
+    """Messages of a long queue that may have been delivered when the node was killed do not count as failed
+    deliveries."""
 
     def begin_life(self: Any, queue: Any, cursor: Any) -> None:
         original(self, queue, cursor)
@@ -28,8 +29,8 @@ def _one_life(original: Function) -> Function:
 
 
 def _due_and_forgotten(original: Function) -> Function:
-    """Of many messages that are due in a turn whose commit is refused, those behind the first few are forgotten until
-    the node is started again."""
+    """Of many messages that are due in a turn whose commit is refused, all but the first few are forgotten until the
+    node restarts."""
 
     def _decided(self: Any, effect: Any, stored: bool) -> None:
         if not stored:
@@ -51,7 +52,7 @@ def _waits_and_forgotten(original: Function) -> Function:
 
 
 def _goes_before(original: Function) -> Function:
-    """Of several that wait, one of the second priority goes before what came back of the highest."""
+    """One of the second priority goes before a released message of the highest priority."""
 
     def _highest(self: Any, group: Any) -> Any:
         levels = [level for level in reversed(group.ready.levels) if level]
@@ -63,8 +64,8 @@ def _goes_before(original: Function) -> Function:
 
 
 def _group_forgotten(original: Function) -> Function:
-    """Of many messages that wait to be shown together while a commit is refused, those behind the first few wait for
-    the others no longer."""
+    """Of many messages that wait to be shown together while a commit is refused, all but the first few no longer wait
+    for the others."""
 
     def restore(self: Any, record: Any, waiting: Any) -> None:
         original(self, record, waiting)
@@ -76,7 +77,7 @@ def _group_forgotten(original: Function) -> Function:
 
 
 def _publisher_forgotten(original: Function) -> Function:
-    """A connection that has published some messages is told as another one from then on."""
+    """A connection that has published some messages is identified as another one from then on."""
     told: Counter[int] = Counter()
 
     def connection(self: Any, peer: Any) -> bytes:
@@ -88,7 +89,7 @@ def _publisher_forgotten(original: Function) -> Function:
 
 
 def _outlives_its_topic(original: Function) -> Function:
-    """Of a temporary topic's subscriptions those behind the first few stay as it ends."""
+    """When a temporary topic ends, all but the first few of its subscriptions stay."""
 
     def subscribed_queues(self: Any) -> Any:
         return original(self)[:FEW]

@@ -1,4 +1,4 @@
-"""Canaries in the turn and in the queues: what a commit promises, and what consumers and producers are told.
+"""Canaries in the turn and in the queues: the order of commits and answers, and what consumers and producers are told.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -15,7 +15,7 @@ Function = Callable[..., Any]
 
 
 def _settled_before_stored(original: Function) -> Function:
-    """What came over two links in one turn is answered as its commit begins."""
+    """Messages that came over two links in one turn are accepted when their commit begins, not when it ends."""
 
     def _begin_commit(self: Any) -> Any:
         turn = self.turns.gathered
@@ -43,7 +43,7 @@ def _shown_before_stored(original: Function) -> Function:
 
 
 def _producer_forgotten(original: Function) -> Function:
-    """Of the producers that one turn heard of, all but the first have their numbers in memory alone."""
+    """Of the producers of one turn, all but the first have their numbers only in memory."""
 
     def put(self: Any, producer: Any) -> None:
         puts = self._work.batch.puts
@@ -57,7 +57,7 @@ def _producer_forgotten(original: Function) -> Function:
 
 
 def _bound_counts_leaving_twice(original: Function) -> Function:
-    """What leaves with the commit under way makes room twice."""
+    """Messages that leave with the commit in flight make room twice."""
 
     def fits(self: Any, size: int, priority: int = 9) -> bool:
         if original(self, size, priority):
@@ -70,7 +70,7 @@ def _bound_counts_leaving_twice(original: Function) -> Function:
 
 
 def _redelivery_not_marked(original: Function) -> Function:
-    """After a crash the last message that may have been shown comes as if it never was."""
+    """After a crash the last message that may have been delivered comes as a first delivery."""
 
     def failures(self: Any, sequence: int) -> int | None:
         if sequence == self.shown_below - 1 and sequence > MANY and not self.name:
@@ -83,7 +83,7 @@ def _redelivery_not_marked(original: Function) -> Function:
 
 
 def _given_back_unmarked(original: Function) -> Function:
-    """A message released while another one that was given back waits is forgotten to have been shown."""
+    """A message that is released while another released one waits is delivered again as a first delivery."""
 
     def requeue(self: Any, sequences: list[int], *, failed: bool) -> None:
         waiting = len(self.requeued)
@@ -95,7 +95,7 @@ def _given_back_unmarked(original: Function) -> Function:
 
 
 def _given_back_to_the_tail(original: Function) -> Function:
-    """Far on in a queue, what was read ahead from the disk goes before what was given back."""
+    """Far into a queue, messages read ahead from the disk go before released ones."""
 
     def _next(self: Any, limit: int) -> Any:
         if not self.requeued or self.requeued[0] < 4 * MANY or len(self.prefetched) < 2:
@@ -109,7 +109,7 @@ def _given_back_to_the_tail(original: Function) -> Function:
 
 
 def _advanced_beyond(original: Function) -> Function:
-    """An advance over several entries goes one too far where more are there."""
+    """An advance over several entries goes one too far if more entries follow."""
 
     def advance(self: Any, sequence: int) -> None:
         if self.mode == "take" and sequence > self.floor + 4 and sequence + 3 < self.queue.visible:
@@ -120,7 +120,7 @@ def _advanced_beyond(original: Function) -> Function:
 
 
 def _resumed_in_part(original: Function) -> Function:
-    """The last of several messages that a resumed consumer held is left out where it had decided on others."""
+    """The last of several messages that a resumed consumer held is left out if it had settled others."""
 
     def resume(self: Any) -> None:
         decided = sum(step.act is Act.SETTLE for step, _ in self.steps)
@@ -132,7 +132,7 @@ def _resumed_in_part(original: Function) -> Function:
 
 
 def _selector_forgotten(original: Function) -> Function:
-    """A subscription that comes back after a restart, and had not finished all that it was shown, has no selector."""
+    """A subscription with unfinished deliveries has no selector after a restart."""
 
     def attach(self: Any, consumer: Any, selector: Any = None, *, shows: bool = True) -> None:
         if self.selector is not None and self.floor < self.shown_below:
@@ -143,7 +143,7 @@ def _selector_forgotten(original: Function) -> Function:
 
 
 def _freed_and_forgotten(original: Function) -> Function:
-    """A selector is told of one message of those that are given back together."""
+    """Of several messages that are released together only one is matched against the selector."""
 
     def freed(self: Any, sequences: Any) -> None:
         original(self, list(sequences)[:1])
@@ -152,7 +152,7 @@ def _freed_and_forgotten(original: Function) -> Function:
 
 
 def _topic_lets_go_early(original: Function) -> Function:
-    """What the quickest subscription has finished leaves, whoever has not."""
+    """A message leaves once the quickest subscription has finished it, though others have not."""
 
     def _finished_between(self: Any, low: int) -> list[tuple[int, int]]:
         quickest = max(self.named.values(), key=lambda cursor: cursor.floor)
@@ -162,7 +162,7 @@ def _topic_lets_go_early(original: Function) -> Function:
 
 
 def _topic_matches_alike(original: Function) -> Function:
-    """What is matched again after a start is matched for the first subscription, and marked for all."""
+    """Messages that are matched again after a start are matched for the first subscription and marked for all."""
 
     def _mark_some(self: Any, first: int, end: int) -> None:
         cursors = list(self.named.values())
@@ -179,7 +179,7 @@ def _topic_matches_alike(original: Function) -> Function:
 
 
 def _offered_on_its_way_out(original: Function) -> Function:
-    """Only what is in hands counts as taken, not what is accepted and still on the disk."""
+    """Only messages held by consumers count as taken, not accepted ones that are still on the disk."""
 
     def _is_taken(self: Any, sequence: int) -> bool:
         return sequence in self.ahead
@@ -188,7 +188,7 @@ def _offered_on_its_way_out(original: Function) -> Function:
 
 
 def _read_fence_skipped(original: Function) -> Function:
-    """A reader that was replaced goes on reading, where its lease is not the first."""
+    """A replaced reader goes on reading if its lease is not the first."""
 
     def _check_lease(queue: Any, held: list[Any]) -> None:
         cursor = queue.named.get(str(held[0]))

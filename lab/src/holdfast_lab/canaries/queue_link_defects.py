@@ -15,7 +15,7 @@ FEW: Final = 1
 
 
 def _untied(original: Function) -> Function:
-    """Of many messages that one turn moves, those behind the first few leave though its commit is refused."""
+    """Of many messages that one turn moves, all but the first few leave their queue though the commit is refused."""
 
     def hand_over(self: Any, link: Any) -> None:
         original(self, link)
@@ -27,7 +27,7 @@ def _untied(original: Function) -> Function:
 
 
 def _nameless(original: Function) -> Function:
-    """A link has another id in each life of its node, and does not know again what it has passed on."""
+    """A link gets a new id at each start of its node, and does not recognise the messages that it has passed on."""
 
     def _add(self: Any, config: Any, link_id: bytes | None, *, is_created: bool) -> Any:
         return original(self, config, None, is_created=is_created)
@@ -40,7 +40,7 @@ KEPT: Final = 4
 
 
 def _few_windows(original: Function) -> Function:
-    """After a start a step knows but some of its windows."""
+    """After a start a step knows only some of its windows."""
 
     def load(self: Any, number: int, rows: Any) -> None:
         original(self, number, dict(sorted(rows.items())[:KEPT]))
@@ -49,7 +49,7 @@ def _few_windows(original: Function) -> Function:
 
 
 def _counted_all_the_same(original: Function) -> Function:
-    """What many messages of one turn change of windows counts though its commit is refused."""
+    """Changes of windows by many messages of one turn are kept though the commit is refused."""
 
     def decided(self: Any, effect: Any, *, stored: bool) -> bool:
         gathered = effect.moving.gathered if effect.link.moving is effect.moving else None

@@ -1,4 +1,4 @@
-"""Canaries in computed routing: who says what of links, who is believed, and which way queued messages turn.
+"""Canaries in computed routing: versions of records, which record wins, and how queued messages are rerouted.
 
 Rules of this file: as in `hop_defects.py`. Each is wrong in networks larger than the ordinary tests' alone, so that the
 swarm's own networks are what finds it; it is looked for by `swarm-routing`.
@@ -22,7 +22,7 @@ DEEP: Final = 4
 
 
 def _version_not_raised(original: Function) -> Function:
-    """What others still have of an earlier life does not raise the version: a clock that went back is believed."""
+    """Records of an earlier life that others still have do not raise the version: a clock that went back is trusted."""
 
     def originate(self: Any, links: Any, **how: Any) -> None:
         if len(self.known) > LARGER:
@@ -33,7 +33,7 @@ def _version_not_raised(original: Function) -> Function:
 
 
 def _verdict_kept(original: Function) -> Function:
-    """A node that was called lost stays so, whatever it says."""
+    """A node that was declared lost stays lost, whatever it announces."""
 
     def take(self: Any, neighbour: str, heard: Any) -> None:
         mine = self.known.get(heard.record.name)
@@ -45,7 +45,7 @@ def _verdict_kept(original: Function) -> Function:
 
 
 def _queue_not_turned(original: Function) -> Function:
-    """What waits for a destination whose way changed is left where it is, if it is more than a few."""
+    """Messages for a destination whose route changed stay where they are if they are more than a few."""
 
     def steer(self: Any, destination: str) -> None:
         queue = self._catalog.queues.get(f"@{destination}")
@@ -58,7 +58,7 @@ def _queue_not_turned(original: Function) -> Function:
 
 
 def _return_not_noticed(original: Function) -> Function:
-    """A message that comes back is sent the same way again at once."""
+    """A message that comes back is sent over the same route again at once."""
 
     def _would_return(self: Any, destination: str, went_by: bytes) -> bool:
         would: bool = original(self, destination, went_by)
@@ -68,7 +68,7 @@ def _return_not_noticed(original: Function) -> Function:
 
 
 def _elder_believed(original: Function) -> Function:
-    """Of two words of a node's the one that comes last is believed, whatever its version."""
+    """Of two records of a node the one that comes last wins, whatever its version."""
 
     def take(self: Any, neighbour: str, heard: Any) -> None:
         mine = self.known.get(heard.record.name)
@@ -82,7 +82,7 @@ def _elder_believed(original: Function) -> Function:
 
 
 def _never_reused(original: Function) -> Function:
-    """A link that flapped once too often stays out of the routes for good."""
+    """A link that flapped once too often stays out of the routes for ever."""
     held: set[Any] = set()
 
     def _offer(self: Any) -> None:

@@ -1,6 +1,7 @@
 """Which seed of the swarm catches which canary: written by `python -m holdfast_lab.canaries --find`.
 
-Rules of this file: made, not edited. Whatever changes what a seed draws or what a node does makes it anew.
+Rules of this file: generated, not edited. It is generated again after a change of what a seed draws or what a node
+does.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Canaries in what takes back a turn, gives back what was put aside, and counts in serial numbers that wrap.
+"""Canaries in the undoing of a turn, in the return of parked messages, and in serial numbers that wrap.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -16,7 +16,7 @@ FEW: Final = 3
 
 
 def _moved_bytes_lost(original: Function) -> Function:
-    """Of several entries that a refused turn had moved, the first alone is counted with its bytes again."""
+    """Of several entries that a refused turn had moved, only the first is counted with its bytes again."""
 
     def _undo_moves(self: Any, turn: Any, retry: Any) -> None:
         original(self, turn, retry)
@@ -28,7 +28,7 @@ def _moved_bytes_lost(original: Function) -> Function:
 
 
 def _aside_stranded(original: Function) -> Function:
-    """As the route changes, what was put aside stays in the hands of the sender that stops."""
+    """When the route changes, parked messages stay held by the sender that stops."""
 
     def stop(self: Any) -> None:
         acquired = self.cursor.acquired
@@ -41,7 +41,7 @@ def _aside_stranded(original: Function) -> Function:
 
 
 def _stream_not_forgotten(original: Function) -> Function:
-    """A large message that did not come whole goes on counting as one that is under way."""
+    """A large message that did not come completely keeps counting as one in progress."""
 
     def close(self: Any) -> None:
         counts = self in self.receives.streams and not self.whole
@@ -53,7 +53,7 @@ def _stream_not_forgotten(original: Function) -> Function:
 
 
 def _number_not_wrapped(original: Function) -> Function:
-    """The delivery-id behind the last of 32 bits is one more."""
+    """The delivery-id after the last 32-bit value is not wrapped to 0."""
 
     def _number(self: Any, context: Any, settled: bool) -> int:
         number: int = original(self, context, settled)
@@ -64,7 +64,7 @@ def _number_not_wrapped(original: Function) -> Function:
 
 
 def _tags_lost(original: Function) -> Function:
-    """Of a run of deliveries whose tags go over the last of 32 bits, those behind it are not noted as stored."""
+    """Of a run of deliveries whose tags pass the last 32-bit value, the later ones are not noted as stored."""
 
     def note(self: Any, tags: Any, deliveries: list[int]) -> None:
         before = [number for number in deliveries if self._tag_of(number) >= 2**31]
@@ -74,7 +74,8 @@ def _tags_lost(original: Function) -> Function:
 
 
 def _kept_yet_refused(original: Function) -> Function:
-    """Of a refused turn, a queue in memory that holds several keeps what came, and the producer is told otherwise."""
+    """A queue in memory that holds several messages keeps those of a refused turn, and the producer is told
+    otherwise."""
 
     def _undo_unstored(self: Any, referred: Any) -> Any:
         lost = original(self, referred)
@@ -87,7 +88,7 @@ def _kept_yet_refused(original: Function) -> Function:
 
 
 def _gaps_closed_in_vain(original: Function) -> Function:
-    """Of several messages that waited behind what SKIP gives up, the last is forgotten, and waits for ever."""
+    """Of several messages that waited for numbers that SKIP gives up, the last is forgotten and waits for ever."""
 
     def skip(self: Any, origin: Any, reason: str) -> Any:
         if len(origin.waiting) > FEW:

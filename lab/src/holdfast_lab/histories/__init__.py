@@ -1,7 +1,8 @@
-"""Named histories: what custody must survive, each played on the simulator (docs/CUSTODY.md, "Histories").
+"""Named histories: sequences of events that custody must survive, played on the simulator (docs/CUSTODY.md,
+"Histories").
 
 Rules of this package: a history is a choreography in virtual time, whose timings, sizes and cuts the seed draws; it
-must end well for every seed, and must be able to fail: it sees for itself that what it is about came about.
+must end well for every seed, and must be able to fail: it checks that the situation it is about occurred.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Histories of those who send and read: producers that die, readers that come back, dead letters that go to work again.
+"""Histories of clients: producers that die, readers that come back, dead letters that are moved back to their queue.
 
 Rules of this file: one function a history; programs are the client library's, as an application would write them.
 Source: docs/CUSTODY.md, "Producers" and "Readers".

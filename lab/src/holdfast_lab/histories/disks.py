@@ -1,4 +1,4 @@
-"""Histories of disks and clocks: what a node is that comes back with less than it had, or with another time.
+"""Histories of disks and clocks: nodes that come back with less than they had, or with another time.
 
 Rules of this file: one function a history; each says which keys are where, and which numbers are told as lost.
 Source: docs/CUSTODY.md, "Names" and "End to end".

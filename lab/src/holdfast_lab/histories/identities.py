@@ -1,4 +1,5 @@
-"""Histories of who a node is: a store that gets a new UUID and dies of it, a name and a store that part.
+"""Histories of a node's identity: a node that is killed while its store gets a new UUID, and a name and a store that no
+longer belong together.
 
 Rules of this file: one function a history; each says which keys are where, which store gave a number, and what is told.
 Source: docs/CUSTODY.md, "Names"; docs/adr/0025-copied-stores.md.

@@ -1,4 +1,4 @@
-"""What a history is played on: a simulated bed, and the few words that a choreography needs.
+"""The stage of a history: a simulated bed, and the few functions that a choreography needs.
 
 Rules of this file: a history says what it is about as a condition that arose (`arises`, `happened`); where it did not,
 the history fails as one that did not happen. What must hold is a Violation like any other. Predicates are asked after
@@ -36,7 +36,7 @@ SOON_S: Final = 60.0
 
 
 class DidNotHappen(Exception):
-    """The situation that the history is about never came about: it shows nothing."""
+    """The situation that the history is about never occurred, so the history shows nothing."""
 
 
 Script = Callable[["Stage"], Awaitable[None]]
@@ -169,12 +169,12 @@ class Stage:
             raise DidNotHappen(f"within {seconds:g} s: {what}")
 
     async def until(self, what: str, condition: Callable[[], object], seconds: float = SOON_S) -> None:
-        """Waits for what must come."""
+        """Waits for what must happen."""
         if not await self._wait(condition, seconds):
             raise Violation(f"it did not come within {seconds:g} s: {what}")
 
     async def holds(self, what: str, condition: Callable[[], object], seconds: float) -> None:
-        """For so long it must be so after every event."""
+        """The condition must hold after every event for that time."""
         if await self._wait(lambda: not condition(), seconds):
             raise Violation(f"it ceased to be so: {what}")
 
@@ -191,7 +191,7 @@ class Stage:
             raise Violation(f"{what}: it is {_brief(found)}, and must be {_brief(wanted)}")
 
     def some(self, least: int, most: int) -> int:
-        """A number that the seed draws."""
+        """A number drawn from the seed."""
         return self.random.randint(least, most)
 
     def chance(self) -> bool:
@@ -221,7 +221,7 @@ class Stage:
         return keys
 
     def consumer(self, node: str, queue: str, *, credit: int = 100) -> Consumer:
-        """Takes all that comes, from now on."""
+        """A consumer that takes everything from now on."""
         return Consumer(self.bed, node, queue, self._name("consumer"), credit)
 
     # ------------------------------------------------------------------------------------------------ nodes
@@ -262,7 +262,7 @@ class Stage:
     # ------------------------------------------------------------------------------------------------ links
 
     def part(self, one: str, other: str) -> None:
-        """Nothing passes between them, and nobody is told."""
+        """Partitions the two silently."""
         for way in ((one, other), (other, one)):
             self.bed.network.set_up(*way, up=False)
 

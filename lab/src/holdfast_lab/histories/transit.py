@@ -1,4 +1,4 @@
-"""Histories of several hops: what sleeps, comes back, goes round, or finds everything full.
+"""Histories of several hops: messages that wait at an unreachable node, come back, go round, or find every queue full.
 
 Rules of this file: one function a history. Tables are given by hand, as nodes may have them in the middle of a change.
 Source: docs/CUSTODY.md, "End to end", "Trace".

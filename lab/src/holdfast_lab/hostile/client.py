@@ -1,4 +1,4 @@
-"""One connection of a hostile client: what it knows of its sessions and links, and how it frames what it says.
+"""One connection of a hostile client: the state of its sessions and links, and the framing of what it sends.
 
 Rules of this file: follows the protocol far enough that later acts mean something (credit, handles, delivery-ids), and
 checks nothing. What it says next is drawn from `acts.py`.

@@ -71,7 +71,7 @@ class Disk:
 
 
 class Ledger:
-    """Every copy on every disk. `hops`: transmission entries retired because a neighbour has them."""
+    """Knows every copy on every disk. `hops`: transmission entries retired because a neighbour has them."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Ledger:
                 if gone not in received:
                     self._gone(gone, f"{disk.names[queue_id]} at {name}")
         for queue_id in {queue_id: None for queue_id, _, _ in batch.appends} if self.bounds else ():
-            # Behind the whole batch: what it retires makes room for what it appends.
+            # After the whole batch: what it retires makes room for what it appends.
             bound = self.bounds.get(f"{disk.names[queue_id]}@{name}")
             if bound is not None and disk.counts[queue_id] > bound:
                 where = f"{disk.names[queue_id]} at {name}"
@@ -307,7 +307,7 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------ at rest
 
     def on_its_way(self) -> str:
-        """Where a message still lies between its nodes, or waits for an earlier one; empty where none does."""
+        """Where a message is still in transit or waits for an earlier one; empty if none does."""
         for disk in self.disks.values():
             for (queue_id, _), key in disk.places.items():
                 if (queue_id in disk.transit or queue_id in disk.waiting) and key not in self.doubtful:
@@ -315,7 +315,7 @@ class Ledger:
         return ""
 
     def at_rest(self) -> None:
-        """Nothing is left on its way; what was accepted is with its consumer, dead-lettered or excused."""
+        """Nothing is in transit; every accepted message was consumed, dead-lettered or excused."""
         if left := self.on_its_way():
             raise Violation(left)
         for owed in self.history.owed.values():

@@ -1,4 +1,5 @@
-"""What a network's tables have to be, found the plain way: Bellman and Ford's relaxation over links that are up.
+"""What the tables of a network must be, computed in the plain way: Bellman and Ford's relaxation over the links that
+are up.
 
 Rules of this file: shares nothing with `routing/`, whose tables it judges. Of equal costs the fewest hops, then the
 lowest names, path compared with path (docs/adr/0015-routing.md).
@@ -12,7 +13,7 @@ Way = tuple[int, int, tuple[str, ...]]
 
 
 def ways_from(source: str, edges: Mapping[str, Mapping[str, int]]) -> dict[str, Way]:
-    """The best way to each node that `source` reaches, itself with the empty way."""
+    """The best path to each node that `source` reaches; its own is empty."""
     best: dict[str, Way] = {source: (0, 0, (source,))}
     waiting = deque([source])
     while waiting:

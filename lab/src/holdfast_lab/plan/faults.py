@@ -133,7 +133,8 @@ def make_fault(told: dict[str, Any], where: str) -> Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultBudget:
-    """What a drawn run may suffer, so that it can still end well: nodes down at once, disks lost in all."""
+    """The limits of a drawn run, so that it can still end well: nodes that are down at once, disks that are lost in
+    all."""
 
     faults_max: int = 12
     down_max: int = 1

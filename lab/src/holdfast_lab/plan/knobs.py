@@ -81,7 +81,7 @@ def place_of(knob: str) -> tuple[Any, str]:
 
 @contextmanager
 def turned(knobs: Mapping[str, int]) -> Iterator[None]:
-    """Those are turned inside of the block. Raises ConfigError for one that is none."""
+    """Turns those knobs for the duration of the block. Raises ConfigError for an unknown one."""
     before: list[tuple[Any, str, int]] = []
     try:
         for knob, value in knobs.items():

@@ -1,4 +1,4 @@
-"""Which nodes a run has, how they are joined, and which way each sends what is for another.
+"""The nodes of a run, the links between them, and the next hop of each node for every other.
 
 Rules of this file: data and arithmetic; both beds build their nodes from it. The forwarding table is fixed for a run
 unless a fault changes it: the fewest hops, of equal ones the lowest name.

@@ -1,4 +1,4 @@
-"""The two phases of a run, whatever bed it lies in: faults strike; then all is healed, and everything must be done.
+"""The two phases of a run on either bed: faults strike; then all is healed, and everything must be completed.
 
 Rules of this file: a generator says what is waited for and how long, and is told whether it came; who drives it lets
 virtual time pass, or real time. Nothing here waits by itself. Source: TigerBeetle's VOPR, safety then liveness.

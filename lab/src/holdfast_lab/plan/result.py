@@ -1,4 +1,4 @@
-"""What came of a run, wherever its nodes were."""
+"""The result of a run, on either bed."""
 
 from collections import Counter
 from collections.abc import Mapping

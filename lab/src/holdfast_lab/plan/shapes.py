@@ -1,4 +1,4 @@
-"""How many nodes are joined: rings, grids, trees with chords, and what lies near each other on a map.
+"""Shapes of networks: rings, grids, trees with chords, and neighbours on a map.
 
 Rules of this file: pairs of places, counted from 0, each once, the lower first, and all in one piece; names, costs and
 delays are the caller's. Only `tree` and `geometric` draw anything.

@@ -1,4 +1,5 @@
-"""Opens stores that a power loss may have left, one after the other, and says what it finds; and who asks it to.
+"""Opens stores that a power loss may have left, one after the other, and reports what they hold; and the parent's side
+of that process.
 
     python -m holdfast_lab.powerloss.check
 

@@ -1,4 +1,4 @@
-"""A disk that promises no more than it must: what it shows while the power is on, and what it may hold after.
+"""A disk that guarantees only what it must: what it shows while the power is on, and what it may hold afterwards.
 
 Rules of this file: a write is on disk once a sync that covers it has returned, and until then each of its sectors
 is there or not, on its own; a name is on disk once its directory was synced, and until then it stands for

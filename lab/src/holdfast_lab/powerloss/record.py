@@ -1,4 +1,4 @@
-"""Runs the lives of a store under the shim, and reads the log that comes of them.
+"""Runs the lives of a store under the shim, and reads the log that they produce.
 
 Rules of this file: the log is trusted only after `prove_complete`: what its records make of an empty directory is,
 byte for byte, what the directory holds.

@@ -1,4 +1,4 @@
-"""What the recorded process does with its store, drawn from a seed; and the same on a dict, to compare with.
+"""What the recorded process does with its store, drawn from a seed, and the same on a dict for comparison.
 
     python -m holdfast_lab.powerloss.workload STORE LOG SEED FIRST LAST
 

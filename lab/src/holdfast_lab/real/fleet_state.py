@@ -1,4 +1,4 @@
-"""A fleet's directory: what lies in it, who runs, and how to speak to the supervisor (docs/fleet.md).
+"""A fleet's directory: its files, the running processes, and requests to the supervisor (docs/fleet.md).
 
     fleet.json      the state: supervisor, nodes, links; what makes a directory a fleet's
     topology.toml   the topology as it was at `up`
@@ -42,7 +42,7 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class FleetError(HoldfastError):
-    """What was asked cannot be done now; one line."""
+    """The request cannot be carried out now; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Process:
         return Process.of(self.pid) == self
 
     def signal(self, number: int) -> None:
-        """To it, and to nobody who came after it."""
+        """Signals this process, and never a later one with the same id."""
         if self.runs:
             try:
                 os.kill(self.pid, number)
@@ -83,7 +83,7 @@ class Process:
 
 @cache
 def _boot() -> str:
-    """The identity of this boot: it stays while we run."""
+    """The identity of this boot, which stays the same while the process runs."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -111,7 +111,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Writes the state atomically."""
     aside = directory / f"{STATE}.new"
     aside.write_text(json.dumps(state, ensure_ascii=False, indent=1), encoding="utf-8")
     aside.replace(directory / STATE)

@@ -1,4 +1,5 @@
-"""What keeps a fleet: starts every node, stands on every link, answers `holdfast fleet`, and ends them all with itself.
+"""The supervisor of a fleet: starts every node and a proxy for every link, answers `holdfast fleet`, and ends them all
+when it ends.
 
 Neighbours must know where to dial before anybody listens, and links must be cuttable. So each pair of joined nodes has
 a proxy that the one dials and that leads to the other's port once it is known; the topology's own addresses are not
@@ -163,7 +164,7 @@ class Fleet:
     # ------------------------------------------------------------------------------------------------- the state
 
     def tell(self, told: dict[str, Any]) -> None:
-        """One line to `holdfast fleet up`."""
+        """Writes one line to `holdfast fleet up`."""
         say(json_line(told), flush=True)
 
     def state(self) -> dict[str, Any]:
@@ -283,7 +284,7 @@ class Fleet:
             await (node.kill() if kill else node.stop())
 
     async def stop(self) -> None:
-        """All nodes, orderly."""
+        """Stops all nodes in order."""
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))
 
     async def _down(self) -> None:

@@ -1,4 +1,4 @@
-"""A client for messages that no memory holds: sends block by block, receives in parts, by the node's own engine.
+"""A client for messages larger than memory: sends block by block and receives in parts, with the node's own engine.
 
 Rules of this file: at most a few frames are held; every wait has a limit. What a large body holds follows from its
 position, so that a sum tells whether it is the same.
@@ -42,7 +42,7 @@ def blocks(size: int) -> Iterator[bytes]:
 
 
 def sections(size: int) -> bytes:
-    """What stands before the body: one data section."""
+    """The encoded sections before the body: one data section."""
     return b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
 
 

@@ -66,6 +66,6 @@ class RealNode:
                 await way(child)
 
     def forget(self) -> None:
-        """The run is over: its end is no news."""
+        """The run is over: the end of the process is not reported any more."""
         if self._mourner is not None:
             self._mourner.cancel()

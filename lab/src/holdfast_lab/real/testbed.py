@@ -231,7 +231,7 @@ class TestBed:
     # ------------------------------------------------------------------------------------------------ asking
 
     async def status(self, node: str) -> dict[str, Any]:
-        """What the node tells of itself. Raises ConnectionFailed."""
+        """The node's STATUS. Raises ConnectionFailed."""
         return await (await self._asker(node)).manage("STATUS", "holdfast:node", limit_s=ASK_S)
 
     async def _asker(self, node: str) -> Connection:

@@ -59,7 +59,7 @@ class TestbedFaults:
             bed.spawn(self._strike(fault, strikes[fault.kind]), f"fault {fault.kind}")
 
     def heal(self) -> None:
-        """What has not struck never does; what lasts ends now."""
+        """Cancels faults that have not struck and ends those that last."""
         self._over.set()
         self.bed.note("fault", "heal")
 
@@ -87,7 +87,7 @@ class TestbedFaults:
             await self.bed.start_node(fault.node)
 
     async def _cut(self, fault: Fault) -> None:
-        """Connections of now die, loudly or without a word; new ones flow at once."""
+        """The present connections die, with a reset or silently; new ones work at once."""
         proxy = self.bed.proxy(*fault.link)
         if fault.kind == "cut":
             proxy.cut_loudly()

@@ -1,1 +1,1 @@
-"""Plans run on the simulator: faults carried out, promises watched, many seeds, a failure made smaller."""
+"""Runs plans on the simulator: carries out faults, checks guarantees, runs many seeds, shrinks a failure."""

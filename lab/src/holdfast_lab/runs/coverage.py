@@ -1,4 +1,4 @@
-"""What runs reached: transitions of both state tables, events and commands of the core, faults, fates of commits.
+"""Coverage of runs: transitions of both state tables, events and commands of the core, faults, outcomes of commits.
 
 Rules of this file: looks on from outside; the tables are watched where they are read, and the core is not changed.
 What is not reached has its reason in `REASONS`, or is a hole in the swarm.
@@ -47,7 +47,7 @@ MET: Final = {faults.meeting_name(kind, moment): None for kind in AIMED for mome
 
 
 def everything() -> dict[str, list[str]]:
-    """All that there is to reach, by kind, in the tables' order."""
+    """Everything that can be reached, by kind, in the order of the tables."""
     return {
         SESSIONS: [session_name(key) for key in session_states.TRANSITIONS],
         STEPS: [step_name(key) for key in states.TRANSITIONS],

@@ -104,7 +104,7 @@ class Word:
 
 
 def words(data: bytes) -> list[Word | bytes]:
-    """What is said as a list of Word, and as it is where nothing is (headers, SASL, empty frames)."""
+    """The frames of the data as a list of Word; bytes that are no message (headers, SASL, empty frames) unchanged."""
     found: list[Word | bytes] = []
     at = 0
     while at < len(data):
@@ -325,7 +325,7 @@ class Liar:
         self._excuse(disk.places.values(), "a liar held it")
 
     def end(self) -> None:
-        """The truth from now on."""
+        """Ends the lies."""
         self.active = []
         self.named.clear()
         if self.told["limits"]:  # they hold for as long as the connection does
@@ -446,7 +446,7 @@ class Liar:
 
 
 def sizes(core: NodeCore) -> dict[str, int]:
-    """How much a node keeps of what neighbours claim, by what it is."""
+    """How much state of each kind a node keeps from what neighbours claim."""
     catalog, forwarding, destination = core.catalog, core.forwarding, core.destination
     origins = catalog.ledger.origins.values()
     waiting = catalog.find(DEFAULT_HOST, WAITING)

@@ -64,13 +64,13 @@ class _Rate:
     def look(self) -> None:
         origin = self.pacer.origin
         self.at = self.core.clock.now
-        pace, base = origin.pace, origin._base
+        pace, base = origin.pace, origin.base
         self.ends = origin.lease_ends if pace is not None else self.at
         self.rate = float(pace.rate) if pace is not None else base
         self.base = base
 
     def paid(self) -> float | None:
-        """What the time since the last look allows; None: there is no bound."""
+        """The bytes that the time since the last check allows; None: there is no bound."""
         now = self.core.clock.now
         if self.rate is None or self.base is None:
             return None
@@ -79,7 +79,7 @@ class _Rate:
 
 
 class PacedWatch:
-    """One run's."""
+    """Watches the rates of one run."""
 
     def __init__(self) -> None:
         self.rates: dict[tuple[str, str], _Rate] = {}

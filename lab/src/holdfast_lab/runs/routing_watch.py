@@ -69,7 +69,7 @@ def watch_routes(bed: SimBed) -> "RoutingWatch | None":
 
 
 class RoutingWatch:
-    """One run's. The bed tells it of turns, batches and starts, `Faults` of what disturbs."""
+    """Watches the routing of one run. The bed reports turns, batches and starts, `Faults` reports disturbances."""
 
     def __init__(self, bed: SimBed) -> None:
         self.bed = bed
@@ -130,7 +130,7 @@ class RoutingWatch:
     # ------------------------------------------------------------------------------------------------ nodes
 
     def started(self, node: SimNode) -> None:
-        """A new life: its table is the file's."""
+        """The node has started again: its table is that of the file."""
         core = node.core
         assert core is not None
         self._stores[core.identities.store_uuid.bytes] = node.name

@@ -1,4 +1,4 @@
-"""A failed plan made smaller while it fails in the same way (Zeller's delta debugging, on a plan's parts).
+"""Shrinks a failed plan as long as it fails in the same way (Zeller's delta debugging, on the parts of a plan).
 
 Rules of this file: a step is kept when the smaller plan fails with the same kind of failure; tries and time are
 bounded, and what is returned has failed. The seed stays.
@@ -21,7 +21,7 @@ _VARYING: Final = re.compile(r"\d+|'[^']*'|\b[a-z]{3}\b(?= |$|,)|\bwork-\S*|\bat
 
 
 def kind_of(failure: str) -> str:
-    """What of a failure stays when numbers and names change: two failures of one kind are taken for the same."""
+    """The text of a failure without numbers and names: two failures with the same text count as the same."""
     return _VARYING.sub("*", failure)
 
 
@@ -101,7 +101,7 @@ def _without_workloads(plan: Plan) -> Iterator[Plan]:
 
 
 def _without_nodes(plan: Plan) -> Iterator[Plan]:
-    """Nodes that nothing is at, with their links."""
+    """Without nodes that have neither queues nor workloads, and without their links."""
     topology = plan.topology
     at_work = {told["node"] for told in plan.workloads} | {
         str(told.get("address", "")).rpartition("@")[2] for told in plan.workloads

@@ -1,4 +1,4 @@
-"""The faults of a plan on simulated nodes: carried out, and undone.
+"""Carries out the faults of a plan on simulated nodes, and undoes them.
 
 Rules of this file: what strikes where and when is the plan's (`plan/faults.py`); a fault that lasts is undone when its
 time is over, and `heal` undoes all.

@@ -28,7 +28,7 @@ def place_of(sequence: int, value: bytes) -> Place:
 
 
 class SortingWatch:
-    """Of one node."""
+    """Watches one node."""
 
     def __init__(self) -> None:
         self.held: dict[Cursor, set[int]] = {}

@@ -1,4 +1,4 @@
-"""A fault in a node's memory: its table of link states holds what nobody said.
+"""A fault in a node's memory: its table of link states holds records that no node announced.
 
 Rules of this file: everything is drawn from the random source that is handed in. What is wrong afterwards is the table
 alone; costs, sessions and the file stay as they were, and so a node that compares its table gets it right again.

@@ -1,4 +1,4 @@
-"""A node's clocks: one that only goes on, at its own pace, and one on the wall that may jump.
+"""The clocks of a node: a monotonic one with its own drift, and a wall clock that may jump.
 
 Rules of this file: arithmetic only.
 """
@@ -27,9 +27,9 @@ class SimClock:
         return (monotonic - self.offset_s) / (1.0 + self.drift)
 
     def wall_ms(self, now: float) -> int:
-        """What the node takes for milliseconds since the epoch."""
+        """The node's wall time in milliseconds since the epoch."""
         return WALL_START_MS + int(self.monotonic(now) * 1000) + self.step_ms
 
     def step(self, seconds: float) -> None:
-        """Somebody set the wall clock, forward or back."""
+        """Sets the wall clock forward or back."""
         self.step_ms += int(seconds * 1000)

@@ -1,4 +1,4 @@
-"""Where the writes on simulated links are cut: at any byte, or between frames."""
+"""Cuts writes on simulated links at any byte, or between frames."""
 
 from collections.abc import Callable
 from typing import Final

@@ -109,7 +109,7 @@ class WorldLoop(asyncio.AbstractEventLoop):
     def run_in_executor(  # type: ignore[override]  # of one executor, which is none
         self, executor: None, func: Callable[[*_Ts], Any], *args: *_Ts
     ) -> "asyncio.Future[Any]":
-        """What a thread would do is done at one moment, a while later."""
+        """Work for a thread is done at one later moment."""
         future = self.create_future()
         self.world.after(THREAD_S, self._ran, future, func, args)
         return future
@@ -129,6 +129,6 @@ class WorldLoop(asyncio.AbstractEventLoop):
     async def create_connection(  # type: ignore[override]  # of its options a simulated one has none
         self, protocol_factory: Callable[[], Any], host: str, port: int, **options: Any
     ) -> tuple[Any, Any]:
-        """A client's connection to the simulated node `host`; raises OSError as a refused or lost SYN would."""
+        """A client's connection to the simulated node `host`; raises OSError like a refused or lost SYN."""
         assert self.connector is not None
         return await self.connector(protocol_factory, host, port)  # type: ignore[no-any-return]  # what the factory made

@@ -62,13 +62,13 @@ class Direction:
         self.held: dict[Pipe, None] = {}
 
     def set_slow(self, factor: float, now: float) -> None:
-        """From now on so many times slower; what waits for the rate waits by the new one."""
+        """Slows the direction by that factor from now on, also for bytes that wait already."""
         if self.free_at > now:
             self.free_at = now + (self.free_at - now) * factor / self.slow
         self.slow = factor
 
     def give_back(self, size: int, now: float) -> None:
-        """Bytes that will never be sent, since their connection is gone, hold up nobody."""
+        """Bytes that will never be sent, since their connection is gone, no longer take up the rate."""
         rate = self.now_profile().rate
         if rate is not None:
             self.free_at = max(now, self.free_at - size / rate)
@@ -322,7 +322,7 @@ class SimConnection:
             self._deliver_at(pipe, self.network.world.now, data)
 
     def reset_for(self, end: End) -> None:
-        """That end alone hears of a reset; what lies on its way to the other, and then the end of it, still comes."""
+        """Resets that end alone; bytes in flight to the other end, and then the end of the stream, still arrive."""
         other = self.other(end)
         if end.alive:
             end.alive = False

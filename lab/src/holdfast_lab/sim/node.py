@@ -1,4 +1,4 @@
-"""The driver of a NodeCore in virtual time: what node/runtime.py is to sockets, this is to the world.
+"""The driver of a NodeCore in virtual time: it is to the world what node/runtime.py is to sockets.
 
 Rules of this file: decides nothing for the core. Every event that has come by the time a turn begins goes to the core,
 then exactly one TurnEnded; commands are done in the order given (docs/ARCHITECTURE.md, "How a core is driven").
@@ -50,7 +50,7 @@ EARLY_S: Final = 0.001
 
 
 class Observer(Protocol):
-    """Who watches a node from outside: the checkers."""
+    """Observes a node from outside: the checkers."""
 
     def started(self, node: "SimNode") -> None: ...
     def applied(self, node: "SimNode", batch: Batch) -> None: ...
@@ -62,14 +62,14 @@ class Observer(Protocol):
 
 
 class Speech(Protocol):
-    """Who stands between a node and its connections: a liar (`holdfast_lab/runs/liar.py`)."""
+    """Alters what a node sends and receives: a liar (`holdfast_lab/runs/liar.py`)."""
 
     def said(self, end: End, data: bytes) -> bytes: ...
     def heard(self, end: End, data: bytes) -> bytes: ...
 
 
 class SimNode:
-    """A node with its disk and its clocks; `start` and `crash` as often as wanted."""
+    """A node with its disk and its clocks; `start` and `crash` may be called any number of times."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class SimNode:
         self._turn = self._timer = None
 
     def stop(self) -> None:
-        """As `kill -TERM`: the node ends by itself when all are told."""
+        """As `kill -TERM`: the node ends by itself once all peers are informed."""
         self.post(events.Stopping())
 
     def replace_disk(self) -> None:
@@ -218,7 +218,7 @@ class SimNode:
     # ------------------------------------------------------------------------------------------------ turns
 
     def post(self, event: events.Event) -> None:
-        """Something happened; the next turn takes it."""
+        """Adds an event, which the next turn takes."""
         self._post(event)
 
     def _post(self, event: events.Event | Readable) -> None:
@@ -266,7 +266,7 @@ class SimNode:
             call(self)
 
     def _feed(self, event: events.Event) -> None:
-        """Hands it to the core, unless that has ended in this very turn."""
+        """Hands the event to the core, unless the core has ended in this turn."""
         core, now = self.core, self.clock.monotonic(self.world.now)
         if core is not None:
             self._do(core.handle(event, now) if self.defects is None else self.defects.handle(core, event, now))

@@ -1,4 +1,5 @@
-"""What a simulated node reads of its connections: the runtime's own `engine/reads.py` over what comes in virtual time.
+"""How a simulated node reads its connections: the runtime's own `engine/reads.py` over bytes that arrive in virtual
+time.
 
 Rules of this file: what comes while nothing is read lies in a buffer, as in a kernel's. No time passes within a turn,
 so a turn is as long as it has bytes.
@@ -97,14 +98,14 @@ class SimReads:
         self._reads.received(reading, reading.unread.popleft())
 
     def stop(self, connection: int) -> None:
-        """The core has enough of it."""
+        """The core stops reading from it."""
         reading = self._readings.get(connection)
         if reading is not None:
             reading.stopped_by_core = True
             reading.pause(Pause.CORE)
 
     def go_on(self, connection: int) -> None:
-        """The core takes more of it."""
+        """The core reads from it again."""
         reading = self._readings.get(connection)
         if reading is not None:
             reading.stopped_by_core = False

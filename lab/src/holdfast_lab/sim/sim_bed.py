@@ -31,7 +31,7 @@ CLIENT_RETRY_S: Final = 86_400.0 * 365
 
 
 class Observer(Protocol):
-    """Looks on, beside the ledger and the watches, and changes nothing."""
+    """Observes the run in addition to the ledger and the watches, and changes nothing."""
 
     def started(self, node: SimNode) -> None:
         """A life of the node begins."""

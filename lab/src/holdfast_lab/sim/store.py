@@ -21,7 +21,7 @@ BYTES_PER_S: Final = 200e6
 
 
 class Fate(Enum):
-    """What became of a commit that was under way when the node died."""
+    """The outcome of a commit that was in flight when the node died."""
 
     NONE = "nothing under way"
     LOST = "never written"
@@ -61,7 +61,7 @@ class SimStore(MemoryStore):
 
     @property
     def under_way(self) -> Batch | None:
-        """What is being committed now."""
+        """The batch that is being committed."""
         return self._under_way[0] if self._under_way is not None else None
 
     def hold(self) -> None:
@@ -144,7 +144,7 @@ class SimStore(MemoryStore):
     # ------------------------------------------------------------------------------------------------ faults
 
     def fill(self, room_bytes: int | None) -> None:
-        """The disk has only so much room left for more; None: enough again."""
+        """Limits the room that the disk has left; None: no limit again."""
         with self._lock:
             self._bytes_max = None if room_bytes is None else self._bytes_used + room_bytes
 

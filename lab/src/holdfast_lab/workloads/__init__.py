@@ -1,4 +1,5 @@
-"""What runs over a bed: programs that send, take, look and manage, each with what must hold at the end.
+"""The workloads of a bed: programs that send, receive, browse and manage, each with the conditions that must hold at
+the end.
 
 Rules of this package: a workload is `setup` (make what it needs), `start` (spawn its programs), `check` (raise
 Violation) and `metrics` (numbers, by name); it is asyncio over the client library and knows no bed's insides.

@@ -1,4 +1,5 @@
-"""`apart`: programs of one virtual host that look at all that they may see there, and ask for what is another's.
+"""`apart`: programs of one virtual host that read everything that they may see there, and ask for what belongs to
+another host.
 
 Rules of this file: whatever they are shown was sent in their host; what is another's they cannot even name.
 """

@@ -1,4 +1,4 @@
-"""What a workload may ask of whoever runs it: simulated nodes (`sim/sim_bed.py`) or real ones (`real/testbed.py`).
+"""What a workload may ask of its bed: simulated nodes (`sim/sim_bed.py`) or real ones (`real/testbed.py`).
 
 Rules of this file: types only. A workload is asyncio over the client library and this; it never learns which bed it
 lies in. Every message it sends ends with a key, so that what becomes of it can be told from outside.

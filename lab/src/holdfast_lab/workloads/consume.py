@@ -1,4 +1,5 @@
-"""`consume`: ordinary consumers that compete for a queue, quick or slow, decided or not.
+"""`consume`: ordinary consumers that compete for a queue; they are quick or slow, and accept, release, modify or
+reject.
 
 Rules of this file: a consumer goes on over every break; it says of each message what the plan's shares say.
 """

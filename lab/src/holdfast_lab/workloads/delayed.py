@@ -1,4 +1,4 @@
-"""`delayed`: messages that are not to be delivered yet, and the consumer that is given none of them too early.
+"""`delayed`: delayed messages, and a consumer that must not be given any of them too early.
 
 Rules of this file: a time counts from the first time that a message is sent, by any clock of its nodes, the fastest one
 if it is to be early; earlier by as much as somebody has set clocks forward. Where somebody has set one back, what waits

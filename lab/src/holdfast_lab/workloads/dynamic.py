@@ -1,4 +1,4 @@
-"""`dynamic`: programs that make dynamic nodes, use them and leave, and whoever looks whether these end when they must.
+"""`dynamic`: programs that create dynamic nodes, use them and leave, and a check that these nodes end when they must.
 
 Rules of this file: a dynamic node is there while the link that made it is, and then for as long as its lifetime policy
 says (docs/amqp.md). While its node lives, what was accepted for it is shown, in order, and not twice unmarked; a

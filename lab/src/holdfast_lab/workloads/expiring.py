@@ -1,4 +1,4 @@
-"""`expiring`: messages with a time to live; those that end on their way or in a queue are excused, no others.
+"""`expiring`: messages with a time to live; only those that expire in transit or in a queue are excused.
 
 Rules of this file: a key is excused only when its time could have run out by its nodes' own clocks: a little before
 its deadline counted from the offer, and earlier by as much as somebody has set clocks forward.

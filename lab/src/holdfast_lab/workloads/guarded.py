@@ -1,5 +1,5 @@
-"""`guarded`: clients of a queue that they may use at times only: the fault `forbid` takes the right from them, and its
-end gives it back.
+"""`guarded`: clients of a queue that they may use only at times: the fault `forbid` revokes their permission, and its
+end restores it.
 
 Rules of this file: an answer is judged where the rights did not change between question and answer: who may not is
 refused with the condition of that, and who may is not. Each number is sent once, and what was refused is never shown.

@@ -1,5 +1,5 @@
-"""`in-memory`: a producer without a name and a consumer of a queue that is not durable: what it took is there until its
-node ends.
+"""`in-memory`: a producer without a name and a consumer of a queue that is not durable: accepted messages stay until
+the node ends.
 
 Rules of this file: nothing of it is on a disk, so the record of messages that must survive knows none of it; it keeps
 its own. What was sent and accepted on one connection of its producer is owed for as long as that connection lasts.

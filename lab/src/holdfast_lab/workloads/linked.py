@@ -1,4 +1,4 @@
-"""`linked`: links between queues, made before the first message, and who reads where they end.
+"""`linked`: links between queues, created before the first message, and consumers at their ends.
 
 Rules of this file: a link passes a message on under its own key. That nothing is lost, and that each queue is given a
 message as often as its links lead there, is judged on the disks (judge/checkers.py).

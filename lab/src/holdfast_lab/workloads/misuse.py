@@ -1,4 +1,4 @@
-"""`hostile`: clients that misuse the protocol at every layer, beside the honest ones, which must notice nothing.
+"""`hostile`: clients that misuse the protocol at every layer, beside honest ones, which must not be affected.
 
 Rules of this file: what they do is drawn by `holdfast_lab/hostile` from the bed's seed. They end before the faults do,
 and take no message of others for good: what they hold comes back when they go. No judgment: the honest workloads

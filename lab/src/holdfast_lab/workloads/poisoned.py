@@ -1,4 +1,4 @@
-"""`poisoned`: messages that nobody can process, in a queue that gives each to consumers so often and no more.
+"""`poisoned`: messages that no consumer can process, in a queue with `deliveries_max`.
 
 Rules of this file: what the consumers say is in doubt when their link breaks, and then it counts as failed; so a
 message that is never given back for nothing is shown no more often than the queue's bound says, whatever dies. Every

@@ -1,4 +1,4 @@
-"""`presettled`: producers that settle what they send: nobody tells them what became of it, and nothing goes twice.
+"""`presettled`: producers that send settled messages: they get no outcome, and send nothing twice.
 
 Rules of this file: of such messages any may be lost, none is there twice, and those that are there are in the order in
 which they were sent. Each life has keys of its own: what an earlier connection still brings is no later one's.
@@ -74,7 +74,7 @@ class Presettled:
         return any(key in bed.history.received for key in last)
 
     def _new_keys(self, bed: Bed, name: str) -> Iterator[bytes]:
-        """Those of a new life."""
+        """Draws the keys of a new life."""
         self.lives += 1
         me = bed.history.new_producer(f"{name}-{self.lives}")
         bed.history.sent_once[me] = self.node

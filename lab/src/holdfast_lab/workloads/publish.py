@@ -1,4 +1,4 @@
-"""`publish`: producers, named with numbers of their own or not, and the log of what each has sent.
+"""`publish`: producers, named (with numbers of their own) or unnamed, and the log of what each has sent.
 
 Rules of this file: a number stands for one body for ever, whoever sends it and how often. What is refused, or was in
 doubt when a link ended, goes again under its number; where a producer without a name has to make a new link, that may

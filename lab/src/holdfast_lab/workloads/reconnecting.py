@@ -1,4 +1,4 @@
-"""`reconnecting-producer`: programs that die at random moments and begin anew with the numbers of their own log.
+"""`reconnecting-producer`: programs that die at random moments and start again with the numbers of their own log.
 
 Rules of this file: a life that ends does not know what became of its last messages; the next one sends again what
 the log has not seen accepted, under the same numbers. Two lives at once: the older is fenced. CUSTODY, "Producers".

@@ -1,6 +1,7 @@
-"""`skip`: an operator who does not wait for what is missing, while a queue in strict order fills.
+"""`skip`: an operator who gives up missing messages while a queue in strict order fills.
 
-Rules of this file: what he gives up on may still come, behind what is there and marked as late; nothing is lost by it.
+Rules of this file: a message that was given up may still come, after those that are there and marked as late; nothing
+is lost by it.
 """
 
 import asyncio

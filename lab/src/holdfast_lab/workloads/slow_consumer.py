@@ -1,4 +1,5 @@
-"""`slow-consumer`: more comes than is taken; the queue's bound holds, producers wait, nothing is refused or lost.
+"""`slow-consumer`: more messages come than are consumed; the queue stays within its limit, producers wait, and nothing
+is refused or lost.
 
 Rules of this file: the bound is looked at with STATUS all the while, from outside the programs that send and take.
 """

@@ -1,4 +1,4 @@
-"""`spooled`: programs whose messages lie in a spool, and that are killed, or lose their machine's power, at any moment.
+"""`spooled`: programs with a spool that are killed, or lose the power of their machine, at any moment.
 
 Rules of this file: what `submit` has returned for arrives, once, in whichever life; what was in its hands when the
 program died may or may not. A life that ends leaves its file as the system has it then, cut after its last sync where

@@ -1,4 +1,4 @@
-"""`stepped`: readings of tags, through a link whose steps have windows, and who takes what comes out.
+"""`stepped`: readings of tags through a link whose steps have windows, and consumers of the results.
 
 Rules of this file: what has to come out is told from what was stored in the link's source, by a plain model that shares
 nothing with `holdfast.steps`. Readings have no keys: it is right that most of them end on the way.

@@ -1,4 +1,4 @@
-"""`temporary-topic`: programs that make temporary topics, subscribe to them, publish and leave.
+"""`temporary-topic`: programs that create temporary topics, subscribe to them, publish and leave.
 
 Rules of this file: while its topic lives, a subscription is shown, in order and once, what was accepted after it came,
 and, if it has the filter no-local, nothing that its own connection published. With the link that made it the topic

@@ -1,4 +1,4 @@
-"""`together`: transactions for a queue of another node, whose messages are shown there together.
+"""`together`: transactions for a queue of another node, whose messages become available there together.
 
 Rules of this file: they come into their queue in one batch, so that their sequences are consecutive; somebody who sends
 to that queue at its own node all the while has messages between two that do not come together. A transaction in doubt

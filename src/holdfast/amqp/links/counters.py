@@ -1,7 +1,7 @@
-"""What a session and its senders count together of the transfers to the peer. AMQP 1.0 §2.5.6, §2.6.12.
+"""Counters of transfers to the peer, which a session shares with its senders. AMQP 1.0 §2.5.6, §2.6.12.
 
-Rules of this file: numbers alone. The session makes the object and hands it to its senders, which count in it what they
-write by themselves: a call for each message would cost more than the rest of it.
+Rules of this file: it only holds numbers. The session creates the object and gives it to its senders, which count in it
+what they write themselves, because a call for each message would cost more than the rest of the work.
 """
 
 

@@ -1,4 +1,4 @@
-"""Inside the engine: what a peer did wrong, and how far it reaches. AMQP 1.0 §2.8.15 to §2.8.18.
+"""Errors of a peer within the engine, and what each of them ends. AMQP 1.0 §2.8.15 to §2.8.18.
 
 Rules of this file: raised below `Connection.receive`, caught there and answered by the session, never seen outside. A
 plain RemoteProtocolError ends the connection.
@@ -12,7 +12,7 @@ from holdfast.errors import RemoteProtocolError
 
 
 class Fault(RemoteProtocolError):
-    """Ends less than the connection: the session on `channel` (of ours), or its `link` alone."""
+    """An error that ends less than the connection: the session on our `channel`, or only its `link`."""
 
     def __init__(self, channel: int, link: Link | None, condition: str, description: str) -> None:
         super().__init__(condition, description)

@@ -1,6 +1,7 @@
-"""What the transfer frames of one link have in common, where they are alike. AMQP 1.0 §2.7.5.
+"""The bytes that similar transfer frames of one link have in common. AMQP 1.0 §2.7.5.
 
-Rules of this file: data alone; amqp/session/runs.py learns it from one frame and compares those that follow.
+Rules of this file: it only holds data; amqp/session/runs.py learns it from one frame and compares the next frames with
+it.
 """
 
 from struct import Struct
@@ -8,10 +9,9 @@ from typing import NamedTuple
 
 
 class FrameTemplate:
-    """What the first frames of one link's deliveries have in common: all before the delivery-id, the tag's length, all
-    behind the tag.
-
-    `cut`: further frames follow, whose performatives are as `middle` and `last` say; None where none came yet.
+    """What the first frames of one link's deliveries have in common: the bytes before the delivery-id, the length of
+    the tag, and the bytes after the tag. `cut`: further frames follow, whose performatives are `middle` and `last`;
+    None until one has come.
     """
 
     __slots__ = (
@@ -39,8 +39,8 @@ class FrameTemplate:
 
 
 class Following(NamedTuple):
-    """The frames of a delivery behind its first, from the data offset to the payload: `before`, then what identifies
-    the delivery where `named` (most senders leave it out, §2.7.5), then `behind`."""
+    """The later frames of a delivery, from the data offset to the payload: `before`, then the delivery's id if `named`
+    (most senders leave it out, §2.7.5), then `behind`."""
 
     before: bytes
     named: bool

@@ -1,8 +1,8 @@
 """What both ends of a link have in common: attach, refuse, detach. AMQP 1.0 §2.6.
 
-Rules of this file: a link lives until both sides have detached. Every method may be called at any time; on a link
-that is over it does nothing, because the user learns of the end only after the bytes that caused it. What the peer's
-frames did is returned, for the session to tell.
+Rules of this file: a link exists until both sides have detached. Every method may be called at any time; on a link that
+has ended it does nothing, because the user learns of the end only after the bytes that caused it. What the peer's
+frames did is returned; the session makes events of it.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ class Link:
 
     @property
     def attached(self) -> bool:
-        """Both attaches are done and no detach is."""
+        """Both sides have attached, and neither has detached."""
         return (
             self.attach_sent
             and self.remote_attach is not None
@@ -78,12 +78,12 @@ class Link:
 
     @property
     def detached(self) -> bool:
-        """The link is over, for whatever reason."""
+        """The link has ended, for whatever reason."""
         return self.over or self.detach_received
 
     @property
     def resumes(self) -> bool:
-        """Both sides said what they have unsettled, if only that it is nothing: the link goes on (§2.6.5)."""
+        """Both sides sent an unsettled map, which may be empty: the link is resumed (§2.6.5)."""
         mine, theirs = self.local_attach, self.remote_attach
         return mine is not None and theirs is not None and None not in (mine.unsettled, theirs.unsettled)
 
@@ -96,7 +96,7 @@ class Link:
 
     @property
     def source(self) -> Any:
-        """The source in force: the sending side's word (§2.6.3)."""
+        """The source that applies: that of the sending side (§2.6.3)."""
         mine, theirs = self.local_attach, self.remote_attach
         first, second = (theirs, mine) if self.role else (mine, theirs)
         if first is not None and first.source is not None:
@@ -105,7 +105,7 @@ class Link:
 
     @property
     def target(self) -> Any:
-        """The target in force: the receiving side's word (§2.6.3)."""
+        """The target that applies: that of the receiving side (§2.6.3)."""
         mine, theirs = self.local_attach, self.remote_attach
         first, second = (mine, theirs) if self.role else (theirs, mine)
         if first is not None and first.target is not None:
@@ -161,7 +161,8 @@ class Link:
             self.refuse_with(Error(Symbol(condition), description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Detach; LinkDetached comes when the peer answers. A peer's attach not yet answered is refused."""
+        """Detaches; LinkDetached follows when the peer answers. If the peer's attach was not answered yet, it is
+        refused."""
         if self.over or self.detach_sent or not self.session.usable:
             return
         if not self.attach_sent:
@@ -211,7 +212,8 @@ class Link:
             self._send_detach(True, error)
 
     def _answer(self, attach: Attach) -> None:
-        """Attach, unless the peer's frames are too small for its own terms; then refuse, at worst the session."""
+        """Attaches. If the peer's frames are too small for its own terms, refuses the link, or at worst ends the
+        session."""
         session = self.session
         attach.handle = self.handle
         resuming.fit(attach, session.connection.body_bytes_max)
@@ -250,15 +252,15 @@ class Link:
         return self.finish(detach.closed, detach.error)
 
     def fault(self, error: Error) -> list[Any] | None:
-        """Detach because of what the peer did; its own detach is awaited but told to nobody. Returns what `finish`
-        does."""
+        """Detaches because of an error of the peer, and waits for its detach, of which no event tells. Returns what
+        `finish` does."""
         if not self.detach_sent:
             self.detach(error=error)
         return self.finish(True, error)
 
     def finish(self, closed: bool, error: Error | None) -> list[Any] | None:
-        """The link is over: the contexts of our deliveries without an outcome, in their order, for its LinkDetached;
-        None if it was over before."""
+        """Ends the link. Returns the contexts of our deliveries without an outcome, in order, for LinkDetached; None if
+        the link had ended before."""
         self.stop()
         if self.over:
             return None
@@ -269,7 +271,7 @@ class Link:
         return self._take_unsettled()
 
     def stop(self) -> None:
-        """Nothing is sent on it any more, and what came of an unfinished delivery is dropped."""
+        """Nothing more is sent on it, and the received part of an unfinished delivery is dropped."""
         raise AssertionError("a link is a Sender or a Receiver")
 
     def _attached(self, attach: Attach) -> None:

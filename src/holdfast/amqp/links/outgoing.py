@@ -1,7 +1,7 @@
 """A delivery that is sent in parts, as its bytes become known. AMQP 1.0 §2.6.14, §2.7.5.
 
-Rules of this file: a frame is written only into an open session window and never before another's backlog, so that
-nothing large is kept here: what was fed and is not sent yet. Other links' frames may come between its own.
+Rules of this file: a frame is written only into an open session window, and never before the backlog of another
+delivery. So it only keeps bytes that were fed and not sent yet. Frames of other links may come between its own.
 """
 
 from typing import Final, Protocol
@@ -17,13 +17,13 @@ UNKNOWN_BYTES: Final = 1 << 63
 
 
 class OutgoingOwner(DeliveryPort, Protocol):
-    """What it needs of the link that sends it; a Sender is one."""
+    """What it needs of the link that sends it; implemented by Sender."""
 
     @property
     def session(self) -> OutgoingPort: ...
 
     def forget_delivery(self, delivery_id: int) -> None:
-        """No outcome of it comes any more."""
+        """Its outcome will not arrive any more."""
 
     def finished(self, outgoing: "Outgoing") -> None:
         """The last frame of it was written: the link is free for the next delivery."""
@@ -61,13 +61,13 @@ class Outgoing:
 
     @property
     def blocked(self) -> bool:
-        """Whether no frame may be written now: the peer's window is shut, or others wait for it already."""
+        """Whether no frame may be written now: the peer's window is closed, or other deliveries wait for it."""
         session = self.sender.session
         return session.outgoing.window <= 0 or bool(session.backlog) or not session.usable
 
     @property
     def hungry(self) -> bool:
-        """Whether it has less than a frame in hand and more is to come."""
+        """Whether it holds less than a frame, and more bytes are to come."""
         return self.left > 0 and not self._aborted and len(self._ahead) < self.sender.session.connection.frame_size_out
 
     def feed(self, data: bytes) -> None:
@@ -78,7 +78,8 @@ class Outgoing:
         self._ahead += data
 
     def end(self) -> None:
-        """Nothing more of it comes. LocalProtocolError before the length that it began with, if one was told."""
+        """The delivery is complete. LocalProtocolError if it is shorter than the length that it began with, if it had
+        one."""
         if self._length_known and self.left:
             raise LocalProtocolError(f"a delivery of the length given has {self.left} bytes left, not 0")
         self.left = 0
@@ -101,9 +102,8 @@ class Outgoing:
         return written
 
     def abort(self) -> None:
-        """The peer is to forget what came of it (§2.6.14); told by the next `flush` that finds the window open.
-
-        For our side it is settled: no outcome of it comes any more.
+        """Aborts the delivery (§2.6.14); the next `flush` with an open window tells the peer. On our side it is
+        settled, so that its outcome will not arrive any more.
         """
         if self.over or self._aborted:
             return

@@ -1,6 +1,6 @@
-"""A delivery of which the last frame is still to come. AMQP 1.0 §2.6.14.
+"""A delivery whose last frame has not arrived yet. AMQP 1.0 §2.6.14.
 
-Rules of this file: what a receiver keeps of it; one at a time for each link.
+Rules of this file: a receiver keeps one such delivery at a time.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ APART_BYTES: Final = 4_096
 
 
 class Partial:
-    """A delivery of which the last frame is still to come."""
+    """A delivery whose last frame has not arrived yet."""
 
     __slots__ = (
         "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "passed_over", "resume",
@@ -40,7 +40,7 @@ class Partial:
         """A part of it was handed on."""
 
     def keep(self, part: bytes) -> None:
-        """The next of it."""
+        """Adds the payload of the next frame."""
         parts = self.parts
         self.kept_bytes += len(part)
         if len(part) >= APART_BYTES:

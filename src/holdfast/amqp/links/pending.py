@@ -1,13 +1,13 @@
 """A delivery with frames that wait for the peer's window. AMQP 1.0 §2.5.6, §2.6.12.
 
-Rules of this file: what a session's backlog holds, and what it may ask of the link that sends it.
+Rules of this file: the items of a session's backlog, and what the backlog may ask of the link that sends them.
 """
 
 from typing import Any, Protocol
 
 
 class DeliveryPort(Protocol):
-    """What a delivery that is under way needs of the link that sends it; a Sender is one."""
+    """What a delivery in progress needs of the link that sends it; implemented by Sender."""
 
     @property
     def handle(self) -> int:
@@ -17,11 +17,11 @@ class DeliveryPort(Protocol):
         """The tag of one of the link's deliveries."""
 
     def renumber(self, old: int, new: int) -> None:
-        """The delivery `old` of the backlog is `new` now, because others before it were dropped."""
+        """The delivery `old` of the backlog gets the id `new`, because others before it were dropped."""
 
 
 class Pending:
-    """A delivery of `sender`. `at`: payload bytes that are out; `started`: so is its first frame."""
+    """A delivery of `sender`. `at`: payload bytes that were sent; `started`: whether its first frame was sent."""
 
     __slots__ = (
         "aborted", "at", "delivery_id", "message_format", "payload", "resume", "sender", "settled", "started", "state",

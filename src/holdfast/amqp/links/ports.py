@@ -1,8 +1,8 @@
-"""What sessions and links use of what made them. AMQP 1.0 §2.4 to §2.6.
+"""The interfaces through which sessions and links use their connection and session. AMQP 1.0 §2.4 to §2.6.
 
-Rules of this file: protocols alone. A Connection is a ConnectionPort, a Session all of the others. Attributes are
-read, lists and dicts are the owner's and shared, so that the hot path needs no call; all else that changes the owner
-is a method of it.
+Rules of this file: protocols alone. A Connection is a ConnectionPort, a Session all of the others. Attributes are only
+read. Lists and dicts belong to the owner and are shared, so that the hot path needs no call. Everything else that
+changes the owner is a method.
 """
 
 from collections import deque
@@ -23,19 +23,19 @@ class ConnectionPort(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Sessions may speak."""
+        """Sessions may send frames."""
 
     @property
     def output(self) -> list[bytes | memoryview]:
-        """Chunks for the transport, appended to; always the same list."""
+        """Chunks for the transport, to be appended to; always the same list."""
 
     @property
     def frame_size_out(self) -> int:
-        """Bytes of the largest frame that the peer takes."""
+        """The largest frame that the peer accepts, in bytes."""
 
     @property
     def body_bytes_max(self) -> int:
-        """Bytes of such a frame's body, before the peer's open too."""
+        """The largest body of such a frame, in bytes, also before the peer's open."""
 
     @property
     def links(self) -> int:
@@ -50,31 +50,32 @@ class ConnectionPort(Protocol):
 
     @property
     def is_counted(self) -> bool:
-        """Whether work is counted, so that what is beyond a turn's share waits."""
+        """Whether work is counted, so that work beyond a turn's share waits."""
 
     def write(self, channel: int, performative: Any) -> None:
-        """Queue a performative; LocalProtocolError for one that no frame of the peer's holds."""
+        """Queues a performative. LocalProtocolError if it fits into no frame that the peer accepts."""
 
     def count_links(self, change: int) -> None:
-        """So many more are attached, or fewer."""
+        """Counts links that were attached, or, if negative, that ended."""
 
     def charge(self, units: int) -> None:
-        """Count work that the peer makes for us."""
+        """Counts work that the peer causes."""
 
     def spend(self, units: int, again: bytes = b"") -> None:
-        """As `charge`, at the end of a frame: raises Throttled where what comes behind it has to wait."""
+        """As `charge`, at the end of a frame: raises Throttled if the bytes after it have to wait."""
 
     def keep(self, held_bytes: int) -> None:
-        """Count what is kept of the peer's words; RemoteProtocolError past the bound."""
+        """Counts memory for what the peer has declared; RemoteProtocolError past the bound."""
 
     def check_name(self, what: str, name: str) -> None:
         """RemoteProtocolError for a name that is too long."""
 
     def hold_part(self, payload_bytes: int, held_bytes: int, bounded: bool) -> bool:
-        """Count a frame of an unfinished delivery; False where it is `bounded` and past the bound, and not counted."""
+        """Counts a frame of an unfinished delivery. False if it is `bounded` and exceeds the bound; then it is not
+        counted."""
 
     def release_parts(self, payload_bytes: int, held_bytes: int) -> None:
-        """The opposite, for what is handed on or given up."""
+        """The opposite, for parts that were handed on or dropped."""
 
 
 class SessionPort(Protocol):
@@ -89,38 +90,38 @@ class SessionPort(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Links may be attached and may speak."""
+        """Links may be attached and may send frames."""
 
     def take_handle(self, link: Any) -> int:
-        """The lowest handle of ours that is free; LocalProtocolError if there is none."""
+        """Our lowest free handle; LocalProtocolError if there is none."""
 
     def free_handle(self, link: object, handle: int) -> None:
         """Both sides have detached `link`."""
 
     def forget(self, link: Any) -> None:
-        """The link is over; its name is free."""
+        """The link has ended, and its name is free."""
 
     def forget_frames_of(self, link: Any) -> None:
-        """Drop what waits for the window on `link`."""
+        """Drops the frames of `link` that wait for the window."""
 
     def fits(self, performative: Any) -> bool:
-        """Whether one frame of the peer's holds it."""
+        """Whether it fits into one frame that the peer accepts."""
 
     def write(self, performative: Any) -> None:
-        """Send a performative on the session's channel, if it still may speak."""
+        """Sends a performative on the session's channel, unless the session has ended."""
 
     def end(self, error: Error | None = None) -> None:
         """End the session."""
 
 
 class StreamPort(SessionPort, Protocol):
-    """What both kinds of links use beside: flows, dispositions and ranges of delivery-ids."""
+    """What both kinds of links also use: flows, dispositions and ranges of delivery-ids."""
 
     def write_flow(self, handle: int, delivery_count: int | None, credit: int, drain: bool) -> None:
         """A link's flow."""
 
     def write_disposition(self, role: bool, first: int, last: int, settled: bool, state: Any) -> None:
-        """Tell the peer the state of first..last."""
+        """Sends the peer the state of first..last."""
 
     def ids_between(self, first: int, last: int, known: dict[int, Any]) -> Iterable[int]:
         """The ids first..last (serial, inclusive), or those of them in `known` where these are fewer."""
@@ -143,7 +144,7 @@ class OutgoingPort(StreamPort, Protocol):
 
     @property
     def outgoing(self) -> OutgoingCounters:
-        """Counted in by the session and its senders."""
+        """Counters that the session shares with its senders."""
 
     @property
     def unsettled_out(self) -> dict[int, Any]:
@@ -151,20 +152,20 @@ class OutgoingPort(StreamPort, Protocol):
 
     @property
     def backlog(self) -> deque[Any]:
-        """What waits for the peer's window; always the same deque. Who finds it empty may write."""
+        """Deliveries that wait for the peer's window; always the same deque. While it is empty, senders may write."""
 
     @property
     def window_out(self) -> int:
-        """Transfer frames that the peer takes now."""
+        """Transfer frames that the peer accepts now."""
 
     def tag_offset(self, next_tag: int) -> int:
         """For Sender.use_tags of a link attached now: its tags count from `next_tag` at the lowest."""
 
     def send_later(self, pending: Pending) -> None:
-        """Send as many frames of the delivery as the window lets through, keep the rest."""
+        """Sends as many frames of the delivery as the window allows, and keeps the rest."""
 
     def answer_drain_later(self, sender: Any) -> None:
-        """Have `sender` answer its drain behind what waits for the window."""
+        """Makes `sender` answer its drain after the deliveries that wait for the window."""
 
     def write_transfer(self, body: bytes, payload: bytes) -> None:
         """One transfer frame, within the peer's window."""

@@ -1,7 +1,7 @@
 """Receiver half of a link: the peer's deliveries, our credit. AMQP 1.0 §2.6.7, §2.6.12, §2.6.14.
 
-Rules of this file: credit and settlement. The peer's transfers are taken by amqp/session/transfers.py, and by
-amqp/session/runs.py where they are alike; both count in the receiver what they take.
+Rules of this file: credit and settlement. amqp/session/transfers.py handles the peer's transfers, and
+amqp/session/runs.py handles runs of similar ones; both count in the receiver what they handle.
 """
 
 from typing import Any
@@ -18,10 +18,9 @@ _SERIAL = 0xFFFFFFFF
 
 
 class Receiver(Link):
-    """Our end receives. `credit`: deliveries that we still expect of what we granted.
-
-    `stream_bytes`: a delivery that grows past so many bytes comes as DeliveryPart events instead of one Delivery, and
-    one that grows at all where the connection's `partials` are at their bound. None: every delivery comes whole.
+    """Our end receives. `credit`: granted deliveries that have not arrived yet. `stream_bytes`: a delivery with more
+    bytes becomes DeliveryPart events instead of one Delivery, and so does any delivery of several frames while the
+    connection's `partials` are at their bound. None: every delivery is one event.
     """
 
     __slots__ = (
@@ -70,9 +69,8 @@ class Receiver(Link):
         self._flow()
 
     def settle(self, first: int, last: int, outcome: Any) -> None:
-        """Settle this link's deliveries first..last with `outcome` (None: the source's default).
-
-        Ids in the range that belong to other links are left alone; what is settled already is passed over.
+        """Settles this link's deliveries first..last with `outcome` (None: the source's default). Ids in the range that
+        belong to other links, or are settled already, are ignored.
         """
         session = self.session
         owners = session.unsettled_in
@@ -103,8 +101,8 @@ class Receiver(Link):
             session.write_disposition(True, start, end, True, outcome)
 
     def settle_unfinished(self, delivery_id: int, outcome: Any) -> None:
-        """Settles a delivery of which the last frame is still to come, so that its sender may give it up; nothing where
-        that has come. What still comes of it is passed over, and no event tells its end."""
+        """Settles a delivery whose last frame has not arrived, so that its sender may abort it. Does nothing if that
+        frame has arrived. Later frames of the delivery are ignored, and no event tells of its end."""
         partial = self.partial
         if partial is None or partial.delivery_id != delivery_id or partial.passed_over or self.detach_sent:
             return
@@ -122,8 +120,8 @@ class Receiver(Link):
         self.session.write_flow(self.handle, self.delivery_count, self.credit, self._draining)
 
     def on_flow(self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool) -> bool:
-        """The peer's flow as sender: it may have given up credit (drain). True: all of it is, as we asked, and the
-        user is to be told, by Drained."""
+        """The peer's flow as sender, which may have used up its credit (drain). True: all credit is used up, as we
+        asked, and the event Drained follows."""
         if self.detach_sent:
             return False
         if delivery_count is not None and self.delivery_count is not None:
@@ -141,7 +139,7 @@ class Receiver(Link):
         return drained
 
     def took(self, count: int) -> None:
-        """That many deliveries came, within what was granted."""
+        """So many deliveries arrived within the credit."""
         self.allowance -= count
         self.credit = max(0, self.credit - count)
         if self.delivery_count is not None:
@@ -157,7 +155,7 @@ class Receiver(Link):
         self.refused = self.attach_sent and attach.source is None
 
     def forget_partial(self) -> None:
-        """The delivery of which the last frame was still to come is whole, or given up."""
+        """The unfinished delivery is complete, or was aborted."""
         partial = self.partial
         if partial is not None:
             self.session.connection.release_parts(partial.kept_bytes, partial.held_bytes)

@@ -1,8 +1,9 @@
-"""Resuming a link: what two unsettled maps say together, and maps that fit a frame. AMQP 1.0 §2.6.13, §2.7.3, §3.4.1.
+"""Resuming a link: how two unsettled maps are compared, and how a map is cut to fit a frame. AMQP 1.0 §2.6.13, §2.7.3,
+§3.4.1.
 
 Rules of this file: pure functions; the rows below are the specification's example, tag by tag
 (tests/amqp/test_resuming.py). A state is None (nothing known), Received, an outcome (Accepted, Rejected, Released,
-Modified), or one that we cannot judge (a transaction's, an extension's), which counts as nothing known.
+Modified), or one that we cannot interpret (of a transaction or an extension), which counts as nothing known.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ START: Final = Received(0, 0)
 
 
 class Act(Enum):
-    """What becomes of one delivery. The first five are transfers of the sender's."""
+    """What happens to one delivery. The first five are transfers by the sender."""
 
     RESEND = "resend"
     """As a new delivery, without the resume flag."""
@@ -49,7 +50,7 @@ class Step(NamedTuple):
 
 
 class _Absent:
-    """The other map does not have the tag."""
+    """Stands for a tag that the other map does not have."""
 
 
 _ABSENT: Final = _Absent()
@@ -76,8 +77,8 @@ def _place(state: Received) -> tuple[int, int]:
 def compare(*, role: bool, mine: Unsettled, theirs: Unsettled, incomplete: bool = False) -> list[Step]:
     """What `role` (True: we receive) does with each delivery of `mine`, in its order; `incomplete`: of `theirs`.
 
-    What only `theirs` has needs nothing: a sender's was settled by us, a receiver's is settled for it by our not
-    having it.
+    Deliveries that only `theirs` has need no action: the sender's were settled by us, and the receiver's are settled
+    for it because we do not have them.
     """
     steps = []
     for tag, state in mine.items():
@@ -100,8 +101,8 @@ def compare(*, role: bool, mine: Unsettled, theirs: Unsettled, incomplete: bool 
 def content(state: Any, payload: bytes) -> tuple[bytes, Any]:
     """(payload, state) of the transfer that resumes a delivery whose receiver is at `state`.
 
-    All of it anew from the start, or nothing where the receiver has every section (§3.4.1): we keep no delivery in
-    part.
+    The whole payload from the start, or nothing if the receiver has every section (§3.4.1), because we never keep part
+    of a delivery.
     """
     if isinstance(state, Received) and state.section_number:
         try:
@@ -113,10 +114,9 @@ def content(state: Any, payload: bytes) -> tuple[bytes, Any]:
 
 
 def fit(attach: Attach, bytes_max: int) -> None:
-    """Cuts the attach's unsettled map so that the performative takes at most `bytes_max`; says so where it did.
-
-    The first entries stay. Where nothing of it fits the map is empty and incomplete: who gets it may resume
-    nothing, and the attach itself may still be too large.
+    """Cuts the attach's unsettled map so that the performative has at most `bytes_max` bytes, and then marks the map as
+    incomplete. The first entries stay. If none fits, the map is empty and incomplete: the peer can resume nothing, and
+    the attach itself may still be too large.
     """
     whole = attach.unsettled
     if not whole or len(encoding.encode(attach)) <= bytes_max:

@@ -1,8 +1,8 @@
 """Sender half of a link: our deliveries, the peer's credit. AMQP 1.0 §2.6.7, §2.6.12.
 
-Rules of this file: `send` is a hot path; the usual delivery (window open) is written here, in one frame or cut into
-several; what is sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit
-serial numbers (RFC 1982).
+Rules of this file: `send` is a hot path. A usual delivery (open window) is written here, in one frame or several; a
+delivery in parts goes through Outgoing, and everything else through the session's backlog. Counts are 32-bit serial
+numbers (RFC 1982).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _NO_FORM = TransferForm(0, 0, 512)
 class Sender(UnsettledDeliveries):
     """Our end sends. `credit`: deliveries that we may send now, 0 while detached.
 
-    `drain`: the peer wants all its credit used or given back; answer with `drained` when there is nothing more.
+    `drain`: the peer wants all credit to be used or returned; call `drained` when there is nothing more to send.
     """
 
     __slots__ = (
@@ -58,21 +58,20 @@ class Sender(UnsettledDeliveries):
 
     @property
     def sendable(self) -> bool:
-        """There is credit, the peer's session window is open, and neither a frame nor a part waits to be sent."""
+        """There is credit, the peer's session window is open, and no frame or part waits to be sent."""
         return self.credit > 0 and self._counters.window > 0 and not self._backlog and self.outgoing is None
 
     @property
     def resumable_now(self) -> bool:
-        """As `sendable`, for a resumed delivery, for which `resume_credit` counts too."""
+        """As `sendable`, for a resumed delivery, which may also use `resume_credit`."""
         credit = self.credit > 0 or self.resume_credit > 0
         return credit and self._counters.window > 0 and not self._backlog and self.outgoing is None
 
     @property
     def default_outcome(self) -> Any:
-        """What a settlement without a state means: the source's default-outcome, else released.
-
-        Of a source that names none the specification says nothing (§3.5.3); the answer that loses no message and
-        blames none is that it was not taken.
+        """What a settlement without a state means: the source's default-outcome, or else released. The specification
+        does not say what a source without default-outcome means (§3.5.3); released loses no message and counts no
+        failure.
         """
         source = self.source
         outcome = source.default_outcome if isinstance(source, Source) else None
@@ -80,7 +79,7 @@ class Sender(UnsettledDeliveries):
 
     @property
     def message_bytes_max(self) -> int | None:
-        """The largest delivery that the peer takes (§2.7.3); its 0 and null both mean no limit."""
+        """The largest delivery that the peer accepts (§2.7.3); 0 and null both mean no limit."""
         return message_size_limit(self.remote_attach)
 
     def send(
@@ -92,10 +91,9 @@ class Sender(UnsettledDeliveries):
         message_format: int = 0,
         state: Any = None,
     ) -> int:
-        """Send one delivery and return its delivery-id; its outcome comes back with `context`.
-
-        Whoever sends while not `sendable` fills the session's backlog, as far as the credit goes; a delivery-id
-        in the backlog may still change when another link of the session ends. LocalProtocolError without credit.
+        """Sends one delivery and returns its delivery-id; its outcome comes back with `context`. While the link is not
+        `sendable`, deliveries within the credit go to the session's backlog; a delivery-id in the backlog may still
+        change when another link of the session ends. LocalProtocolError without credit.
         """
         credit = self.credit
         if credit <= 0 or self.outgoing is not None:
@@ -144,8 +142,8 @@ class Sender(UnsettledDeliveries):
     def send_run(
         self, heads: Sequence[bytes], bodies: Sequence[Buffer], contexts: Sequence[Any], *, settled: bool
     ) -> int:
-        """Send deliveries, a payload being a head and a body, as far as credit and window go, and what the peer takes
-        of size; returns how many went out. What `send` does for each, for many at once.
+        """Sends deliveries, each of a head and a body, as far as credit, window and the peer's size limit allow;
+        returns how many. It does the same as `send` for each, for many at once.
         """
         counters = self._counters
         first = counters.next_delivery_id
@@ -162,7 +160,7 @@ class Sender(UnsettledDeliveries):
             size = len(head) + len(body)
             if size > payload_max:
                 limit = self.message_bytes_max
-                # What the frames before this one take of the window is not taken off it yet.
+                # The frames before this one are not subtracted from the window yet.
                 if form.frames(size) > counters.window - whole or (limit is not None and size > limit):
                     break
                 self._send_cut(number, (head, body), size, settled)
@@ -188,11 +186,10 @@ class Sender(UnsettledDeliveries):
     def begin(
         self, head: bytes, length: int | None, *, context: Any, settled: bool = False, message_format: int = 0
     ) -> Outgoing:
-        """Begin a delivery of `length` bytes that is sent in parts, of which `head` is the first; see Outgoing.
-        A `length` of None is told by `Outgoing.end`; then nobody looks whether the peer takes so much.
-
-        Its outcome comes back with `context`, perhaps before its end. LocalProtocolError where the link is not
-        `sendable`, or the peer takes no delivery of that size.
+        """Begin a delivery of `length` bytes that is sent in parts, of which `head` is the first; see Outgoing. With a
+        `length` of None the delivery ends with `Outgoing.end`, and the peer's size limit is not checked. Its outcome
+        comes back with `context`, perhaps before its end. LocalProtocolError if the link is not `sendable`, or the peer
+        accepts no delivery of that size.
         """
         if not self.sendable:
             raise self._not_now()
@@ -209,7 +206,7 @@ class Sender(UnsettledDeliveries):
     def _not_now(self) -> LocalProtocolError:
         if self.outgoing is not None:
             return LocalProtocolError(f"link {self.name!r} is in the middle of a delivery")
-        return LocalProtocolError(f"link {self.name!r} has no credit, or its session's window is shut")
+        return LocalProtocolError(f"link {self.name!r} has no credit, or its session's window is closed")
 
     # ----------------------------------------------------------------------------------------- resuming
 
@@ -248,9 +245,8 @@ class Sender(UnsettledDeliveries):
         return delivery_id
 
     def drained(self) -> None:
-        """Nothing more to send: what is left of the credit is used up and the peer told (§2.6.7).
-
-        The flow follows the frames that still wait. Without an unanswered drain it does nothing.
+        """There is nothing more to send: uses up the rest of the credit and tells the peer (§2.6.7). The flow follows
+        the frames that still wait. It does nothing without an unanswered drain.
         """
         if not self.drain:
             return
@@ -274,7 +270,7 @@ class Sender(UnsettledDeliveries):
             self.outgoing = None
 
     def answer_drain(self) -> None:
-        """What waited for the window before the answer to a drain is out."""
+        """The deliveries that had to precede the answer to a drain were sent."""
         self.answered_later = False
         self.flow(drain=True)
 
@@ -283,12 +279,12 @@ class Sender(UnsettledDeliveries):
         self.session.write_flow(self.handle, self._delivery_count, self.credit, drain)
 
     def on_flow(self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool) -> bool:
-        """The peer's flow for this link: credit is absolute, reckoned from its delivery-count (§2.6.7). True: the user
-        is to be told, by CreditChanged."""
+        """The peer's flow for this link: credit is absolute, counted from its delivery-count (§2.6.7). True: the event
+        CreditChanged follows."""
         if self.detach_sent:
             return False
         if not self.attach_sent:
-            # Pipelined before our answer: it counts from then on.
+            # Pipelined before our answer: it applies from then on.
             self._early = (delivery_count, link_credit, drain, echo)
             return True
         if link_credit is not None:

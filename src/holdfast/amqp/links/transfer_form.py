@@ -1,6 +1,7 @@
-"""The frames of a link's deliveries as they are written, all that does not change prepared once. AMQP 1.0 §2.7.5.
+"""The frames of a link's deliveries as they are written; the bytes that do not change are prepared once. AMQP 1.0
+§2.7.5.
 
-Rules of this file: bytes alone. Only the heads of frames are made here; a payload goes out as it came.
+Rules of this file: it only handles bytes. It makes the heads of frames; a payload is sent unchanged.
 """
 
 import struct
@@ -15,8 +16,8 @@ Buffer = bytes | memoryview
 class TransferForm:
     """Transfers of one link: everything but size, delivery-id and settled is prepared.
 
-    `pack` makes the head of a delivery's only frame; `cut` the frames of a larger one, of which those behind the first
-    say no more than handle and more. `frame_bytes_max`: of the peer's.
+    `pack` makes the head of a delivery's only frame; `cut` the frames of a larger one, of which those after the first
+    only have handle and more. `frame_bytes_max`: of the peer's.
 
     The tag is the delivery-id's 4 bytes: unique while unsettled, because delivery-ids are. `tag_offset` is added to
     it on a link that may be resumed, whose tags go on where those of its last session ended.

@@ -1,7 +1,7 @@
-"""The deliveries that a link has sent and that have no outcome yet: their numbers, their tags, what they stand for.
+"""The deliveries that a link has sent and that have no outcome yet: their ids, tags and contexts.
 
-Rules of this file: a delivery-id is the session's next, a tag follows from it; resumed deliveries keep the tag that
-they had. Counts are 32-bit serial numbers (RFC 1982). AMQP 1.0 §2.6.12, §2.6.13.
+Rules of this file: a delivery gets the session's next delivery-id, and its tag follows from that; resumed deliveries
+keep their tags. Counts are 32-bit serial numbers (RFC 1982). AMQP 1.0 §2.6.12, §2.6.13.
 """
 
 from typing import Any, Final
@@ -33,7 +33,7 @@ class UnsettledDeliveries(Link):
         self._owners = session.unsettled_out
 
     def take_run(self, first: int, last: int) -> list[Any]:
-        """The contexts of first..last, which are over, if all of them are this link's; else none, and nothing is."""
+        """Removes first..last and returns their contexts, if all of them are this link's; otherwise does nothing."""
         unsettled = self.unsettled
         if last - first >= len(unsettled):
             return []
@@ -58,7 +58,7 @@ class UnsettledDeliveries(Link):
         return resumed if resumed is not None else ((delivery_id + max(0, self._tag_offset)) & SERIAL).to_bytes(4)
 
     def unsettled_tags(self) -> dict[bytes, Any]:
-        """Tag → context of what went out and has no outcome, in the order sent."""
+        """Tag → context of the deliveries without an outcome, in the order in which they were sent."""
         return {self.tag_of(number): context for number, context in self.unsettled.items() if number >= 0}
 
     def settle(self, first: int, last: int, state: Any) -> None:
@@ -74,12 +74,12 @@ class UnsettledDeliveries(Link):
     # ------------------------------------------------------------------------------------- for the session
 
     def forget_delivery(self, delivery_id: int) -> None:
-        """No outcome of it comes any more; nothing where it has come."""
+        """Its outcome will not arrive any more. Does nothing if it has arrived."""
         if self.unsettled.pop(delivery_id, self) is not self:
             del self._owners[delivery_id]
 
     def renumber(self, old: int, new: int) -> None:
-        """A delivery of the backlog moves up, because others before it were dropped."""
+        """A delivery of the backlog gets a lower id, because others before it were dropped."""
         if old in self.unsettled:
             self.unsettled[new] = self.unsettled.pop(old)
             del self._owners[old]
@@ -88,14 +88,14 @@ class UnsettledDeliveries(Link):
             self._resumed[new] = self._resumed.pop(old)
 
     def unnumber(self, delivery_id: int) -> None:
-        """A delivery of the backlog is dropped: its context keeps its place in the order under a key that no delivery
-        can have."""
+        """A delivery of the backlog is dropped: its context keeps its place in the order, under a key that no delivery
+        has."""
         self._owners.pop(delivery_id, None)
         if delivery_id in self.unsettled:
             self.unsettled[-1 - delivery_id] = self.unsettled.pop(delivery_id)
 
     def _number(self, context: Any, settled: bool) -> int:
-        """The delivery-id of one more delivery, which comes back with `context` unless it is settled."""
+        """The delivery-id of a new delivery, whose outcome comes back with `context` unless it is settled."""
         self._delivery_count = (self._delivery_count + 1) & SERIAL
         counters = self._counters
         delivery_id = counters.next_delivery_id

@@ -1,8 +1,8 @@
 """SASL mechanisms as a table, both roles: ANONYMOUS (RFC 4505) and PLAIN (RFC 4616).
 
 Rules of this file: an exchange knows responses and challenges, not the frames that carry them (sasl.py). It keeps
-nothing of a response whose reading raised: where the login has to wait, it is read again. Who may enter is not decided
-here. A client says all in one response, because its open goes out with it, before any answer.
+nothing of a response that raised an error: if the login has to wait, the response is read again. Who may log in is not
+decided here. A client sends everything in one response, because its open follows at once, before any answer.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Authenticate = Callable[[str, str | None, Proof | None], bool]
 
 
 class LoginWaits(Throttled):
-    """The login is to be looked at later, on the scale of the connection's `now`: the same frame is read again then."""
+    """The login must be checked later, on the scale of the connection's `now`: the same frame is read again then."""
 
     def __init__(self, at: float) -> None:
         super().__init__()
@@ -29,24 +29,23 @@ class LoginWaits(Throttled):
 
 
 class LoginNotChecked(Exception):
-    """The login is refused for now, and its password was not looked at: the client may try again."""
+    """The login is refused for now without checking its password: the client may try again."""
 
 
 class ServerExchange(Protocol):
-    """One login at the side that asks. `user`: who wants to enter, once that is known."""
+    """One login at the server. `user`: the name of the client's user, once it is known."""
 
     user: str | None
 
     def respond(self, response: bytes | None) -> bytes | bool:
-        """The next challenge, or whether the client may enter. `response`: of its sasl-init, None where it has none;
-        then those to our challenges. Raises what Authenticate does."""
+        """The next challenge, or whether the login succeeds. `response`: of its sasl-init, None where it has none; then
+        those to our challenges. Raises what Authenticate does."""
 
 
 class Mechanism(NamedTuple):
-    """One entry. `has_user`, `has_password`: what a client must give; one without a user needs nobody who checks it.
-
-    `server` begins a login at the side that asks; `response` is a client's, of (user, password). `refused`: what a
-    client says of the peer's refusal.
+    """One entry. `has_user`, `has_password`: what a client must give; a mechanism without a user needs no check.
+    `server` begins a login at the server; `response` makes a client's response from (user, password). `refused`: what a
+    client reports if the peer refuses it.
     """
 
     name: str
@@ -116,5 +115,5 @@ MECHANISMS: Final = {
 
 
 def mechanism_for(user: str | None) -> str:
-    """What a client logs in by, with this user and a password; None: it has no user."""
+    """The mechanism of a client with this user and a password; None: it has no user."""
     return ANONYMOUS if user is None else PLAIN

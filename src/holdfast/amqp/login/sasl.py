@@ -1,4 +1,4 @@
-"""The SASL layer, both roles: the frames of a login, whichever mechanism it goes by (mechanisms.py). AMQP 1.0 §5.3.
+"""The SASL layer, both roles: the frames of a login, for any mechanism (mechanisms.py). AMQP 1.0 §5.3.
 
 Rules of this file: frame bodies in, bytes out; what comes after the outcome belongs to the next layer and is
 never read here. A login that fails is a value (`failed`), not an exception.
@@ -38,7 +38,7 @@ def _anyone(mechanism: str, user: str | None, proof: Proof | None) -> bool:
 
 
 class ServerSasl:
-    """The side that asks. `done` after the outcome is written; `failed` if it was no success."""
+    """The server's side. `done` after the outcome was written; `failed` if the login failed."""
 
     __slots__ = (
         "_authenticate",
@@ -102,8 +102,8 @@ class ServerSasl:
         return self._outcome(answer)
 
     def refuse(self, condition: str) -> bytes:
-        """The outcome of a login that ends with that error: who broke its protocol is refused, and who was too slow, or
-        met a failure of ours, may try again. Nothing behind an outcome."""
+        """The outcome of a login that ends with that error: a client that broke the protocol is refused; one that was
+        too slow, or met a failure of ours, may try again. Empty after an outcome."""
         return b"" if self.done else self._outcome(False, SYS_TEMP if condition in _TEMPORARY else AUTH)
 
     def _outcome(self, entered: bool, refusal: int = AUTH) -> bytes:
@@ -113,7 +113,7 @@ class ServerSasl:
 
 
 class ClientSasl:
-    """The side that is asked. Its init goes out at once, before the mechanisms are known."""
+    """The client's side. It sends its init at once, before the mechanisms are known."""
 
     __slots__ = ("_hostname", "_mechanism", "_response", "condition", "done", "failed", "reason")
 
@@ -131,7 +131,7 @@ class ClientSasl:
         return SASL_HEADER + _sasl_frame(SaslInit(self._mechanism.name, self._response, self._hostname))
 
     def receive(self, body: bytes) -> bytes:
-        """Nothing is left to write; RemoteProtocolError for a frame that has no place here (a challenge)."""
+        """Reads a frame of the server. RemoteProtocolError for one that is not expected (a challenge)."""
         value, _ = decode_composite(body)
         if isinstance(value, SaslMechanisms):
             if self._mechanism.name not in value.sasl_server_mechanisms:

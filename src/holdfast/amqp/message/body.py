@@ -1,7 +1,8 @@
-"""A message that is read as its bytes come: what stands before its body, then the body, piece by piece. AMQP 1.0 §3.2.
+"""A message that is read while its bytes arrive: the sections before its body, then the body, piece by piece. AMQP 1.0
+§3.2.
 
-Rules of this file: memory holds the head, at most HEAD_BYTES_MAX, and of the body nothing: what is fed comes out. A
-body is bytes where it is data sections, or one value that is binary or text; another kind is refused.
+Rules of this file: memory holds the head, at most HEAD_BYTES_MAX, and nothing of the body, which is handed out as it is
+fed. A body must be data sections, or one binary or text value; other kinds are refused.
 """
 
 from typing import Final
@@ -34,7 +35,7 @@ class _Incomplete(Exception):
 
 
 class BodyReader:
-    """One message. `feed` what comes, `end` after the last; `head` is the message without body and footer."""
+    """One message. `feed` takes its bytes, `end` follows the last; `head` is the message without body and footer."""
 
     def __init__(self) -> None:
         self.head: Message | None = None
@@ -51,7 +52,8 @@ class BodyReader:
         """In `_pending`: behind the last section of the head that is whole."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The pieces of the body in `data`. RemoteProtocolError (decode-error, not-implemented) for what is none."""
+        """The pieces of the body in `data`. RemoteProtocolError (decode-error, not-implemented) if the message cannot
+        be read."""
         if self._left >= len(data) and not self._pending:
             self._left -= len(data)
             return [data] if data else []
@@ -77,7 +79,7 @@ class BodyReader:
         return pieces
 
     def end(self) -> None:
-        """That was all. RemoteProtocolError in the middle of a section."""
+        """The message is complete. RemoteProtocolError in the middle of a section."""
         if self._left or self._at < len(self._pending):
             raise malformed("the message ends in the middle of a section")
         if self.head is None:

@@ -1,7 +1,7 @@
 """The field absolute-expiry-time of a message's properties, found without decoding the others. AMQP 1.0 §3.2.4.
 
-Rules of this file: reads a bounded number of bytes' heads, whatever is in them. What is no timestamp is as none: a node
-passes the bare message on as it is, and does not judge it.
+Rules of this file: it reads a bounded number of field headers, whatever the message contains. A value that is not a
+timestamp counts as absent, because a node passes the bare message on without checking it.
 """
 
 from typing import Final
@@ -29,8 +29,8 @@ _STEPS: Final = tuple(map(_step, range(256)))
 
 
 def expiry_of(data: bytes | memoryview, at: int) -> int:
-    """When a message expires whose bare part begins at `at`, in ms since the epoch: from 1 to TIME_MAX, and 0 where it
-    does not say. IndexError where more of it must be known."""
+    """When a message expires whose bare part begins at `at`, in ms since the epoch: from 1 to TIME_MAX, or 0 if it does
+    not say. IndexError if more bytes of it are needed."""
     if data[at] or data[at + 1] != 0x53:
         try:
             code, at = section_at(bytes(data), at)
@@ -71,7 +71,7 @@ def expiry_of(data: bytes | memoryview, at: int) -> int:
 
 
 def expiry_of_whole(data: bytes | memoryview, at: int) -> int:
-    """As `expiry_of`, of a message that is all here."""
+    """As `expiry_of`, of a complete message."""
     try:
         return expiry_of(data, at)
     except IndexError:

@@ -1,7 +1,7 @@
-"""The framing of a message's sections, and nothing within them: what is cut short or out of order. AMQP 1.0 §3.2.
+"""Checks the framing of a message's sections, but not their contents: truncated or misplaced sections. AMQP 1.0 §3.2.
 
-Rules of this file: work and memory by the number of sections, whatever they hold; `check` of a whole payload and
-`Framing` of one that comes in parts say the same of the same bytes, however they are cut.
+Rules of this file: work and memory depend on the number of sections, not on their contents; `check` of a whole payload
+and `Framing` of one in parts give the same result for the same bytes, however they are split.
 """
 
 from functools import lru_cache
@@ -78,15 +78,15 @@ _WIDTHS: Final = (None, None, None, None, 0, 1, 2, 4, 8, 16)
 
 
 def check(payload: bytes | memoryview, at: int = 0) -> None:
-    """Whether the sections from `at` on may make a message, by their framing; RemoteProtocolError (decode-error) with
-    what is wrong and at which byte, (resource-limit-exceeded) beyond SECTIONS_MAX."""
+    """Checks the framing of the sections from `at` on. RemoteProtocolError: decode-error with the fault and its
+    position, or resource-limit-exceeded beyond SECTIONS_MAX."""
     end = _walk(payload, at, 0, _START, 0)[0]
     if end != len(payload):
         raise _unfinished(end, len(payload), 0)
 
 
 def fault(payload: bytes | memoryview, at: int = 0) -> str | None:
-    """As `check`: what is wrong with it, None where nothing is."""
+    """As `check`, but returns the fault; None if there is none."""
     try:
         end = _walk(payload, at, 0, _START, 0)[0]
     except RemoteProtocolError as error:
@@ -114,7 +114,7 @@ def data_starts(head: bytes, size: int) -> tuple[bytes, ...]:
 
 
 class Framing:
-    """As `check`, of a message that comes in parts: `feed` what comes, `end` after the last."""
+    """As `check`, for a message in parts: `feed` takes its bytes, `end` follows the last."""
 
     __slots__ = ("_at", "_before", "_left", "_pending", "_sections")
 
@@ -129,7 +129,7 @@ class Framing:
         self._sections = 0
 
     def feed(self, data: bytes) -> None:
-        """The next bytes; errors as `check` has them."""
+        """Checks the next bytes. Raises as `check` does."""
         if len(data) > self._left:
             if self._pending:
                 data = self._pending + data
@@ -142,7 +142,7 @@ class Framing:
             self._at += len(data)
 
     def end(self) -> None:
-        """That was all."""
+        """The message is complete. Raises as `check` does."""
         if self._left or self._pending:
             raise _unfinished(self._left, len(self._pending), self._at)
 
@@ -196,7 +196,7 @@ def _out_of_order(place: int, code: int, before: int) -> str:
 
 
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:
-    """(section code, offset of its value) in an encoding that few use. IndexError where too little is here."""
+    """(section code, offset of its value) in a rare encoding. IndexError if bytes are missing."""
     if data[at] != 0:
         raise malformed(f"byte {base + at}: 0x{data[at]:02x} does not begin a section")
     form = data[at + 1]
@@ -218,7 +218,7 @@ def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]
 
 
 def _end_of_value(data: bytes | memoryview, at: int, place: int, code: int) -> int:
-    """Where the value ends that a section holds. IndexError where too little is here."""
+    """Where the value of a section ends. IndexError if bytes are missing."""
     known = _FORMS.get(code)
     if known is None:
         return _end_of_any(data, at, at + HEAD_BYTES_MAX, place, 0)
@@ -226,7 +226,7 @@ def _end_of_value(data: bytes | memoryview, at: int, place: int, code: int) -> i
     if data[at] not in forms:
         text = f"invalid value 0x{data[at]:02x} for the {NAMES[code]} section; expected a {name}"
         raise malformed(f"byte {place}: {text}")
-    return at + 1  # the empty list: all others are usual
+    return at + 1  # the empty list; all other values have a size
 
 
 def _end_of_any(data: bytes | memoryview, at: int, limit: int, place: int, depth: int) -> int:

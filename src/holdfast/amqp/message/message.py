@@ -1,8 +1,8 @@
-"""Messages: `split` for a node, which never looks into the bare message; `Message` for who writes and reads them.
+"""Messages: `split` for a node, which never decodes the bare message; `Message` for programs that write and read them.
 AMQP 1.0 §3.2.
 
-Rules of this file: `split` copies nothing and parses header and delivery annotations only; what it cannot do in
-its short form it does with the codec. All that is malformed raises RemoteProtocolError (decode-error).
+Rules of this file: `split` copies nothing and parses only header and delivery annotations; what its short form does not
+cover it does with the codec. Malformed bytes raise RemoteProtocolError (decode-error).
 """
 
 from dataclasses import dataclass
@@ -58,14 +58,14 @@ BARE_STARTS: Final = tuple([b"\x00\x53" + bytes((code,)) for code in _BARE])
 
 
 def malformed(text: str) -> RemoteProtocolError:
-    """The error to raise of a message that cannot be read for that."""
+    """The error for a message that cannot be read, with that reason."""
     return RemoteProtocolError(conditions.DECODE_ERROR, text)
 
 
 def split(payload: bytes, section_bytes_max: int = SECTION_BYTES_MAX) -> Sections:
     """The parts of a message in transit; see Sections. Raises RemoteProtocolError (decode-error).
 
-    What has to be decoded to get past it has at most `section_bytes_max` bytes a section; else RemoteProtocolError
+    A section that must be decoded to find its end has at most `section_bytes_max` bytes; otherwise RemoteProtocolError
     (resource-limit-exceeded).
     """
     try:
@@ -149,7 +149,7 @@ def _quick_header(payload: bytes) -> tuple[Header | None, int]:
 
 
 def section_at(payload: bytes, at: int) -> tuple[int, int]:
-    """(section code, offset of its value) at `at`; raises for what is no section."""
+    """(section code, offset of its value) at `at`; raises if there is no section."""
     if payload[at] != 0:
         raise malformed(f"byte {at} of the message does not begin a section")
     descriptor, value_at = decoding.decode(payload, at + 1)
@@ -168,7 +168,7 @@ COMPOUNDS: Final = {0x45: (0, 1), 0xC0: (1, 2), 0xC1: (1, 2), 0xD0: (4, 5), 0xD1
 
 
 def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
-    """Before the list or map at `at` is decoded: in memory it may take 60 times its bytes."""
+    """Checks the list or map at `at` before it is decoded: in memory it may need 60 times its bytes."""
     form = COMPOUNDS.get(payload[at])
     if form is None:
         raise malformed("invalid section before the body; expected a list or a map")
@@ -223,7 +223,8 @@ def to_of(payload: bytes, section_bytes_max: int = SECTION_BYTES_MAX) -> Any:
 
 
 def count_sections(payload: bytes) -> int:
-    """How many sections a whole message has (for the state received, §3.4.1); RemoteProtocolError if it is none."""
+    """How many sections a whole message has (for the state received, §3.4.1); RemoteProtocolError if it is not a
+    message."""
     at = count = 0
     while at < len(payload):
         _, value_at = section_at(payload, at)
@@ -280,7 +281,7 @@ class Message:
 
     @staticmethod
     def decode(payload: bytes) -> "Message":
-        """Reads the bytes of a message. Raises RemoteProtocolError (`amqp:decode-error`) if they are none."""
+        """Reads the bytes of a message. Raises RemoteProtocolError (`amqp:decode-error`) if they are not a message."""
         message = Message()
         at, size, before, sections = 0, len(payload), HEADER - 1, 0
         while at < size:

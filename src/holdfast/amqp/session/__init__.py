@@ -1,1 +1,1 @@
-"""Sessions: what the user asks of one, what the peer's frames do to it, and what both are told."""
+"""Sessions: their methods, the effect of the peer's frames, and the events."""

@@ -1,7 +1,7 @@
-"""What a connection counts of its peer: words kept, deliveries begun, work asked for.
+"""What a connection counts of its peer: memory for what it declared, unfinished deliveries, and work.
 
-Rules of this file: counts and refusals alone; the bounds are in Settings. Messages are not counted here: credit and
-windows bound them.
+Rules of this file: it only counts and refuses; the bounds are in Settings. Messages are not counted here, because
+credit and windows bound them.
 """
 
 import sys
@@ -29,9 +29,9 @@ ALONE_BYTES: Final = 512
 
 
 class Bounds:
-    """`terms_bytes`: what is kept of the peer's open and attaches, as amqp/weight.py reckons. `partial_bytes`: payload
-    of deliveries of which the last frame is still to come, all links together. `remote_open`: what the peer said of
-    itself, its limits among it."""
+    """`terms_bytes`: memory for the peer's open and attaches, as amqp/weight.py estimates it. `partial_bytes`: payload
+    of deliveries whose last frame has not arrived, of all links together. `remote_open`: the peer's open, with its
+    limits."""
 
     def __init__(self, settings: Settings, *, server: bool, now: float, partials: Partials | None) -> None:
         self.settings = settings
@@ -56,7 +56,7 @@ class Bounds:
 
     @property
     def held_bytes(self) -> int:
-        """What is held of the peer's words and deliveries, and for it, in bytes, about; but for its output."""
+        """Memory that is held for the peer, in bytes, about, without its output."""
         held = len(self._rest) + self.terms_bytes + self.partial_bytes
         for session in self._sessions.values():
             held += len(session.unsettled_out) * SENT_BYTES + len(session.unsettled_in) * RECEIVED_BYTES
@@ -90,8 +90,8 @@ class Bounds:
         return self._effort is not None
 
     def spend(self, units: int, again: bytes = b"") -> None:
-        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Throttled. `again`:
-        a frame with what is left of this one; it used up the turn's share."""
+        """As `charge`, as the last action for a frame: raises Throttled if the bytes after it have to wait. `again`: a
+        frame with the rest of this one, which used up the turn's share."""
         effort = self._effort
         if effort is not None:
             effort.charge(units)
@@ -101,7 +101,7 @@ class Bounds:
                 raise Throttled(again)
 
     def charge_late(self, units: int, now: float) -> None:
-        """As `charge`, for what came of the peer's words only behind its frames: what it says next may have to wait."""
+        """As `charge`, for work that a frame causes only later: the peer's next frames may have to wait."""
         effort = self._effort
         if effort is not None:
             effort.charge(units)
@@ -110,11 +110,11 @@ class Bounds:
 
     @property
     def told_after(self) -> tuple[int, int]:
-        """Behind a frame, or a run, of so many bytes, and behind so many events, `tell_some` is due."""
+        """After a frame, or a run, of so many bytes, or after so many events, `tell_some` must be called."""
         return (ALONE_BYTES, EVENTS_MAX) if self.tell is not None and self.is_counted else (sys.maxsize, sys.maxsize)
 
     def tell_some(self, events: list[ConnEvent]) -> bool:
-        """Tells what was understood so far; raises Throttled where that used up what there was. True: it ended the
+        """Hands the events so far to the user; raises Throttled if their work used up the effort. True: this ended the
         connection."""
         assert self.tell is not None
         some = events[:]
@@ -125,32 +125,32 @@ class Bounds:
         return self.closed
 
     def took(self, units: int) -> None:
-        """Count what a message or its outcome took of the turn; beyond that credit bounds them."""
+        """Counts the work of a message or its outcome in this turn; apart from that, credit bounds messages."""
         if self._effort is not None:
             self._effort.taken_left -= units
 
     @property
     def is_spent(self) -> bool:
-        """Whether messages took what the peer has of the turn: more of them wait for the next."""
+        """Whether messages used up the peer's share of the turn: further ones wait for the next turn."""
         return self._effort is not None and self._effort.taken_left <= 0
 
     def renew(self, now: float) -> None:
-        """A turn begins, in which something of the peer's goes on before what lies unread."""
+        """A turn begins. Work for the peer from an earlier turn goes first, then the bytes that wait."""
         if self._effort is not None:
             self._effort.renew(now)
 
     def wait(self, now: float) -> None:
-        """What comes next waits for the next turn."""
+        """The peer's next bytes wait for the next turn."""
         if self._effort is not None and self.resumes_at is None:
             self.resumes_at = self._effort.resumes_at(now)
 
     @property
     def effort_used(self) -> int:
-        """What the peer made us do in this turn."""
+        """The work that the peer caused in this turn."""
         return 0 if self._effort is None else self._effort.used + TAKEN - self._effort.taken_left
 
     def keep(self, held_bytes: int) -> None:
-        """Count what is kept of the peer's words; RemoteProtocolError past the bound. Negative: it is kept no more."""
+        """Counts memory for what the peer declared; RemoteProtocolError past the bound. Negative: it was freed."""
         self.terms_bytes += held_bytes
         if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
             raise RemoteProtocolError(
@@ -159,12 +159,12 @@ class Bounds:
             )
 
     def count_links(self, change: int) -> None:
-        """So many more are attached, or fewer."""
+        """Counts links that were attached, or, if negative, that ended."""
         self.links += change
 
     def hold_part(self, payload_bytes: int, held_bytes: int, bounded: bool) -> bool:
-        """Count a frame of an unfinished delivery, `held_bytes` with what its state holds; False where it is `bounded`
-        and past the connection's bound: nothing is counted."""
+        """Counts a frame of an unfinished delivery, with the bytes of its state in `held_bytes`. False if it is
+        `bounded` and exceeds the connection's bound; then nothing is counted."""
         if bounded and self.partial_bytes + held_bytes > self.settings.partial_bytes_max:
             return False
         self.partial_bytes += held_bytes
@@ -172,7 +172,7 @@ class Bounds:
         return True
 
     def release_parts(self, payload_bytes: int, held_bytes: int) -> None:
-        """The opposite of `hold_part`, for what is handed on or given up."""
+        """The opposite of `hold_part`, for parts that were handed on or dropped."""
         self.partial_bytes -= held_bytes
         self.partials.held -= payload_bytes
 

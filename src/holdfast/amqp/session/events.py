@@ -1,7 +1,7 @@
-"""What a connection tells its user.
+"""The events of a connection.
 
-Rules of this file: events are past tense and complete at birth, and come in the order of the wire. Those of the
-hot path (Delivery, Outcomes) are named tuples, because one is made for each delivery; the rest are frozen.
+Rules of this file: events are in the past tense, complete when created, and in the order of the wire. Those of the hot
+path (Delivery, Outcomes) are named tuples, because one is made for each delivery; the rest are frozen.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from holdfast.amqp.wire.performatives import Error, Open
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer's open came; ours is on its way."""
+    """The peer's open arrived; ours was sent."""
 
     open: Open
 
@@ -31,7 +31,7 @@ class SessionBegun:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The session is over; each of its links got its LinkDetached before."""
+    """The session has ended; a LinkDetached for each of its links came before."""
 
     session: Session
     error: Error | None
@@ -47,7 +47,7 @@ class LinkAttached:
 
 @dataclass(frozen=True, slots=True)
 class LinkDetached:
-    """The link is over, once for each link. `error` is the peer's, or ours if we detached it for a fault.
+    """The link has ended; comes once for each link. `error` is the peer's, or ours if we detached it for a fault.
 
     `unsettled`: contexts of our deliveries without an outcome, in the order in which they were sent.
     """
@@ -60,14 +60,14 @@ class LinkDetached:
 
 @dataclass(frozen=True, slots=True)
 class CreditChanged:
-    """Our sending end may send more, or less, or shall drain."""
+    """The credit of our sending end changed, or it has to drain."""
 
     link: Sender
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The peer has used up or given back the credit that we asked it to drain."""
+    """The peer has used up or returned the credit, as our drain asked."""
 
     link: Receiver
 
@@ -92,15 +92,15 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResumeAborted:
-    """The peer cannot resume the delivery `tag` of an earlier session: it is settled, and did not happen."""
+    """The peer cannot resume the delivery `tag` of an earlier session: it counts as settled and not delivered."""
 
     link: Receiver
     tag: bytes
 
 
 class Deliveries(NamedTuple):
-    """Complete deliveries with consecutive ids from `first_id` on, one for each of `payloads`, in place of as many
-    Delivery events; only where Settings.runs asks for it. Tags and states are not told.
+    """Complete deliveries with consecutive ids from `first_id` on, one for each of `payloads`, instead of as many
+    Delivery events; only with Settings.runs. It has no tags and states.
     """
 
     link: Receiver
@@ -111,8 +111,8 @@ class Deliveries(NamedTuple):
 
 
 class DeliveryBegun(NamedTuple):
-    """The first frame of a delivery came, with `payload`, and more were to come: on links with `tells_begin`, before
-    anything else of it. Whoever does not want it has `Receiver.settle_unfinished`."""
+    """The first frame of a delivery of several frames arrived, with `payload`; only on links with `tells_begin`, as the
+    first event of the delivery. `Receiver.settle_unfinished` refuses the delivery."""
 
     link: Receiver
     delivery_id: int
@@ -122,7 +122,8 @@ class DeliveryBegun(NamedTuple):
 class DeliveryPart(NamedTuple):
     """A part of a delivery that grew past its link's `stream_bytes`; parts of one link come in order, uninterrupted.
 
-    `first` and `last` tell its ends; `settled` holds with the last. Settle it, unless `settled`, after the last.
+    `first` and `last` mark the first and the last part; `settled` is valid with the last. Settle it, unless `settled`,
+    after the last part.
     """
 
     link: Receiver
@@ -141,15 +142,15 @@ class DeliveryPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAborted:
-    """The peer gave up a delivery of which it had sent something, also where nothing of it was handed on; it is
-    settled, and never was, but for the credit that it took (§2.6.14)."""
+    """The peer aborted a delivery of which it had sent some frames, perhaps before any part was handed on. It counts as
+    settled and not delivered, but it has used credit (§2.6.14)."""
 
     link: Receiver
     delivery_id: int
 
 
 class Outcomes(NamedTuple):
-    """The peer's state for deliveries of ours, `contexts` in order; no other link's id lies in first..last.
+    """The peer's state for our deliveries first..last, all of one link; `contexts` in order.
 
     `settled` False: the peer waits for `link.settle(first, last, state)` (rcv-settle-mode second).
     """
@@ -173,14 +174,14 @@ class ReceiverSettled:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Closed from both sides, or lost; every session got its SessionEnded before."""
+    """The connection was closed by both sides, or was lost; a SessionEnded for every session came before."""
 
     error: Error | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolFailed:
-    """We closed because of what the peer did; every session got its SessionEnded before."""
+    """We closed because of an error of the peer; a SessionEnded for every session came before."""
 
     error: Error
 

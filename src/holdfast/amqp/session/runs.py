@@ -1,9 +1,9 @@
-"""Runs: consecutive plain deliveries of one link, taken off the wire at once. AMQP 1.0 §2.7.5.
+"""Runs: consecutive plain deliveries of one link, read from the wire together. AMQP 1.0 §2.7.5.
 
 Rules of this file: an optimised form of what transfers.py does frame by frame (tests/amqp/test_runs.py holds the two
-together). A sender repeats itself: but for delivery-id and tag, the frames of its deliveries begin with the
-same bytes. `learn` remembers these of a frame that was understood; `take` goes on as long as they come again, and
-leaves whatever differs in anything to the plain form. It raises nothing.
+together). The frames of a sender's deliveries usually begin with the same bytes, apart from delivery-id and tag.
+`learn` remembers these bytes of a parsed frame; `take` reads further frames as long as they are the same, and leaves
+any other frame to the plain form. It never raises.
 """
 
 from struct import pack
@@ -24,8 +24,8 @@ MISSES_MAX: Final = 64
 
 
 def _place(parsed: ParsedTransfer, buf: bytes, start: int) -> tuple[str, int, int, int] | None:
-    """Where the frame from `start` on has its delivery-id and tag: the id's format, its place, the tag's place and
-    end. None where they are not as usual."""
+    """Where the frame from `start` on has its delivery-id and tag: the id's format and place, and the tag's place and
+    end. None if they have an unusual form."""
     number, tag, payload_at = parsed[1], parsed[2], parsed[10]
     if number is None or tag is None:
         return None
@@ -49,7 +49,7 @@ def _place(parsed: ParsedTransfer, buf: bytes, start: int) -> tuple[str, int, in
 
 
 def _template(parsed: ParsedTransfer, buf: bytes, start: int) -> FrameTemplate | None:
-    """The template of the frame from `start` on that was parsed so; None where it is not one that comes again."""
+    """The template of the frame from `start` on, as it was parsed; None if it is unlikely to be repeated."""
     _, _, _, message_format, settled, more, _, state, resume, aborted, payload_at = parsed
     place = None if state is not None or resume or aborted else _place(parsed, buf, start)
     if place is None:
@@ -62,7 +62,7 @@ def _template(parsed: ParsedTransfer, buf: bytes, start: int) -> FrameTemplate |
 
 
 def _following(parsed: ParsedTransfer, buf: bytes, start: int, template: FrameTemplate) -> Following | None:
-    """The same of a frame that goes on with a delivery of `template`."""
+    """The same for a later frame of a delivery with that `template`."""
     _, number, tag, _, settled, _, _, state, resume, aborted, payload_at = parsed
     if state is not None or resume or aborted or (settled and not template.settled):
         return None
@@ -75,8 +75,8 @@ def _following(parsed: ParsedTransfer, buf: bytes, start: int, template: FrameTe
 
 
 def learn(session: Session, parsed: ParsedTransfer, buf: bytes, start: int) -> Receiver | None:
-    """A transfer frame of `session` was taken by the plain form: the link of which those like it can be taken at once
-    from now on, its `run_link`; None where they cannot."""
+    """The plain form handled a transfer frame of `session`. Returns the link whose similar frames can be read together
+    from now on, its `run_link`; None if they cannot."""
     link = session.remote_links.get(parsed[0])
     if link is None or not isinstance(link, Receiver) or link.detach_sent:
         return None
@@ -111,7 +111,7 @@ def learn(session: Session, parsed: ParsedTransfer, buf: bytes, start: int) -> R
 def take(
     session: SessionEndpoint, buf: bytes, at: int, size: int, frame_bytes_max: int, events: list[ConnEvent]
 ) -> int:
-    """Takes what follows at `at` and is plain for `session.run_link`; returns where it ended, `at` if nothing was."""
+    """Reads the plain deliveries of `session.run_link` from `at` on; returns where they end, `at` if there are none."""
     link = session.run_link
     if link is None or link.detach_sent or link.partial:
         return at
@@ -166,9 +166,8 @@ def take(
 
 
 class _Cut:
-    """Takes deliveries of several frames each out of `buf`, as long as `template` says how they go on.
-
-    What the plain form would refuse or hand on in parts is left to it.
+    """Reads deliveries of several frames each from `buf`, as long as they match `template`. Deliveries that the plain
+    form would refuse or hand on in parts are left to it.
     """
 
     __slots__ = ("_bytes_max", "_frame_bytes_max", "_size", "_template", "_view", "buf", "parts")
@@ -190,9 +189,8 @@ class _Cut:
         )
 
     def take(self, at: int, end: int, frames_max: int) -> int:
-        """The delivery whose first frame lies from `at` to `end`; returns where its last ends, 0 where it is not taken.
-
-        `frames_max`: before the session's window is opened anew, or shut.
+        """Reads the delivery whose first frame is from `at` to `end`; returns where its last frame ends, 0 if it was
+        not read. `frames_max`: frames before the session's window is opened again, or closed.
         """
         buf, view, template, size = self.buf, self._view, self._template, self._size
         parts = self.parts = [view[at + template.head_bytes : end]]

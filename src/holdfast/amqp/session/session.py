@@ -1,7 +1,7 @@
 """A session: links by handle, deliveries by id, two windows of transfer frames. AMQP 1.0 §2.5.
 
-Rules of this file: what the user and the links ask of it, and what is sent; the peer's frames are taken by
-session_endpoint.py. Ids are 32-bit serial numbers. A session that is over does nothing, as links do.
+Rules of this file: the methods for users and links, and everything that is sent; session_endpoint.py handles the peer's
+frames. Ids are 32-bit serial numbers. A session that has ended does nothing, like a link.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ Names = tuple[str, ...] | None
 
 
 class SessionMaker(ConnectionPort, Protocol):
-    """The connection, as a session shows it to its user."""
+    """The part of the connection that a session shows to its user."""
 
     def begin(self, *, incoming_window: int | None = None) -> "Session":
         """Another session beside it."""
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def window_out(self) -> int:
-        """Transfer frames that the peer takes now (remote-incoming-window)."""
+        """Transfer frames that the peer accepts now (remote-incoming-window)."""
         return self.outgoing.window
 
     # ----------------------------------------------------------------------------------------- for the user
@@ -158,8 +158,8 @@ class Session:
             self.connection.write(self.channel, End(error))
 
     def hold_window(self, held: bool) -> None:
-        """While `held`, the peer may send what is left of our window and no more: it stands still, and nothing else
-        of the connection does. Let go, the window is open again.
+        """While `held`, the peer may only send what is left of our window, so that this session stands still and the
+        rest of the connection does not. Otherwise the window is opened again.
         """
         self._held = held
         if not held and self.window_in <= self._window_low and self.usable:
@@ -178,7 +178,7 @@ class Session:
         return handle
 
     def free_handle(self, link: object, handle: int) -> None:
-        """Both sides have detached."""
+        """Both sides have detached `link`: its handle is free."""
         if self.links.get(handle) is link:
             del self.links[handle]
 
@@ -298,7 +298,7 @@ class Session:
         self._add(link)
 
     def _add(self, link: Sender | Receiver) -> None:
-        """The link lives, under its name."""
+        """Registers the link under its name."""
         self._names[link.name, link.role] = link
         self._live[link] = None
         self.connection.count_links(1)

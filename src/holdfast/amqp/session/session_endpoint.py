@@ -1,7 +1,7 @@
-"""The peer's half of a session: what its frames do, and what the user is told of it. AMQP 1.0 §2.5.
+"""The peer's half of a session: the effect of its frames, and the events for the user. AMQP 1.0 §2.5.
 
-Rules of this file: what a peer does wrong here raises SessionFault (the session ends) or LinkFault (the link detaches),
-which the connection hands to `fault` or `fault_link`. What a link makes of a frame it returns; the event is made here.
+Rules of this file: an error of the peer raises SessionFault (the session ends) or LinkFault (the link is detached),
+which the connection passes to `fault` or `fault_link`. A link returns the effect of a frame; the event is created here.
 """
 
 from typing import Any, Final
@@ -130,7 +130,7 @@ class SessionEndpoint(Session):
         self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
 
     def _wake_senders(self, events: list[ConnEvent]) -> int:
-        """Tell the senders that the window held up that it is open again; how many there were to look at."""
+        """Tells the senders that waited for the window that it is open again; returns how many senders there were."""
         if self.outgoing.window == 0 or self.backlog:
             self._blocked = True
             return 0
@@ -162,7 +162,7 @@ class SessionEndpoint(Session):
 
     @property
     def frames_at_once(self) -> int:
-        """Transfer frames after which the window is opened anew, or shut where it is held."""
+        """Transfer frames after which the window is opened again, or closed if it is held."""
         return self.window_in if self._held else self.window_in - self._window_low
 
     def took(self, count: int) -> None:
@@ -197,7 +197,7 @@ class SessionEndpoint(Session):
             self.connection.spend((0 if taken else MISS) + (looked_at - taken) // STEPS_FOR_ONE, again)
 
     def _on_outcomes(self, first: int, last: int, settled: bool, state: Any, events: list[ConnEvent]) -> None:
-        """What the peer made of deliveries of ours: an event for each run of one link's."""
+        """The peer's outcomes of our deliveries: an event for each run of one link."""
         terminal = isinstance(state, _TERMINAL)
         if not settled and (state is None or isinstance(state, Received)):
             return
@@ -261,21 +261,21 @@ class SessionEndpoint(Session):
         self.finish(end.error, events)
 
     def fault_link(self, link: Link, error: Error, events: list[ConnEvent]) -> None:
-        """Detach a link because of what the peer did."""
+        """Detaches a link because of an error of the peer."""
         self._tell_detached(link, link.fault(error), events)
 
     def _tell_detached(self, link: Link, unsettled: list[Any] | None, events: list[ConnEvent]) -> None:
-        """What `Link.finish` returned: None if the user knows of the end."""
+        """Creates LinkDetached from the result of `Link.finish`; None: the user knows of the end."""
         if unsettled is not None:
             events.append(LinkDetached(link, link.closed, link.error, unsettled))
 
     def fault(self, error: Error, events: list[ConnEvent]) -> None:
-        """End the session because of what the peer did; what still comes on its channel is dropped."""
+        """Ends the session because of an error of the peer; later frames on its channel are dropped."""
         self.end(error)
         self.finish(error, events)
 
     def finish(self, error: Error | None, events: list[ConnEvent]) -> None:
-        """Tell the user that every link and the session are over."""
+        """Tells the user that every link and the session have ended."""
         if self.over:
             return
         self.backlog.clear()

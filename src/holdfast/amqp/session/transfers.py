@@ -1,8 +1,8 @@
 """The peer's transfer frames, made into events one by one. AMQP 1.0 §2.6.12, §2.6.14, §2.7.5.
 
-Rules of this file: a delivery that comes in one frame is made into an event without further ado; parts are kept for
-one delivery of a link at a time, at most max_message_size bytes, or handed on as they come where the user asks for it
-(`stream_bytes`). Runs of frames that are alike have a faster form, runs.py.
+Rules of this file: a delivery in one frame becomes an event at once. Parts are kept for one delivery of a link at a
+time, at most max_message_size bytes, or are handed on as they arrive if the user asks for that (`stream_bytes`).
+runs.py is a faster form for runs of similar frames.
 """
 
 from typing import Any, Final
@@ -150,7 +150,7 @@ def _continue(
 
 
 def _resumed_or_refused(link: Receiver, resume: bool) -> None:
-    """The allowance is used up: only a resumed delivery of a link that takes no others passes."""
+    """The credit is used up: only a resumed delivery of a link that accepts no others is allowed."""
     if resume and link.resumes_left > 0:
         link.resumes_left -= 1
         link.allowance = 0

@@ -1,7 +1,7 @@
-"""Dispositions that are over a great many deliveries, taken in steps. AMQP 1.0 §2.7.6.
+"""Dispositions of very many deliveries, handled in steps. AMQP 1.0 §2.7.6.
 
-Rules of this file: pure. One frame may end all that a session has open, on all of its links;
-what a step leaves is a frame again, with what is left of the range, and is heard before what came behind it.
+Rules of this file: pure. One frame may settle all open deliveries of a session, on all of its links. The rest after a
+step is a frame again, with the rest of the range, and is handled before the frames that followed it.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,8 @@
-"""How composite types are described, written and read: one entry a composite, one rule a kind of field. AMQP 1.0 §1.4.
+"""How composite types are described, encoded and decoded: one entry for each composite, one rule for each kind of
+field. AMQP 1.0 §1.4.
 
-Rules of this file: values that a caller gives plain (str for a symbol, int for a uint) are coerced on encoding; what a
-peer sends is checked on decoding. Which composites there are is performatives.py's.
+Rules of this file: plain values of a caller (str for a symbol, int for a uint) are coerced when encoded; values of a
+peer are checked when decoded. performatives.py defines the composites.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ TAG_BYTES_MAX: Final = 32  # §2.8.7
 
 
 class Shape(NamedTuple):
-    """What the wire form of a composite is: descriptors, then (name, kind, mandatory, default) of each field."""
+    """The wire form of a composite: descriptors, then (name, kind, mandatory, default) of each field."""
 
     cls: type[Any]
     code: Ulong
@@ -76,7 +77,7 @@ def decode_composite(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX)
 
 
 def from_described(value: object) -> Any:
-    """The composite that a described list stands for; RemoteProtocolError if it stands for none."""
+    """The composite of a described list; RemoteProtocolError if there is none."""
     if not isinstance(value, Described):
         raise RemoteProtocolError(conditions.DECODE_ERROR, "expected a described list")
     shape = _find(value.descriptor)
@@ -176,19 +177,19 @@ def _composite_of(*names: str) -> Callable[[Any], Any]:
 
 
 def _delivery_state(value: Any) -> Any:
-    """A state we know as its class; one we do not know stays Described (extensions are legal, §3.4)."""
+    """A known state as its class; an unknown one stays Described (extensions are legal, §3.4)."""
     if not isinstance(value, Described):
         raise ValueError
     return value if _find(value.descriptor) is None else from_described(value)
 
 
 def _terminus(value: Any) -> Any:
-    """Likewise a source or target of a kind we do not know."""
+    """As `_delivery_state`, for a source or target."""
     return _delivery_state(value)
 
 
 def _unsettled(value: Any) -> Any:
-    """§2.7.3: delivery-tags and the states that we know as classes; no null keys, no longer tags than are legal."""
+    """§2.7.3: delivery-tags, and known states as classes; without null keys and tags that are too long."""
     if not all(type(tag) is bytes and len(tag) <= TAG_BYTES_MAX for tag in _instance(dict)(value)):
         raise ValueError
     return {tag: None if state is None else _delivery_state(state) for tag, state in value.items()}

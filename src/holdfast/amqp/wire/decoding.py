@@ -1,8 +1,8 @@
-"""The type system off the wire. AMQP 1.0 part 1, §1.6.
+"""Decoding of the type system. AMQP 1.0 part 1, §1.6.
 
-Rules of this file: the plain path, complete and strict; `fast.py` shortens it for transfers, dispositions and flows and
-must give the same. Bounded in depth and count; raises RemoteProtocolError alone. `decode` keeps the AMQP type of
-everything in the wrappers of types.py.
+Rules of this file: the plain path, complete and strict; `fast.py` is a short form for transfers, dispositions and flows
+and must give the same results. Depth and count are bounded; it only raises RemoteProtocolError. `decode` keeps the AMQP
+type of every value in the wrappers of types.py.
 """
 
 import struct
@@ -51,7 +51,7 @@ Reader = Callable[[bytes, int, int], tuple[Any, int]]
 
 
 class _Malformed(Exception):
-    """Inside this file only; the public functions turn it into RemoteProtocolError."""
+    """Only used inside this file; the public functions turn it into RemoteProtocolError."""
 
 
 def decode(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX) -> tuple[Any, int]:
@@ -67,7 +67,7 @@ def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     if code:
         reader = READERS[code]
         if reader is None:
-            raise _Malformed(f"0x{code:02x} is no format code")
+            raise _Malformed(f"0x{code:02x} is not a format code")
         return reader(data, pos + 1, depth)
     if depth >= DEPTH_MAX:
         raise _Malformed("nested too deep")
@@ -115,7 +115,7 @@ def _variable(make: Callable[[bytes], Any], wide: bool) -> Reader:
 def _read_boolean(data: bytes, pos: int, depth: int) -> tuple[bool, int]:
     value = data[pos]
     if value > 1:
-        raise _Malformed(f"0x{value:02x} is no boolean")
+        raise _Malformed(f"0x{value:02x} is not a boolean")
     return value == 1, pos + 1
 
 
@@ -186,7 +186,7 @@ def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
     except TypeError:
         pass  # no dict is made of it, or of no more than those before
     if count - len(hashes) > ALIKE_MAX:
-        raise _Malformed("a map's keys are alike")
+        raise _Malformed("a map has a key twice")
 
 
 def _unusual(pairs: list[tuple[Any, Any]]) -> Pairs:
@@ -211,7 +211,7 @@ def _array(wide: bool) -> Reader:
             pos += 1
         reader = READERS[code]
         if reader is None:
-            raise _Malformed(f"0x{code:02x} is no format code of an array's elements")
+            raise _Malformed(f"0x{code:02x} is not a format code of an array's elements")
         limit = end - pos
         if code in _EMPTY_CODES:
             limit = NESTED_EMPTY_ELEMENTS_MAX if depth else EMPTY_ELEMENTS_MAX

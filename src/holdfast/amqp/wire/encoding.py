@@ -1,7 +1,7 @@
-"""The type system onto the wire. AMQP 1.0 part 1, §1.6.
+"""Encoding of the type system. AMQP 1.0 part 1, §1.6.
 
-Rules of this file: each value in its shortest form; raises LocalProtocolError alone. Composites register what writes
-them (composites.py); `fast.py` has the usual ones prepared.
+Rules of this file: each value is encoded in its shortest form; it only raises LocalProtocolError. Composites register
+their encoders (composites.py); `fast.py` has the usual ones prepared.
 """
 
 import struct
@@ -48,7 +48,7 @@ def encode(value: Any) -> bytes:
 
 
 def register(kind: type, writer: Writer) -> None:
-    """Teach `encode` a class of composites."""
+    """Makes `encode` accept a class of composites."""
     _WRITERS[kind] = writer
 
 

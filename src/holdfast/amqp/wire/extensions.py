@@ -1,7 +1,7 @@
-"""What a node and its clients say to each other beyond the standard, by name. AMQP 1.0 §2.6.13, §3.2; docs/amqp.md.
+"""Names that a node and its clients use beyond the standard. AMQP 1.0 §2.6.13, §3.2; docs/amqp.md.
 
-Rules of this file: constants only, and those alone that both ends need; what neighbours say to each other stands with
-the cores that say it (custody/hop/sender.py, custody/transfers/carried.py, peering/sessions.py).
+Rules of this file: only constants that both ends need; names between neighbours are in the modules that use them
+(custody/hop/sender.py, custody/transfers/carried.py, peering/sessions.py).
 """
 
 from typing import Final

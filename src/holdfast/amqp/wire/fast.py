@@ -1,8 +1,9 @@
-"""The hot path by hand: transfers, dispositions and flows in their usual encodings. AMQP 1.0 §2.7.4 to §2.7.6.
+"""The hot path: hand-written codecs for transfers, dispositions and flows in their usual encodings. AMQP 1.0 §2.7.4 to
+§2.7.6.
 
-Rules of this file: an optimised form beside a dumb one. Each parser returns None for anything but the usual, and
-then performatives.py decides what it is; where it returns a value, performatives.py must give the same
-(tests/amqp/test_fast.py). `at` points behind the descriptor, at the list. No parser raises.
+Rules of this file: an optimised form beside a plain one. Each parser returns None for an unusual encoding, which the
+codec then decodes; if it returns a value, the codec must give the same (tests/amqp/test_fast.py). `at` points at the
+list after the descriptor. No parser raises.
 """
 
 import struct

@@ -50,11 +50,10 @@ _CONDITION_CUT: Final = 100
 
 
 def bounded(performative: Any, body_bytes_max: int) -> bytes:
-    """`performative` encoded in at most that many bytes. What it says for others to read gives way, least first: an
-    error loses its info, then its words, then the end of its condition; a state its annotations, at last itself.
-
-    A peer that takes only frames of 512 bytes still has to learn what went wrong, and to hear of its own outcomes,
-    however long it made them. What fits by no means is returned as it is; the caller refuses it.
+    """`performative` encoded in at most that many bytes. Informative parts are left out, the least important first: an
+    error loses its info, then its description, then the end of its condition; a state loses its annotations, and at
+    last is left out itself. So a peer that accepts only frames of 512 bytes still learns what went wrong, and gets its
+    own outcomes, however long it made them. What still does not fit is returned as it is; the caller refuses it.
     """
     body = encoding.encode(performative)
     if len(body) <= body_bytes_max:
@@ -88,7 +87,8 @@ def _shorter_states(state: object) -> Iterator[object]:
 
 
 def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:
-    """The fault of a frame head; `words` is its data offset, `limit` the largest frame allowed here, in bytes."""
+    """The error of an invalid frame header; `words` is its data offset, `limit` the largest frame allowed here, in
+    bytes."""
     return RemoteProtocolError(
         conditions.FRAMING_ERROR,
         f"invalid frame of {size} bytes, data offset {words}, type {kind}; expected at most {limit} bytes",

@@ -1,6 +1,7 @@
-"""The stream of a session by the codec: what fast.py falls back to, and is held to. AMQP 1.0 §2.7.4 to §2.7.6.
+"""Transfers, dispositions and flows by the codec: the fallback of fast.py, and the reference for it. AMQP 1.0 §2.7.4 to
+§2.7.6.
 
-Rules of this file: RemoteProtocolError for what is none; no form is too unusual.
+Rules of this file: it accepts every legal encoding, and raises RemoteProtocolError for anything else.
 """
 
 from holdfast.amqp.wire import conditions, fast, forms

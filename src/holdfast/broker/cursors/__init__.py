@@ -1,1 +1,1 @@
-"""Readers of a queue: cursors, the consumers that compete for one, and what they cannot have."""
+"""Readers of a queue: cursors, the consumers that share one, and the entries that some of them cannot have."""

@@ -1,10 +1,10 @@
 """A cursor: one reader's place in a queue, shared by the consumers that compete for it (amqp-illustrations,
 "Notes on Addressing, Queues and Links"; CUSTODY, "Readers").
 
-Rules of this file: never writes a batch but through the queue; never reads a clock; consumers take turns,
-in attach order at first. An entry is offered only once it is on disk, and, on a durable queue, only
-below the cursor's stored *watermark*: after a crash everything below the watermark counts as shown, so that a
-redelivery is always marked as one.
+Rules of this file: it writes to a batch only through the queue; never reads a clock; consumers take turns, at first in
+the order of their attaches. An entry is offered only once it is on disk, and, on a durable queue, only below the
+cursor's stored *watermark*: after a crash everything below the watermark counts as shown, so that a redelivery is
+always marked as one.
 """
 
 from heapq import heapify, heappop
@@ -62,8 +62,8 @@ class Cursor(Holdings):
     # ------------------------------------------------------------------------------------------------ consumers
 
     def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None, *, shows: bool = True) -> None:
-        """There is one more consumer, which competes for the entries that match its selector, or for all. `shows`: not
-        if it has a selector of its own, and shows nobody what it is handed: that counts as no delivery."""
+        """Adds a consumer, which competes for the entries that match its selector, or for all. `shows`: False for a
+        consumer with a selector that shows its entries to nobody; they do not count as delivered."""
         self.consumers[consumer] = None
         if not self.name:
             self.queue.consumers_changed(True)
@@ -76,14 +76,14 @@ class Cursor(Holdings):
 
     @property
     def sharing(self) -> Sharing[Any]:
-        """`selections`, made where there are none."""
+        """`selections`, created if there are none."""
         if self.selections is None:
             shares = Priorities(self) if self.queue.config.priorities else Selections(self)
             self.selections = self.selective = shares
         return self.selections
 
     def release(self, consumer: EntryConsumer) -> None:
-        """Takes the consumer away; what it held stays in its hands. Done again where a failure cut it short."""
+        """Removes the consumer; the entries that it holds stay acquired by it. Can be done again after a failure."""
         if consumer not in self.consumers:
             return
         if self.selections is not None and consumer in self.selections:
@@ -104,17 +104,18 @@ class Cursor(Holdings):
         self.queue.touch()  # the others may have waited for it
 
     def detach(self, consumer: EntryConsumer, *, failed: bool = True) -> None:
-        """Takes the consumer away; what it held goes back to its old place. All that is shown is looked through."""
+        """Removes the consumer; the entries that it held return to their places. It goes through all acquired
+        entries."""
         self.release(consumer)
         self.requeue([sequence for sequence, item in self.acquired.items() if item.consumer is consumer], failed=failed)
 
     def wanted(self) -> int:
-        """How many entries the consumers without a selector take, as `EntryConsumer.will_want`."""
+        """How many entries the consumers without a selector want, as `EntryConsumer.will_want`."""
         return sum(consumer.will_want() for consumer in self.unfiltered)
 
     def recover(self) -> None:
-        """A failure may lie between two steps that belong together: who is known as a consumer in one place alone is
-        gone, or will never be there; what is in hands is in no other place."""
+        """Makes the cursor consistent again: a failure may have come between two steps that belong together. A
+        consumer that only one of the two places knows is removed, and an acquired entry is in no other place."""
         shared = () if self.selections is None else self.selections
         self.unfiltered = {each: None for each in self.unfiltered if each in self.consumers}
         self.consumers = {each: None for each in self.consumers if each in self.unfiltered or each in shared}
@@ -132,7 +133,7 @@ class Cursor(Holdings):
 
     @property
     def has_ahead(self) -> bool:
-        """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
+        """Whether there is anything for `pump` to look at; otherwise it does nothing."""
         if self.selections is not None and self.selections.has_ahead:
             return True
         return bool(self.unfiltered) and (
@@ -141,19 +142,19 @@ class Cursor(Holdings):
 
     @property
     def counted_aside(self) -> int:
-        """What is counted for entries that wait for consumers that can have them."""
+        """Bytes that are counted for entries that are set aside."""
         hits = 0 if self.selections is None else self.selections.counted
         return self.exclusions.counted_aside + hits
 
     @property
     def counted_ready(self) -> int:
-        """What is counted for the index of those that are ready."""
+        """Bytes that are counted for the index of ready entries."""
         return 0 if self.selections is None else self.selections.counted_ready
 
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
-        if self.selections is None or self.is_counted:  # what is counted is marked by itself
+        if self.selections is None or self.is_counted:  # where deliveries are counted, entries are marked one by one
             return unfiltered
         return max(unfiltered, self.selections.shown_next())
 
@@ -211,8 +212,9 @@ class Cursor(Holdings):
         return given
 
     def _hand_out(self, consumers: list[EntryConsumer], limit: int, aside: dict[int, int]) -> tuple[int, int]:
-        """What `pump` hands out, and how many of it in runs; `aside` gets what none of the consumers can have, as
-        `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
+        """How many entries were handed out, and how many of them in runs. Entries that none of the consumers can have
+        are added to `aside`, as in `Exclusions.aside`. If a consumer that was deferred to the next turn can have an
+        entry, the entry and all behind it keep their places."""
         given = in_runs = looks = 0
         left_to_another = False
         round_left = share = 0
@@ -236,7 +238,7 @@ class Cursor(Holdings):
                 if share >= SHARE_MIN:
                     most = min(left * RUN_PER_ENTRY, share, run_max)
                     ran, ran_bytes = hand_run(self, consumer, most, min(room_bytes, consumer.room_bytes))
-                    # What follows in memory may be as little plain; what was read is handed out one by one first.
+                    # Cached entries behind it may not be plain either; entries that were read go one by one first.
                     run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
                     given += ran
                     in_runs += ran
@@ -280,7 +282,7 @@ class Cursor(Holdings):
             room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
-            if consumer not in self.unfiltered:  # it could not have this one, and was sent away
+            if consumer not in self.unfiltered:  # it could not have this one, and was detached
                 consumers.remove(consumer)
             else:
                 self._next_turn(consumer, consumers)
@@ -291,7 +293,7 @@ class Cursor(Holdings):
         return given, in_runs
 
     def _next_turn(self, consumer: EntryConsumer, consumers: list[EntryConsumer]) -> None:
-        """It was handed something: it is the next one's turn, now and in the next pump."""
+        """The consumer was handed something: now, and in the next pump, it is the turn of the next one."""
         if len(self.unfiltered) > 1:
             del self.unfiltered[consumer]
             self.unfiltered[consumer] = None
@@ -299,7 +301,8 @@ class Cursor(Holdings):
             consumers.append(consumer)
 
     def _next(self, limit: int) -> tuple[int, bytes, int, int | None] | None:
-        """The next entry to hand out, or None where `limit` were passed: sequence, value, size, failed deliveries."""
+        """The next entry to hand out (sequence, value, size, failed deliveries); None if `limit` entries were
+        passed."""
         queue = self.queue
         most = self.passed + limit
         weight = 1 if self.selector is None else self.selector.weight
@@ -321,7 +324,7 @@ class Cursor(Holdings):
                     return None
                 sequence, value = found
             try:
-                if not queue.in_transit and queue.expired(value):  # in transit its end goes in its place
+                if not queue.in_transit and queue.expired(value):  # in transit a tombstone takes its place
                     self.drop_expired(sequence, value)
                 elif self.selector is None or self.selector.matches(value):
                     failures = self.failures(sequence)
@@ -340,7 +343,7 @@ class Cursor(Holdings):
             self.passed_bytes += len(value) * weight
             if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
                 break
-        queue.touch()  # a backlog of what has expired is not one turn's work
+        queue.touch()  # a backlog of expired entries takes more than one turn
         return None
 
     def _ahead(self) -> tuple[int, bytes] | None:
@@ -365,7 +368,7 @@ class Cursor(Holdings):
                     self._skip_to(queue.visible)
                     return None
                 if self.prefetched[-1][0] >= limit:
-                    self._skip_to(self.prefetched[-1][0])  # the numbers up to it were never stored, or left
+                    self._skip_to(self.prefetched[-1][0])  # the sequences up to it were never stored, or have left
                     break
                 sequence, value = self.prefetched[-1]
             self._skip_to(sequence)
@@ -386,7 +389,7 @@ class Cursor(Holdings):
         return None
 
     def _is_taken(self, sequence: int) -> bool:
-        """Whether a consumer with a selector has the entry, or it is on its way out."""
+        """Whether a consumer with a selector has the entry, or the entry is leaving."""
         if sequence in self.ahead:
             return True
         if self.leaving is None:
@@ -394,13 +397,14 @@ class Cursor(Holdings):
         return sequence in self.leaving
 
     def _read(self) -> None:
-        """Fetches what comes next: more than is wanted now, where there is memory for it or so much was passed."""
+        """Reads the next entries: more than are wanted now, if there is memory for them, or if many were passed
+        over."""
         queue = self.queue
         if self.read_ahead_bytes:
             queue.read_ahead.forget(self)
         count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, max(self.wanted(), self.passed)))
         found = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
-        while found and self.position < self.ahead_end:  # what is on its way out would be handed out once it has left
+        while found and self.position < self.ahead_end:  # else leaving entries would be handed out later
             stays = [item for item in found if item[0] in self.ahead or not self._is_taken(item[0])]
             if stays:
                 found = stays
@@ -412,11 +416,11 @@ class Cursor(Holdings):
 
     @property
     def halted(self) -> bool:
-        """Nothing that was never shown is offered until some of what lies below is done."""
+        """Whether no entry that was never shown is offered until some entries below are finished."""
         return halting.is_halted(self)
 
     def _skip_to(self, sequence: int) -> None:
-        """Numbers that were never stored, or left before, count as finished."""
+        """Sequences that were never stored, or have left, count as finished."""
         if self.tracked and sequence > self.position:
             self.finished.add(self.position, sequence - 1)
             self.raise_floor()
@@ -425,5 +429,5 @@ class Cursor(Holdings):
 
     def want_watermark(self) -> None:
         """Asks for a stored watermark as far as the consumers want now."""
-        least = 1 if self.is_counted else WATERMARK_AHEAD  # what was not shown is not to count as such
+        least = 1 if self.is_counted else WATERMARK_AHEAD  # entries that were not shown must not count as shown
         self.ask_watermark(self.position + max(least, self.wanted()))

@@ -1,8 +1,8 @@
 """How often the deliveries of a cursor's entries have failed, where that is stored (docs/adr/0066).
 
-Rules of this file: what differs from the store is in `changed`; nothing is written here. An entry is *marked* where it
-is shown though the cursor's watermark does not say so, as to consumers with selectors: a node that is killed has failed
-to deliver it.
+Rules of this file: `changed` has the entries that differ from the store; nothing is written here. An entry is *marked*
+if it is shown although the cursor's watermark does not cover it, as for consumers with selectors: if the node is
+killed, its delivery has failed.
 """
 
 from collections.abc import Iterable
@@ -56,25 +56,25 @@ class DeliveryCounts(dict[int, int]):
             self.pop(sequence)
 
     def mark(self, sequences: Iterable[int]) -> bool:
-        """These are to be shown; whether any of them was not to be before."""
+        """Marks these entries; returns whether any of them was not marked before."""
         fresh = {sequence for sequence in sequences if sequence not in self.marked}
         self.marked |= fresh
         self.changed |= fresh
         return bool(fresh)
 
     def unmark(self) -> None:
-        """What was shown is known to have failed, or not to have."""
+        """It is known whether the delivery of this entry failed."""
         self.changed |= self.marked
         self.marked.clear()
         self.marked_stored.clear()
 
     def stored(self, sequences: Iterable[int]) -> None:
-        """What is said of these is on disk as it was when they were written."""
+        """The rows of these entries are on disk."""
         written = [sequence for sequence in sequences if sequence not in self.changed]
         self.marked_stored.update(self.marked.intersection(written))
         self.unstored.difference_update(written)
 
     def row(self, sequence: int) -> tuple[int, bool] | None:
-        """What is stored of the entry: its count, and whether it is marked; None: nothing."""
+        """What is to be stored for the entry: its count, and whether it is marked; None: no row."""
         count, marked = self.get(sequence, 0), sequence in self.marked
         return (count, marked) if count or marked else None

@@ -1,6 +1,6 @@
-"""What a cursor hands its entries to.
+"""The consumers of a cursor's entries.
 
-Rules of this file: the contract alone, and what says that a consumer has an entry.
+Rules of this file: only protocols, and the record of an acquired entry.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ BESIDE_BYTES: Final = 512
 
 
 class EntryConsumer(Protocol):
-    """What entries are handed to: a consumer's link, or the custody link to a neighbour."""
+    """A consumer of entries: a client's link, a link between queues, or the custody link to a neighbour."""
 
     excluded: set[int]
     """Sequences that are not offered to it; kept by `Exclusions`."""
@@ -25,69 +25,71 @@ class EntryConsumer(Protocol):
     """The largest delivery that it takes, as long as it is a consumer; UNLIMITED where it takes any."""
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
-        """Bytes of the entry as a delivery, the same for every consumer of the cursor; asked of those with a limit."""
+        """Bytes of the entry as a delivery, the same for every consumer of the cursor; only called if it has a size
+        limit."""
 
     @property
     def run_bytes_max(self) -> int:
-        """The longest value that `take_all` may take."""
+        """The longest value that `take_all` accepts."""
 
     @property
     def room_bytes(self) -> int:
-        """Bytes of entries that it takes now, of those that it `wants`; one entry may go beyond."""
+        """Bytes of entries that it accepts now, of those that it `wants`; one entry may exceed it."""
 
     def wants(self) -> int:
-        """How many entries it takes now."""
+        """How many entries it accepts now."""
 
     def will_want(self) -> int:
-        """As `wants`, without the limit of one turn for its connection. Watermarks are stored so far ahead."""
+        """As `wants`, without the connection's limit for one turn. The watermark is stored so far ahead."""
 
     @property
     def deferred(self) -> bool:
-        """Whether it takes none for this turn's sake alone: its queue is offered again in the next."""
+        """Whether it accepts none only because of its limit for this turn: its queue is offered again in the next
+        one."""
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
-        """An entry, now its own until finished or given back. `delivery_count` is None the first time."""
+        """Gives it an entry, which it holds until it is finished or requeued. `delivery_count` is None the first
+        time."""
 
     def count_held(self, size: int) -> None:
-        """What it takes is `size` bytes, as the queue counts them."""
+        """The entry that it gets has `size` bytes, as the queue counts them."""
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
-        """Takes entries that were never shown, as `take` would, from the first on; returns how many.
-
-        It stops before the first that is not as plain as the others, and does not call the cursor.
+        """Accepts entries that were never shown, as `take` would, from the first on; returns how many. It stops before
+        the first entry that is not plain, and does not call the cursor.
         """
 
 
 class EntrySelector(Protocol):
-    """Says which entries a reader is given."""
+    """Decides which entries a reader gets."""
 
     text: str
-    """The same for those that say the same."""
+    """Equal for selectors that match the same entries."""
 
     weight: int
-    """As how many bytes each byte of an entry counts that it is asked about, in the work of a turn."""
+    """How many bytes of a turn's work each byte of an entry costs that is matched."""
 
     def matches(self, value: bytes) -> bool:
-        """Whether it is given this one; the same for the same bytes."""
+        """Whether the reader gets this entry; depends on the bytes alone."""
 
 
 class SubjectSelector(EntrySelector, Protocol):
-    """One that may look at subjects, by a pattern."""
+    """A selector that may have a pattern of subjects."""
 
     pattern: Pattern | None
 
     not_from: bytes
-    """Whose messages it is not given: a half of what `annotate.publisher_of` tells; b"" for nobody's."""
+    """The publisher whose messages it excludes: one half of `annotate.publisher_of`; b"" for none."""
 
     def subject(self, value: bytes) -> str:
-        """The subject of an entry; the same whoever is asked."""
+        """The subject of an entry; the same for every selector."""
 
     def matches_beside(self, value: bytes) -> bool:
-        """Whether an entry whose subject matches the pattern is given."""
+        """Whether an entry whose subject matches the pattern also matches the rest."""
 
 
 class Acquired(NamedTuple):
-    """An entry in somebody's hands, mostly a consumer's; `size` as the queue counts it."""
+    """An acquired entry and its holder, usually a consumer; `size` as the queue counts it."""
 
     consumer: object
     size: int

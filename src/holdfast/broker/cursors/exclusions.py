@@ -1,10 +1,10 @@
 """Which consumers of a cursor cannot have which entries, and the entries that wait because of it (AMQP 1.0 §3.4.5,
 undeliverable-here; §2.7.3, max-message-size).
 
-Rules of this file: an entry that no consumer with credit can have is set aside and not looked at again until there is a
-consumer that can have it. A pump never reads what is set aside. What a consumer called undeliverable is known by
-sequence; for what is too large for it its limit says enough. What is held is counted in accounts of its own, so that it
-takes nothing from what else is kept; who ends consumers when too much is undeliverable is the caller.
+Rules of this file: an entry that no consumer with credit can have is set aside, and not looked at again until there is
+a consumer that can have it. A pump never reads entries that are set aside. Entries that a consumer declared
+undeliverable are known by sequence; entries that are too large for it, by its limit. The memory for this is counted in
+accounts of its own. The caller ends consumers if too many entries are undeliverable.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ GIVEN_BACK_BYTES: Final = 192
 
 
 class Exclusions:
-    """What the consumers of one cursor called undeliverable. Each consumer keeps the sequences that it called
+    """The entries that consumers of one cursor cannot have. Each consumer keeps the sequences that it declared
     undeliverable in its own `excluded`."""
 
     __slots__ = (
@@ -95,8 +95,8 @@ class Exclusions:
         self.largest = max(self.largest, limit)
 
     def left(self, consumer: EntryConsumer, requeued: list[int]) -> list[int]:
-        """`consumer` is gone: moves into the heap `requeued`, and returns, what is to be offered anew, because it was
-        the one that could take it."""
+        """`consumer` has left: moves into the heap `requeued`, and returns, the entries that must be offered again,
+        because it was the one that could take them."""
         self.forget_excluded(consumer)
         self._looked.discard(consumer)
         limit = consumer.bytes_max
@@ -111,7 +111,7 @@ class Exclusions:
         return back
 
     def forget_excluded(self, consumer: EntryConsumer) -> None:
-        """`consumer` is gone, and so is what it called undeliverable."""
+        """`consumer` has left: forgets what it declared undeliverable."""
         self._refused = max(0, self._refused - len(consumer.excluded))
         live = self.live
         if live:
@@ -125,7 +125,8 @@ class Exclusions:
         self._count()
 
     def _offer_anew(self, requeued: list[int]) -> list[int]:
-        """Moves into the heap `requeued`, and returns, what no consumer takes for its size, or maybe none."""
+        """Moves into the heap `requeued`, and returns, entries that no consumer accepts because of their size, or
+        perhaps none."""
         back: list[int] = []
         while self._by_size and -self._by_size[0][0] > self.largest:
             size, sequence = heappop(self._by_size)
@@ -143,8 +144,8 @@ class Exclusions:
     def recount(
         self, consumers: Collection[EntryConsumer], every: Collection[EntryConsumer], requeued: list[int]
     ) -> None:
-        """These are all consumers, and `every` those with selectors too: a failure may lie between the coming or going
-        of one and its count. As `left` where one went."""
+        """Counts the consumers again, and `every` with those that have selectors: a failure may have come between a
+        change and its count. As `left` if one has left."""
         self._limits.clear()
         self._limits_heap.clear()
         self.largest = 0
@@ -166,8 +167,8 @@ class Exclusions:
         size: int,
         aside: dict[int, int],
     ) -> EntryConsumer | None:
-        """Who of `consumers`, of which the first wants something, is to have the entry; `size`: as the queue counts it;
-        `every`: with those that want nothing. None where none of them can; then it is in `aside`."""
+        """Which of `consumers`, of which the first wants something, gets the entry; `size`: as the queue counts it;
+        `every`: includes those that want nothing. None if none of them can have it; then it is in `aside`."""
         bytes_most = size + BESIDE_BYTES
         delivery_bytes = 0
         left_to_another = False
@@ -188,8 +189,8 @@ class Exclusions:
     def for_later(
         self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes, size: int, delivery_bytes: int
     ) -> bool:
-        """Whether one of `consumers` can have the entry, and is deferred to the next turn; `size`: as the queue counts
-        it; `delivery_bytes`: of the delivery, 0 where that is not known."""
+        """Whether one of `consumers` can have the entry and is deferred to the next turn; `size`: as the queue counts
+        it; `delivery_bytes`: of the delivery, 0 if not known."""
         for consumer in consumers:
             if consumer.deferred and sequence not in consumer.excluded:
                 if consumer.bytes_max >= size + BESIDE_BYTES:
@@ -210,7 +211,7 @@ class Exclusions:
     # ------------------------------------------------------------------------------------------------ undeliverable
 
     def exclude(self, consumer: EntryConsumer, sequences: Iterable[int]) -> None:
-        """From now on `consumer` is not offered these."""
+        """`consumer` is not offered these entries any more."""
         excluded, live = consumer.excluded, self.live
         self._refused -= len(excluded)
         if not live and excluded:  # nothing of it is left
@@ -223,7 +224,7 @@ class Exclusions:
         self._count()
 
     def count(self, consumer: EntryConsumer) -> int:
-        """How many entries that are not done with `consumer` cannot have."""
+        """How many unfinished entries `consumer` cannot have."""
         excluded = consumer.excluded
         self._refused -= len(excluded)
         excluded.difference_update([sequence for sequence in excluded if sequence not in self.live])
@@ -232,7 +233,7 @@ class Exclusions:
         return len(excluded)
 
     def done(self, sequences: Iterable[int]) -> None:
-        """These entries are done with, or left the queue."""
+        """These entries are finished, or left the queue."""
         if self.live:
             for sequence in sequences:
                 self.live.pop(sequence, None)
@@ -243,7 +244,7 @@ class Exclusions:
             self._count()
 
     def done_below(self, floor: int) -> None:
-        """All entries below `floor` are done with."""
+        """All entries below `floor` are finished."""
         self.done([sequence for sequence in (*self.live, *self.aside) if sequence < floor])
 
     # ------------------------------------------------------------------------------------------------ set aside
@@ -254,7 +255,7 @@ class Exclusions:
         return ASIDE_MAX if self._accounts.aside.room else ASIDE_MIN
 
     def set_aside(self, sizes: dict[int, int]) -> None:
-        """No consumer that wants something now can have these: sequences, with their bytes as in `aside`."""
+        """Sets entries aside that no consumer with credit can have: sequences, with their bytes as in `aside`."""
         self._count(len(self.aside) + len(sizes))
         smallest = min(sizes.values())
         sequences = sizes.keys()
@@ -278,13 +279,13 @@ class Exclusions:
                     self._mixed.add(sequence)
 
     def taken(self, sequence: int) -> None:
-        """The entry is in a consumer's hands: it is set aside no more."""
+        """A consumer has acquired the entry: it is not set aside any more."""
         if self.aside.pop(sequence, None) is not None:
             self._count()
 
     def offer_to(self, consumers: list[EntryConsumer], requeued: list[int], limit: int) -> int:
-        """Moves into the heap `requeued` what one of `consumers` can have, for each at most what it wants, and `limit`
-        in all. Returns how many it looked at; from LOOKS_MAX on maybe not all."""
+        """Moves into the heap `requeued` the entries that one of `consumers` can have, for each at most as many as it
+        wants, and `limit` in all. Returns how many it looked at, at most about LOOKS_MAX."""
         looks = 0
         for consumer in consumers:
             if not self.aside or limit <= 0 or looks >= LOOKS_MAX:
@@ -319,7 +320,8 @@ class Exclusions:
         return found, looked
 
     def has_none_for(self, consumer: EntryConsumer) -> bool:
-        """Whether `consumer` can surely have nothing of what is set aside. Much is not looked through here."""
+        """Whether `consumer` certainly can have none of the entries that are set aside. It does not look through
+        many."""
         if not self.aside or consumer in self._looked or consumer.bytes_max < self._smallest:
             return True
         if len(self.aside) > SCAN_MAX or self._for(consumer, 1)[0]:
@@ -330,7 +332,7 @@ class Exclusions:
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self, aside: int | None = None) -> None:
-        """Brings the account up to date; `aside`: how many will be set aside at once."""
+        """Updates the account; `aside`: how many entries will be set aside at once."""
         if not self.aside:
             self._looked.clear()
             self._by_size.clear()
@@ -344,13 +346,13 @@ class Exclusions:
         self.counted_excluded = excluded
 
     def count_given_back(self, count: int) -> None:
-        """So many entries were given back and are not done with: told once a turn, after changes."""
+        """Counts entries that were requeued and are not finished; called once a turn after changes."""
         size = count * GIVEN_BACK_BYTES
         self._accounts.given_back.recount(self.counted_given_back, size)
         self.counted_given_back = size
 
     def forget(self) -> None:
-        """The cursor is gone: nothing is counted for it any more."""
+        """The cursor was deleted: nothing is counted for it any more."""
         self._accounts.aside.refund(self.counted_aside)
         self._accounts.excluded.refund(self.counted_excluded)
         self._accounts.given_back.refund(self.counted_given_back)

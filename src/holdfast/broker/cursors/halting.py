@@ -1,7 +1,7 @@
-"""When a cursor offers nothing new before some of what lies below is done, and for want of whose room.
+"""When a cursor offers no new entries until some entries below are finished, and which account lacks room.
 
-Rules of this file: a cursor that is halted goes on by what its own consumers do, or once the very account has room
-again that it is short of: another account's room says nothing.
+Rules of this file: a halted cursor continues when its own consumers finish entries, or when the account that lacks room
+has room again; room in another account does not matter.
 """
 
 from collections.abc import Iterator, Sized
@@ -26,7 +26,7 @@ GIVEN_BACK_MIN: Final = 64
 
 
 class Source(Protocol):
-    """What a cursor reads, and the accounts that its cursors share with others."""
+    """The queue of a cursor, and the accounts that its cursors share with others."""
 
     in_transit: bool
     ranges: Account
@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 class Reader(Protocol):
-    """What a cursor holds that is not done: all of it may halt it."""
+    """The unfinished entries of a cursor, which may halt it."""
 
     counts: dict[int, int]
     exclusions: Exclusions
@@ -51,14 +51,14 @@ class Reader(Protocol):
 
 
 def is_halted(cursor: Reader) -> bool:
-    """Whether nothing that was never shown is offered for now."""
+    """Whether entries that were never shown are not offered for now."""
     if _has_much_back(cursor) and not cursor.queue.withheld.given_back.room:
         return True
     return cursor.tracked and outstanding_room(cursor) == 0
 
 
 def outstanding_room(cursor: Reader) -> int:
-    """How many more entries a tracked cursor may hand out before some of what lies below is done."""
+    """How many more entries a tracked cursor may hand out before some entries below are finished."""
     ranges = len(cursor.finished)
     most = FINISHED_MAX if cursor.queue.ranges.room else FINISHED_MIN
     outstanding = len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
@@ -66,7 +66,7 @@ def outstanding_room(cursor: Reader) -> int:
 
 
 def short_of(cursor: Reader) -> Iterator[Account]:
-    """The accounts without room of which each alone halts the cursor; none where it holds too much by itself."""
+    """The accounts without room, each of which halts the cursor; none if the cursor itself holds too much."""
     given_back, ranges = cursor.queue.withheld.given_back, cursor.queue.ranges
     if _has_much_back(cursor) and not given_back.room:
         yield given_back
@@ -77,6 +77,6 @@ def short_of(cursor: Reader) -> Iterator[Account]:
 def _has_much_back(cursor: Reader) -> bool:
     if not cursor.counts:
         return False
-    # Of an earlier life's counts some lie ahead: only what is below can be done first.
+    # Some counts of an earlier run of the node are ahead of the position: only entries below it can be finished first.
     given_back = min(len(cursor.counts) - len(cursor.exclusions.aside), len(cursor.acquired) + len(cursor.requeued))
     return given_back >= GIVEN_BACK_MIN and not cursor.queue.in_transit

@@ -1,9 +1,9 @@
-"""What a cursor has handed out and what became of it: entries in consumers' hands, given back, and finished
-(amqp-illustrations, "Consumption from Message Queues"; CUSTODY, "Readers").
+"""The entries that a cursor has handed out: acquired, requeued and finished ones (amqp-illustrations, "Consumption from
+Message Queues"; CUSTODY, "Readers").
 
-Rules of this file: never writes a batch but through the queue; never reads a clock; decides nothing about who is handed
-what. All below `position` was looked at for the consumers without a selector; what others were handed beyond it is
-`ahead`.
+Rules of this file: it writes to a batch only through the queue; never reads a clock; does not decide which consumer
+gets which entry. All entries below `position` were looked at for the consumers without a selector; entries beyond it
+that other consumers got are `ahead`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,13 +27,13 @@ WATERMARK_AHEAD: Final = 256
 
 
 class Selective(Protocol):
-    """Those of a cursor's consumers that have selectors: told what may be theirs."""
+    """The consumers of a cursor that have selectors, which are notified of entries that they may get."""
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """These entries are in nobody's hands any more, or not on their way out."""
+        """These entries are not acquired, or not leaving, any more."""
 
     def set_apart(self, sequence: int) -> None:
-        """None of them takes the entry, which stays: it is in nobody's hands, and not aside."""
+        """None of them accepts the entry, which stays in the queue, neither acquired nor set aside."""
 
     def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
         """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
@@ -115,18 +115,18 @@ class Holdings:
         return self.counts.get(sequence)
 
     def _failed_by_ends(self, sequence: int) -> int:
-        """How many earlier lives of the node may have shown the entry when they ended."""
+        """In how many earlier runs of the node the entry may have been shown at their end."""
         return sum(1 for end in self.lives if sequence < end)
 
     # ------------------------------------------------------------------------------------------------ bounded
 
     @property
     def is_counted(self) -> bool:
-        """Whether failed deliveries are stored, and what may have been shown is known for each life of the node."""
+        """Whether failed deliveries are stored, and it is known for each run of the node what may have been shown."""
         return isinstance(self.counts, DeliveryCounts)
 
     def count_deliveries(self) -> None:
-        """The number of deliveries is bounded from now on, if it was not before."""
+        """From now on the number of deliveries is bounded."""
         config = self.queue.config
         if self.is_links:
             return
@@ -135,18 +135,18 @@ class Holdings:
             self.queue.touch_counters()
 
     def is_exhausted(self, failures: int | None) -> bool:
-        """Whether an entry of so many failed deliveries is not offered any more."""
+        """Whether an entry with so many failed deliveries is not offered any more."""
         most = None if self.is_links else self.queue.config.deliveries_max
         return failures is not None and most is not None and failures >= most
 
     def exhaust(self, sequence: int, size: int) -> None:
-        """The entry, which is in nobody's hands and not waiting, is on its way to the dead letters."""
+        """The entry, which is neither acquired nor requeued, becomes a dead letter."""
         self.acquired[sequence] = Acquired(EXHAUSTED, size)
         self.exhausted[sequence] = None
         self.queue.work.exhausted[self] = None
 
     def take_back(self, sequences: Iterable[int]) -> None:
-        """What was on its way to the dead letters and stays is offered again."""
+        """Entries that were to become dead letters stay, and are offered again."""
         mine = [item for item in sequences if item in self.acquired and self.acquired[item].consumer is EXHAUSTED]
         for sequence in mine:
             self.exhausted.pop(sequence, None)
@@ -156,7 +156,7 @@ class Holdings:
             self.freed(mine)
 
     def mark_shown(self, sequences: Iterable[int]) -> None:
-        """Asks for it to be stored that these are shown."""
+        """Requests that it is stored that these entries are shown."""
         if isinstance(self.counts, DeliveryCounts) and self.counts.mark(sequences):
             self.queue.touch_counters()
             self.queue.work.urgent = True
@@ -171,12 +171,13 @@ class Holdings:
         return sequence < self.watermark_stored or sequence in counts.marked_stored
 
     def may_be_moved(self, sequence: int) -> bool:
-        """The same for who shows it to nobody: that it may have been shown need not be on disk where that counts."""
+        """As `may_be_shown`, for a consumer that shows the entry to nobody: then it need not be on disk that it was
+        shown."""
         counts = self.counts
         return sequence not in counts.unstored if isinstance(counts, DeliveryCounts) else self.may_be_shown(sequence)
 
     def ask_watermark(self, ahead: int) -> None:
-        """Asks for a stored watermark up to `ahead`; the queue writes it with its counters."""
+        """Requests a stored watermark up to `ahead`; the queue writes it with its counters."""
         if ahead > self.watermark and self.consumers:
             if self.name:
                 self.owner.dirty(self)
@@ -186,24 +187,24 @@ class Holdings:
             self.queue.work.urgent = True
 
     def keep(self, *sequences: int) -> None:
-        """Nobody has these after all: they are offered anew, in their places."""
+        """No consumer took these after all: they are offered again, in their places."""
         self.requeued += sequences
         heapify(self.requeued)
 
     def hold_run(self, consumer: EntryConsumer, sequences: Sequence[int], sizes: Sequence[int]) -> None:
-        """These entries, one or more, are in that consumer's hands."""
+        """That consumer has acquired these entries, one or more."""
         if sizes.count(sizes[0]) == len(sizes):
             self.acquired.update(dict.fromkeys(sequences, Acquired(consumer, sizes[0])))
         else:
             self.acquired.update(zip(sequences, [Acquired(consumer, size) for size in sizes], strict=True))
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """These entries are in nobody's hands any more, or stay though they were to leave."""
+        """These entries are not acquired any more, or stay although they were to leave."""
         if self.selective is not None:
             self.selective.freed(sequences)
 
     def move_to(self, position: int) -> None:
-        """All below `position` was looked at: what was handed out ahead of the old one may lie below it now."""
+        """All entries below `position` were looked at: entries that were `ahead` may be below it now."""
         self.position = position
         if self.ahead:
             self.ahead = {sequence for sequence in self.ahead if sequence >= position}
@@ -216,7 +217,7 @@ class Holdings:
         return value is not None and self.selective is not None and self.selective.another_takes(sequence, value, size)
 
     def set_aside(self, sequence: int, size: int) -> None:
-        """An entry in a consumer's hands, as a delivery of `size` bytes, waits for a consumer that takes so much."""
+        """An acquired entry, as a delivery of `size` bytes, waits for a consumer that accepts so much."""
         if sequence in self.acquired:
             self.queue.look_again([sequence])
             if sequence not in self.ahead:
@@ -229,7 +230,7 @@ class Holdings:
     # ------------------------------------------------------------------------------------------------ outcomes
 
     def finish(self, sequences: list[int]) -> list[int]:
-        """Those of `sequences` that were in a consumer's hands are done with; returns them."""
+        """Finishes those of `sequences` that are acquired; returns them."""
         done: list[int] = []
         try:
             self._finish(sequences, done)
@@ -270,7 +271,7 @@ class Holdings:
             queue.retire_all(done, size)
 
     def _gone_ahead(self, sequences: Collection[int]) -> None:
-        """Those that were handed out ahead of the position leave: what was read ahead may hold them still."""
+        """Entries that were handed out ahead of the position leave: the read-ahead may still hold them."""
         gone = self.ahead.intersection(sequences)
         if gone:
             self.ahead -= gone
@@ -280,7 +281,7 @@ class Holdings:
                     self.forget_read_ahead()
 
     def _unfinish(self, sequences: list[int]) -> None:
-        """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
+        """These are not acquired any more and did not leave: they are offered again, as delivered before."""
         self.ahead.difference_update(sequences)
         there = [sequence for sequence in sequences if self.queue.value(sequence) is not None]
         self.offer_anew(there)
@@ -290,7 +291,7 @@ class Holdings:
                 self.counts.setdefault(sequence, 1)
 
     def offer_anew(self, sequences: list[int]) -> None:
-        """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
+        """Entries that were to leave stay; those below the position are not acquired."""
         known = {*self.below_position()}
         below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
         self.keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
@@ -299,7 +300,7 @@ class Holdings:
         self.freed(sequences)
 
     def finish_wherever(self, sequences: list[int]) -> None:
-        """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
+        """As `finish`, also for entries that were requeued meanwhile, because a copy is stored elsewhere."""
         left = self.finish(sequences)
         if (self.requeued or self.exclusions.aside) and len(left) < len(sequences):
             gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
@@ -312,13 +313,13 @@ class Holdings:
                 self.finish(list(gone))
 
     def moved(self, sequence: int) -> None:
-        """An entry that was in a consumer's hands goes elsewhere with this turn's batch."""
+        """An acquired entry is moved elsewhere with this turn's batch."""
         self.acquired.pop(sequence)
         self._gone_ahead((sequence,))
         self.forget_counts(sequence)
 
     def drop_expired(self, sequence: int, value: bytes) -> None:
-        """An entry whose time to live is over leaves, or is done with where others read it too."""
+        """An entry whose time to live is over leaves, or is finished for this cursor if others read the queue too."""
         if self.tracked:
             self.leave_out(sequence)
         else:
@@ -326,7 +327,7 @@ class Holdings:
             self.queue.retire_expired(sequence, entry.size_of(value))
 
     def leave_out(self, sequence: int) -> None:
-        """This reader is done with the entry, though nobody took it."""
+        """This cursor has finished the entry although no consumer took it."""
         self.forget_counts(sequence)
         self.finished.add(sequence)
         self.raise_floor()
@@ -334,14 +335,14 @@ class Holdings:
         self.owner.reclaim()
 
     def forget_counts(self, sequence: int) -> None:
-        """Nothing more is to be known of the entry."""
+        """Forgets the counts of the entry."""
         if self.counts.pop(sequence, None) is not None and self.is_counted:
             self.queue.touch_counters()
         self.links_ended.pop(sequence, None)
         self.exclusions.done((sequence,))
 
     def requeue(self, sequences: list[int], *, failed: bool) -> None:
-        """What a consumer could not finish; `failed` raises its delivery count. Old places are kept."""
+        """Puts acquired entries back to their places; `failed` raises their delivery counts."""
         if sequences:
             self.queue.look_again(sequences)
             self.queue.touch()
@@ -366,7 +367,7 @@ class Holdings:
             heappush(self.requeued, sequence)
 
     def advance(self, sequence: int) -> None:
-        """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
+        """All entries below `sequence` are finished: monotone, idempotent (CUSTODY, "Readers")."""
         if sequence <= self.floor:
             return
         self.finished.add(self.floor, sequence - 1)
@@ -381,8 +382,8 @@ class Holdings:
         self.owner.reclaim()
 
     def pass_by(self, sequence: int) -> None:
-        """This reader is not owed the entry, which was never offered to it. Not stored as such: what is forgotten of it
-        is found out again."""
+        """This cursor does not want the entry, which was never offered to it. That is not stored: after a restart it is
+        found out again."""
         if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
             self.floor = sequence + 1
             if self.position <= sequence:
@@ -393,7 +394,7 @@ class Holdings:
             self.raise_floor()
 
     def raise_floor(self) -> None:
-        """What is finished from the floor on lies below it."""
+        """Moves the floor up over finished entries."""
         floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
         self.finished.drop_below(floor)
         self.floor = floor
@@ -403,7 +404,7 @@ class Holdings:
     # ------------------------------------------------------------------------------------------------ leaving
 
     def forget_read_ahead(self) -> None:
-        """What was read ahead is let go; it is read again when it is wanted."""
+        """Drops the entries that were read ahead; they are read again when needed."""
         self.queue.read_ahead.forget(self)
 
     def forget_memory(self) -> None:
@@ -418,9 +419,9 @@ class Holdings:
             self.selective.forget()
 
     def pass_over(self, sequences: list[int]) -> None:
-        """The oldest entries that are not in a consumer's hands, ascending, leave the queue: they are not offered."""
+        """The oldest entries that are not acquired, ascending, leave the queue."""
         self.forget_all(sequences)
-        if not self.tracked:  # what lies between them is in hands, or leaves too
+        if not self.tracked:  # the entries between them are acquired, or leave too
             if sequences[-1] >= self.position:
                 self.move_to(sequences[-1] + 1)
             return
@@ -431,7 +432,7 @@ class Holdings:
         self.owner.dirty(self)
 
     def drop(self, sequences: list[int]) -> None:
-        """Entries that are in no consumer's hands leave the queue, from whatever place."""
+        """Entries that are not acquired leave the queue, from any place."""
         waiting = frozenset(sequences)
         if not self.queue.config.priorities:
             waiting = waiting.intersection(self.below_position())
@@ -445,7 +446,7 @@ class Holdings:
             self.owner.dirty(self)
 
     def forget_all(self, sequences: list[int]) -> None:
-        """Entries left the queue by another way (purge, expiry) while no consumer held them."""
+        """Entries left the queue by a purge or by expiry while no consumer held them."""
         for sequence in sequences:
             self.forget_counts(sequence)
         if self.requeued:
@@ -454,12 +455,12 @@ class Holdings:
             heapify(self.requeued)
 
     def below_position(self) -> list[int]:
-        """Entries below the position that are not done with."""
+        """Entries below the position that are not finished."""
         held = [sequence for sequence in self.acquired if sequence not in self.ahead] if self.ahead else self.acquired
         return [*held, *self.requeued, *self.exclusions.aside]
 
     def forget(self, sequence: int) -> None:
-        """As `forget_all` for one, the lowest of what was given back: it costs little."""
+        """As `forget_all` for one entry, the lowest of those that were requeued: it is cheap."""
         self.forget_counts(sequence)
         if self.requeued and self.requeued[0] == sequence:
             heappop(self.requeued)

@@ -1,7 +1,8 @@
-"""What is ready in a queue that sorts, as far as its consumers have looked (JMS 2.0 §3.4.10; docs/adr/0072).
+"""Which entries are ready in a queue that sorts, as far as it was scanned (JMS 2.0 §3.4.10; docs/adr/0072).
 
-Rules of this file: hands out nothing. What is known is an index of one log, in memory; entries that left by another way
-are among it still. At the bounds of memory the index forgets the youngest of the lowest priority, and reads them again.
+Rules of this file: it hands out nothing. It keeps an index of one log in memory, which may still contain entries that
+have left. At the bounds of memory the index forgets the youngest entries of the lowest priority, and reads them again
+later.
 """
 
 from typing import Final
@@ -73,8 +74,8 @@ class Looking(Sharing[Ranked]):
         return self._left <= 0 or self._bytes_left <= 0
 
     def _follow(self) -> None:
-        """What the cursor has passed, as by a purge, is ready no more, unless it waits to be offered again. For another
-        selector of a subscription all is looked at again."""
+        """Entries that the cursor has passed, as by a purge, are not ready any more, unless they were requeued. If a
+        subscription has another selector, everything is scanned again."""
         position = self._cursor.position
         if self._asked is not self._cursor.selector:
             self._asked = self._cursor.selector
@@ -89,7 +90,8 @@ class Looking(Sharing[Ranked]):
         self._back |= self._free.waiting
 
     def _move(self) -> None:
-        """The cursor passes what is in hands or gone, now and then: else what expires would be kept known for long."""
+        """Now and then the cursor passes entries that are acquired or have left; otherwise expired entries would stay
+        in the index for long."""
         cursor, group = self._cursor, self._by_text.get(EVERYTHING.text)
         if group is None or group.position - cursor.position < MOVED_LEAST:
             return
@@ -129,7 +131,7 @@ class Looking(Sharing[Ranked]):
     # ------------------------------------------------------------------------------------------------ looked at
 
     def _scan(self, wanted: list[Ranked]) -> None:
-        """Looks at what the groups `wanted` have not looked at yet; those that have come as far look on with them."""
+        """Scans what the groups `wanted` have not scanned yet; other groups that are as far scan with them."""
         cursor, queue = self._cursor, self._cursor.queue
         visible = queue.visible
         while not self._is_over:
@@ -201,19 +203,19 @@ class Looking(Sharing[Ranked]):
         return kept
 
     def _leave_out(self, sequence: int) -> None:
-        """The subscription is done with an entry that it does not select."""
+        """The subscription has finished an entry that it does not select."""
         assert self._free is not None
         self._free.leave(sequence)
         self._cursor.leave_out(sequence)
 
     def _keep_within(self, group: Ranked) -> None:
-        """The index forgets what is more than it may hold."""
+        """Shrinks the index to its bounds."""
         most = READY_MAX if self._cursor.queue.withheld.ready.room else READY_MIN
         while len(group.ready) > most and group.ready.shrink():
             pass
 
     def _refill(self, group: Ranked, level: Level) -> None:
-        """Looks again for some of a level that was forgotten."""
+        """Scans again for some entries of a level that were forgotten."""
         position = level.behind
         assert position is not None
         wanted = group.ready.levels.index(level)

@@ -1,4 +1,4 @@
-"""What a cursor tells the queue that it belongs to.
+"""What a cursor calls of its queue.
 
 Rules of this file: the contract alone.
 """
@@ -9,10 +9,10 @@ CursorT_contra = TypeVar("CursorT_contra", contravariant=True)
 
 
 class Owner(Protocol[CursorT_contra]):
-    """What a cursor tells the queue that it belongs to."""
+    """What a cursor calls of its queue."""
 
     def dirty(self, cursor: CursorT_contra) -> None:
         """The cursor's record is to be stored with this turn's batch."""
 
     def reclaim(self) -> None:
-        """The cursor has passed more: what every reader has passed may leave."""
+        """The cursor has passed more entries: those that every reader has passed may leave."""

@@ -1,8 +1,8 @@
-"""Consumers of a queue that sorts: each is handed the highest priority that is ready, and within one priority what came
-first (JMS 2.0 §3.4.10; docs/adr/0072).
+"""Consumers of a queue that sorts: each gets the entry of the highest priority that is ready, and of one priority the
+oldest (JMS 2.0 §3.4.10; docs/adr/0072).
 
-Rules of this file: nothing is handed out before all that is visible was looked at. Entries of the index that left by
-another way are found gone when it is their turn.
+Rules of this file: nothing is handed out before all visible entries were scanned. Entries of the index that have left
+are noticed when it is their turn.
 """
 
 from typing import Final
@@ -130,8 +130,8 @@ class Priorities(Looking):
         return bool(self._back) or (group is not None and group.position < self._cursor.queue.visible)
 
     def lowest(self) -> tuple[int, bytes] | None:
-        """The oldest of the lowest priority that is in nobody's hands, which is ready no more; None where there is
-        none, where more is to be looked at before that is known, or where one that is not on disk yet is lower."""
+        """Removes from the index the oldest entry of the lowest priority that is not acquired. None if there is none,
+        if more must be scanned first, or if an entry that is not on disk yet has a lower priority."""
         if self._unstored is None:
             self._unstored = Unstored(self._cursor.queue)
         unstored = self._unstored.lowest()
@@ -202,7 +202,8 @@ class Priorities(Looking):
         return given
 
     def _after(self) -> None:
-        """Where the pump ended for its own bounds it goes on in the next turn; else who got nothing waits for more."""
+        """If the pump ended at its own bounds, it goes on in the next turn; otherwise consumers that got nothing
+        wait."""
         cursor, queue = self._cursor, self._cursor.queue
         if self._is_over or self._back:
             queue.touch()
@@ -213,7 +214,7 @@ class Priorities(Looking):
         self._let_cache_go()
 
     def _ask(self) -> None:
-        """Asks for it to be stored that what is next is shown."""
+        """Requests that it is stored that the next entries are shown."""
         cursor = self._cursor
         for group in self._by_text.values():
             level = self._highest(group)
@@ -228,7 +229,7 @@ class Priorities(Looking):
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
 
     def _let_cache_go(self) -> None:
-        """What waits behind higher priorities is not to fill what is kept for those that keep up."""
+        """Entries that wait behind higher priorities must not fill the cache for consumers that keep up."""
         queue = self._cursor.queue
         cached = queue.cached
         if queue.cache and cached.held > cached.held_max - cached.held_max // 4:
@@ -256,8 +257,8 @@ class Priorities(Looking):
         return next((level for level in group.ready.levels if not level and level.behind is not None), None)
 
     def _while_halted(self, group: Ranked) -> int | None:
-        """What is handed out though the cursor is halted: of what came back the highest, or, of a subscription that
-        has finished too much out of order, what is oldest, so that it is less."""
+        """What is handed out although the cursor is halted: the highest of the requeued entries, or, for a subscription
+        that has finished too much out of order, the oldest entries, so that this becomes less."""
         cursor = self._cursor
         if cursor.tracked and not halting.outstanding_room(cursor):
             firsts = [first for level in group.ready.levels if (first := level.first) is not None]
@@ -322,8 +323,8 @@ class Priorities(Looking):
         return 0
 
     def _run(self, group: Ranked, wanting: list[EntryConsumer]) -> int:
-        """The hot path: hands a consumer what was never shown, many at once; returns how many. It ends before the first
-        that is not as plain."""
+        """The hot path: hands a consumer many entries at once that were never shown; returns how many. It ends before
+        the first that is not plain."""
         cursor, queue, consumer = self._cursor, self._cursor.queue, wanting[0]
         if cursor.is_counted or not queue.config.durable or halting.is_halted(cursor):
             return 0
@@ -356,7 +357,7 @@ class Priorities(Looking):
         return taken
 
     def _values(self, sequences: list[int], bytes_max: int) -> list[bytes]:
-        """The entries of `sequences` up to the first that is not free, or past the bytes."""
+        """The entries of `sequences` up to the first that is not free, or until the bytes are exceeded."""
         assert self._free is not None
         queue, free = self._cursor.queue, self._free
         found = [queue.cache.get(sequence) or self._read_now.get(sequence) for sequence in sequences]

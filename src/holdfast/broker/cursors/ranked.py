@@ -1,6 +1,6 @@
-"""What consumers with equal selectors are to be handed of a queue that sorts (docs/adr/0072).
+"""The ready entries of a queue that sorts, for consumers with equal selectors (docs/adr/0072).
 
-Rules of this file: what is ready is known by its level and its sequence; what consumers could not have stands beside.
+Rules of this file: ready entries are known by level and sequence; entries that consumers could not have are kept apart.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from holdfast.broker.cursors.selection import Group
 
 
 class Everything:
-    """The selector of those that have none."""
+    """Stands for the selector of consumers that have none."""
 
     text = ""
     weight = 1
@@ -45,7 +45,7 @@ class Ranked(Group):
         self.apart.levels[level_of(value)].give_back(sequence)
 
     def take_apart(self) -> set[int]:
-        """Nothing is known any more of what consumers could not have; returns it."""
+        """Returns, and forgets, the entries that consumers could not have."""
         apart, self.apart = self.apart, Ready()
         self.apart_for.clear()
         return apart.all()

@@ -1,8 +1,8 @@
 """Which entries of a queue are ready, by priority, and within each in the order of arrival (docs/adr/0072).
 
-Rules of this file: sequences alone, two bytes for each; nothing is read here. An entry that left by another way may be
-among them still: who takes one asks whether it is there. What is forgotten for want of memory is known by a place from
-which its level is to be looked at again.
+Rules of this file: it only keeps sequences, two bytes for each, and reads nothing. It may contain entries that have
+left, so whoever takes one checks whether it is there. If entries of a level are forgotten for lack of memory, the place
+is kept from which the level must be scanned again.
 """
 
 from array import array
@@ -33,7 +33,7 @@ def level_of(value: bytes) -> int:
 
 
 class Level:
-    """Sequences of one priority. Those that came in order are offsets in blocks; those that came back are a heap."""
+    """Sequences of one priority. Those in the order of arrival are offsets in blocks; requeued ones are a heap."""
 
     __slots__ = ("_at", "_back", "_blocks", "_in_order", "behind")
 
@@ -92,7 +92,7 @@ class Level:
             self._blocks[-1][1].extend([sequence & _OFFSET for sequence in some])
 
     def give_back(self, sequence: int) -> None:
-        """It is ready again; from `behind` on it is found when that is looked at."""
+        """It is ready again; from `behind` on it is found by the next scan."""
         if self.behind is None or sequence < self.behind:
             heappush(self._back, sequence)
 
@@ -109,14 +109,14 @@ class Level:
         return found
 
     def skip(self, count: int) -> None:
-        """The first `count` of those that came in order are ready no more."""
+        """Removes the first `count` of those in order."""
         self._in_order -= count
         self._at += count
         while self._blocks and self._at >= len(self._blocks[0][1]):
             self._at -= len(self._blocks.popleft()[1])
 
     def remove(self, sequence: int) -> None:
-        """`first`, or `came_back`, is ready no more; nor is it if it is here twice."""
+        """Removes `first` or `came_back`, also if it is here twice."""
         while self._back and self._back[0] == sequence:
             heappop(self._back)
         if self._blocks:
@@ -125,7 +125,7 @@ class Level:
                 self.skip(1)
 
     def cut(self, kept: int) -> None:
-        """All but the first `kept` of those that came in order are forgotten, and what came back behind those."""
+        """Forgets all but the first `kept` of those in order, and requeued ones behind these."""
         if kept >= self._in_order:
             return
         left, at = kept, self._at
@@ -149,7 +149,7 @@ class Level:
         heapify(self._back)
 
     def cut_at(self, position: int) -> None:
-        """What lies at `position` and behind it is forgotten, and is to be looked at again by who knows that."""
+        """Forgets everything from `position` on; the caller must scan it again."""
         known = self.behind
         self.cut(self._count_below(position))
         self.behind = None if known is None or known >= position else known
@@ -157,7 +157,7 @@ class Level:
         heapify(self._back)
 
     def drop_below(self, position: int) -> None:
-        """What lies below `position` is ready no more."""
+        """Removes everything below `position`."""
         self.skip(self._count_below(position))
         self._back = [sequence for sequence in self._back if sequence >= position]
         heapify(self._back)
@@ -210,8 +210,7 @@ class Ready:
                 level.extend(sequences)
 
     def peek(self, count: int) -> list[int]:
-        """The next `count` of those that came in order, the highest level first, as far as that is known. What came
-        back stands by itself."""
+        """The next `count` of those in order, the highest level first, as far as known; without requeued ones."""
         found: list[int] = []
         for level in reversed(self.levels):
             if level.came_back is not None:
@@ -224,7 +223,7 @@ class Ready:
         return found
 
     def skip(self, count: int) -> None:
-        """The next `count`, of which none came back, are ready no more."""
+        """Removes the next `count`, of which none was requeued."""
         for level in reversed(self.levels):
             here = min(count, level.in_order)
             if here:
@@ -234,7 +233,7 @@ class Ready:
                 return
 
     def shrink(self) -> bool:
-        """Forgets the younger half of the lowest level that has any; False where nothing can be forgotten."""
+        """Forgets the younger half of the lowest level with entries; False if nothing can be forgotten."""
         for level in self.levels:
             if level.in_order:
                 level.cut(level.in_order // 2)
@@ -242,11 +241,11 @@ class Ready:
         return False
 
     def rewind(self, position: int) -> None:
-        """What lies at `position` and behind it is looked at again."""
+        """Everything from `position` on must be scanned again."""
         for level in self.levels:
             level.cut_at(position)
 
     def drop_below(self, position: int) -> None:
-        """What lies below `position` is ready no more."""
+        """Removes everything below `position`."""
         for level in self.levels:
             level.drop_below(position)

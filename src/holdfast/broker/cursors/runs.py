@@ -1,8 +1,8 @@
-"""Runs: what lies ahead of a cursor, was never shown and does not expire, handed to a consumer many at once. The hot
+"""Runs: entries ahead of a cursor that were never shown and do not expire, handed to a consumer many at once. The hot
 path of `Cursor.pump`.
 
-Rules of this file: a run begins at the cursor's position and leaves nothing out; it ends where an entry is not as plain
-as the others, or its consumer takes no more.
+Rules of this file: a run begins at the cursor's position and leaves no entry out; it ends before an entry that is not
+plain, or when its consumer accepts no more.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SHARE_MIN: Final = 2
 
 
 def share_of(cursor: Holdings, consumers: int) -> int:
-    """How many entries each of so many consumers is handed at once now."""
+    """How many entries each of so many consumers gets at once now."""
     if consumers == 1:
         return RUN_COUNT
     ahead = min(cursor.queue.visible, cursor.watermark_stored) - cursor.position
@@ -35,8 +35,8 @@ def share_of(cursor: Holdings, consumers: int) -> int:
 
 
 def is_plain(cursor: Holdings, consumer: EntryConsumer) -> bool:
-    """Whether what lies ahead can only be what was never shown, all of it for `consumer`; a subscription that selects
-    is not to be asked."""
+    """Whether all entries ahead were never shown, and `consumer` can have all of them; not for a subscription with a
+    selector."""
     if (
         cursor.requeued
         or cursor.prefetched
@@ -51,8 +51,8 @@ def is_plain(cursor: Holdings, consumer: EntryConsumer) -> bool:
 
 
 def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: int) -> tuple[int, int]:
-    """Hands out at most `limit` entries, or RUN_COUNT; returns how many, and their bytes. `wants` is asked once: a link
-    whose session's window ends within the run queues the rest itself."""
+    """Hands out at most `limit` entries, or RUN_COUNT; returns how many, and their bytes. `wants` is called once: a
+    link whose session's window closes within the run queues the rest itself."""
     queue, first = cursor.queue, cursor.position
     end = min(first + min(limit, RUN_COUNT, consumer.wants()), queue.visible, cursor.watermark_stored)
     if cursor.tracked:
@@ -76,7 +76,7 @@ def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: i
         values = [value for _, value in found]
     sizes = entry.lasting_sizes(values)
     if cursor.tracked:
-        del sizes[_without_gaps(sequences, first) :]  # what is missing between counts as finished
+        del sizes[_without_gaps(sequences, first) :]  # missing sequences in between count as finished
     if len(sizes) < len(values):
         sequences, values = sequences[: len(sizes)], values[: len(sizes)]
     taken = consumer.take_all(sequences, values) if values else 0

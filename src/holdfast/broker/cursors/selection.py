@@ -1,6 +1,6 @@
-"""Consumers that look for the same, and what one selector has looked at and may be given (docs/adr/0063).
+"""Consumers with equal selectors, and the entries that match a selector (docs/adr/0063).
 
-Rules of this file: entries are known by their sequences; nothing is read but to tell whether an entry is free.
+Rules of this file: entries are known by their sequences; an entry is only read to find out whether it is free.
 """
 
 from heapq import heapify, heappop, heappush
@@ -10,19 +10,19 @@ from holdfast.broker.cursors.holdings import Holdings
 
 
 class Group:
-    """Consumers with equal selectors. All visible entries below `position` were looked at for them."""
+    """Consumers with equal selectors. All visible entries below `position` were matched for them."""
 
     __slots__ = ("consumers", "position", "selector", "shows")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
-        """`shows`: whether what its consumers are handed counts as shown to somebody."""
+        """`shows`: whether entries that its consumers get count as shown."""
         self.selector = selector
         self.position = position
         self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
 
     def wanting(self) -> list[EntryConsumer]:
-        """The consumers that take entries now."""
+        """The consumers that accept entries now."""
         return [consumer for consumer in self.consumers if consumer.wants() > 0]
 
     def wanted(self) -> int:
@@ -31,8 +31,8 @@ class Group:
 
 
 class Selection(Group):
-    """Those below `position` that match and are free are in the heap `hits`, but for those from `passed_over` on that
-    none of the consumers can have."""
+    """Free entries below `position` that match are in the heap `hits`, except those from `passed_over` on that none of
+    the consumers can have."""
 
     __slots__ = ("hits", "passed_over", "waiting")
 
@@ -50,11 +50,11 @@ class Selection(Group):
             self.waiting.add(sequence)
 
     def pop(self) -> None:
-        """The lowest hit is one no more."""
+        """Removes the lowest hit."""
         self.waiting.discard(heappop(self.hits))
 
     def rewind(self, position: int) -> None:
-        """What lies at `position` and behind it is looked at again."""
+        """Entries from `position` on must be matched again."""
         if position < self.position:
             self.position = position
             self.hits = [sequence for sequence in self.hits if sequence < position]
@@ -90,7 +90,7 @@ class FreeEntries:
         return self.is_free(sequence) and not self._cursor.queue.expired(value)
 
     def is_free(self, sequence: int) -> bool:
-        """As `has`, whether its time to live is over or not."""
+        """As `has`, also for an expired entry."""
         cursor = self._cursor
         if sequence in cursor.acquired or sequence in cursor.finished:
             return False
@@ -102,7 +102,7 @@ class FreeEntries:
         return True
 
     def value(self, sequence: int) -> bytes | None:
-        """The entry where it is there and free."""
+        """The entry, if it exists and is free."""
         value = self._cursor.queue.value(sequence)
         return value if value is not None and self.has(sequence, value) else None
 
@@ -119,7 +119,7 @@ class FreeEntries:
             cursor.ahead_end = max(cursor.ahead_end, sequence + 1)
 
     def leave(self, sequence: int) -> None:
-        """It leaves the disk, or is finished, though nobody had it."""
+        """It leaves the disk, or is finished, although no consumer had it."""
         self.leaving.add(sequence)
         if sequence < self._cursor.position:
             self.waiting.discard(sequence)
@@ -134,7 +134,7 @@ class FreeEntries:
             self._waiting.add(sequence)
 
     def end(self) -> None:
-        """What was taken leaves the heap of what was given back."""
+        """Removes the taken entries from the heap of requeued ones."""
         if self.taken:
             cursor = self._cursor
             cursor.requeued = [sequence for sequence in set(cursor.requeued) if sequence not in self.taken]
@@ -142,7 +142,7 @@ class FreeEntries:
 
     @property
     def leaving(self) -> set[int]:
-        """What is on its way off the disk."""
+        """Entries that are leaving the disk."""
         if self._leaving is None:
             self._leaving = self._cursor.queue.leaving()
         return self._leaving

@@ -1,10 +1,9 @@
-"""Consumers of a queue that have selectors: each is handed what matches, in order, wherever in the queue it lies (JMS
-2.0 §3.8; amqp-illustrations, "Links"; docs/adr/0063).
+"""Consumers of a queue that have selectors: each gets the entries that match, in order, wherever in the queue they are
+(JMS 2.0 §3.8; amqp-illustrations, "Links"; docs/adr/0063).
 
-Rules of this file: consumers with equal selectors are one `Selection`, which looks at each entry once; what a
-selection passed over costs it nothing any more. It never moves the cursor's position: what it hands out beyond that is
-`ahead`. An entry is free if no consumer holds it and it is not on its way out; a selection is told again of one that
-becomes free.
+Rules of this file: consumers with equal selectors are one `Selection`, which matches each entry once; entries that it
+passed over cost nothing more. It never moves the cursor's position: entries that it hands out beyond it are `ahead`. An
+entry is free if no consumer holds it and it is not leaving; selections are notified of entries that become free.
 """
 
 from bisect import bisect_left
@@ -123,11 +122,11 @@ class Selections(Sharing[Selection]):
         if consumer in self._looked:
             return False
         if not selection.hits:
-            return selection.position >= cursor.queue.visible  # a pump is to look once more
+            return selection.position >= cursor.queue.visible  # the next pump looks again
         return watermarks or self._may_have(selection, selection.hits[0])
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
-        """Whether it is to look at more, now or once a watermark is stored."""
+        """Whether it must look at more entries, now or once a watermark is stored."""
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
@@ -166,7 +165,8 @@ class Selections(Sharing[Selection]):
         return given
 
     def _after(self) -> None:
-        """Where the pump ended for its own bounds it goes on in the next turn; else who got nothing waits for more."""
+        """If the pump ended at its own bounds, it goes on in the next turn; otherwise consumers that got nothing
+        wait."""
         queue = self._cursor.queue
         if self._left <= 0 or self._bytes_left <= 0:
             queue.touch()
@@ -183,7 +183,7 @@ class Selections(Sharing[Selection]):
                 self._looked.update(selection.wanting())
 
     def _look_at_freed(self) -> None:
-        """Those of what became free that match are hits again."""
+        """Entries that became free, and match, are hits again."""
         assert self._free is not None
         for sequence in sorted(self._back) if self._back else ():
             if self._left <= 0 or self._bytes_left <= 0:
@@ -221,7 +221,7 @@ class Selections(Sharing[Selection]):
             self._looked.difference_update(selection.consumers)
 
     def _offer_hits(self, selection: Selection) -> int:
-        """What the selection knows to match, to those of its consumers that want something."""
+        """Hands the selection's hits to those of its consumers that want something."""
         assert self._free is not None
         given = 0
         not_yet: list[int] = []
@@ -252,7 +252,8 @@ class Selections(Sharing[Selection]):
         return given
 
     def _scan(self) -> int:
-        """Looks at what no selection that is hungry has looked at yet; each entry for all that have come so far."""
+        """Scans entries for the selections that want more, from the lowest position on; each entry once for all
+        selections that are there."""
         cursor = self._cursor
         queue = cursor.queue
         given = 0
@@ -281,7 +282,9 @@ class Selections(Sharing[Selection]):
                     selection.position = max(selection.position, queue.visible)
                 break
             given += self._look_at_all(found, here)
-            if cached and not cursor.unfiltered:  # what is no hit is looked at from the disk if it is again
+            if (
+                cached and not cursor.unfiltered
+            ):  # an entry that is not a hit is read from the disk if it is needed again
                 hits = set[int]().union(*[selection.waiting for selection in self._by_text.values()])
                 queue.uncache_all(first, min(selection.position for selection in here), hits)
         return given
@@ -313,9 +316,9 @@ class Selections(Sharing[Selection]):
         return given
 
     def _run(self, selection: Selection, found: list[tuple[int, bytes]]) -> int:
-        """The hot path of `_scan`, for one selection: hands what matches of entries that were never shown, and that
-        nobody has, to those of its consumers that want something, as much to each; returns how many. It ends before the
-        first that is not as plain."""
+        """The hot path of `_scan`, for one selection: hands matching entries that were never shown and are free to
+        those of its consumers that want something, the same number to each; returns how many. It ends before the first
+        entry that is not plain."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
         if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
@@ -383,7 +386,8 @@ class Selections(Sharing[Selection]):
         return min((sequence for sequence in self._free.waiting if sequence >= first), default=self._cursor.position)
 
     def _is_hungry(self, selection: Selection) -> bool:
-        """Whether it is to look for more: somebody wants something, and what waits for a watermark is not enough."""
+        """Whether it must look for more entries: a consumer wants some, and those that wait for a watermark are not
+        enough."""
         if len(selection.hits) >= self.hits_max or not selection.wanting():
             return False
         if not selection.hits or self._may_have(selection, selection.hits[0]):
@@ -391,9 +395,9 @@ class Selections(Sharing[Selection]):
         return min(selection.wanted(), BEYOND_MAX) > len(selection.hits)
 
     def _look_at(self, sequence: int, value: bytes, here: list[Selection]) -> int | None:
-        """Looks at one entry for the selections `here` that have come so far; how many were handed out. None where it
-        concerns nobody. A selection that has no room for a hit stays where it is, and leaves `here`. So do those for
-        which the pump's share is not enough: they look at it in the next one."""
+        """Matches one entry for the selections `here`, which have come so far; returns how many were handed out, None
+        if it is not free. A selection without room for a hit stays where it is, and is removed from `here`; so is one
+        for which the pump's share does not suffice: it matches the entry in the next pump."""
         assert self._free is not None
         matching: list[Selection] = []
         asked = weight = 0
@@ -407,7 +411,7 @@ class Selections(Sharing[Selection]):
                     weight += selection.selector.weight
                     if selection.selector.matches(value):
                         matching.append(selection)
-                        continue  # its position moves once it is known what becomes of this one
+                        continue  # its position moves after this entry was handled
                 selection.position = sequence + 1
         self._pay(1 + asked // MATCHES_PER_ENTRY, len(value) * max(1, weight))
         if not matching:

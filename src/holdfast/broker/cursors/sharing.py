@@ -1,9 +1,9 @@
-"""What consumers have in common that are not handed whatever comes next, but what a selector or a priority says
+"""What is common to consumers that do not simply get the next entry, but one by a selector or a priority
 (docs/adr/0063, docs/adr/0072).
 
-Rules of this file: consumers with equal selectors are one group, which looks at each entry once. A pump moves no
-position of the cursor: what it hands out beyond that is `ahead`. An entry is free if no consumer holds it and it is not
-on its way out; the groups that have passed an entry are told when it becomes free again.
+Rules of this file: consumers with equal selectors are one group, which matches each entry once. A pump does not move
+the cursor's position: entries that it hands out beyond it are `ahead`. An entry is free if no consumer holds it and it
+is not leaving; groups that have passed an entry are notified when it becomes free again.
 """
 
 from abc import ABC, abstractmethod
@@ -51,10 +51,10 @@ class Sharing(ABC, Generic[GroupT]):
 
     @abstractmethod
     def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
-        """There is one more consumer, which is given what `selector` matches. `shows`: as `Group`."""
+        """Adds a consumer, which gets entries that `selector` matches. `shows`: as in `Group`."""
 
     def leave(self, consumer: EntryConsumer) -> None:
-        """The consumer is gone; what it held is given back by itself."""
+        """The consumer has left; its entries are requeued separately."""
         group = self._of.pop(consumer)
         group.consumers.pop(consumer, None)
         if not group.consumers and not self._stays(group):
@@ -77,14 +77,14 @@ class Sharing(ABC, Generic[GroupT]):
 
     @abstractmethod
     def look_again_at_passed(self) -> None:
-        """Somebody has gone to whom entries were left that consumers here cannot have."""
+        """A consumer has left for which entries were kept that consumers here cannot have."""
 
     @abstractmethod
     def start_anew(self) -> None:
-        """A failure may lie between what was looked at and what is known of it: all is looked at again."""
+        """Scans everything again: a failure may have come between a scan and its record."""
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """Entries are in nobody's hands any more, or not on their way out: those that were looked at are again."""
+        """Entries became free: those that were scanned before are scanned again."""
         end = max([group.position for group in self._by_text.values()], default=0)
         for sequence in sequences:
             if sequence not in self._cursor.acquired:
@@ -96,11 +96,11 @@ class Sharing(ABC, Generic[GroupT]):
             self._count()
 
     def set_apart(self, sequence: int) -> None:
-        """None of the consumers takes the entry, and it stays."""
+        """None of the consumers accepts the entry, and it stays in the queue."""
         self.freed([sequence])
 
     def looks_again_at(self, sequence: int) -> bool:
-        """Whether the entry, which became free, is looked at in the next pump."""
+        """Whether the entry, which became free, is scanned in the next pump."""
         return sequence in self._back
 
     def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
@@ -121,25 +121,26 @@ class Sharing(ABC, Generic[GroupT]):
     @property
     @abstractmethod
     def has_ahead(self) -> bool:
-        """Whether there is anything that `pump` could look at, or tell a consumer that there is nothing."""
+        """Whether there is anything for `pump` to look at, or a consumer to which it must report that there is
+        nothing."""
 
     @abstractmethod
     def has_something(self, consumer: EntryConsumer, *, watermarks: bool) -> bool:
-        """Whether a pump could hand `consumer` anything, now or, if there are to be `watermarks`, once one is stored;
-        surely not where it says no."""
+        """Whether a pump may hand `consumer` anything, now or, with `watermarks`, once one is stored. False is
+        certain."""
 
     @abstractmethod
     def passed_over(self, group: GroupT, free: dict[int, bytes]) -> list[int]:
-        """Entries that are free, match, and are known to nobody, where nothing is wrong none: for the invariants."""
+        """Free entries that match and that no group knows, for the invariants: there must be none."""
 
     def shown_next(self) -> int:
-        """One past the highest sequence that the consumers may be shown next, where all that comes matches."""
+        """One past the highest sequence that the consumers may be shown next, if all entries match."""
         return max(
             [group.position + wanted for group in self._by_text.values() if (wanted := group.wanted())], default=0
         )
 
     def _may_have(self, group: GroupT, sequence: int) -> bool:
-        """Whether the entry may be handed to its consumers now, for all that has to be on disk before."""
+        """Whether everything is on disk that has to be before the entry is handed out."""
         return self._cursor.may_be_shown(sequence) if group.shows else self._cursor.may_be_moved(sequence)
 
     # ------------------------------------------------------------------------------------------------ offered
@@ -151,12 +152,12 @@ class Sharing(ABC, Generic[GroupT]):
 
     @property
     def _weight(self) -> int:
-        """What a byte counts that all selectors are asked about."""
+        """What a byte costs that all selectors match."""
         return sum(group.selector.weight for group in self._by_text.values())
 
     def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
-        """The first of `consumers` that can have the entry. One that is too large for all consumers of the cursor is
-        its next one's, who ends what cannot be delivered."""
+        """The first of `consumers` that can have the entry. An entry that is too large for all consumers of the cursor
+        goes to the next one, which ends undeliverable entries."""
         bytes_most = entry.size_of(value) + BESIDE_BYTES
         left_to_another: bool | None = None
         for consumer in consumers:
@@ -191,7 +192,7 @@ class Sharing(ABC, Generic[GroupT]):
         self._next_turn(group, consumer)
 
     def _next_turn(self, group: GroupT, consumer: EntryConsumer) -> None:
-        """These were handed something, and are the last to be next."""
+        """These consumers were handed something, and have their next turn last."""
         if len(group.consumers) > 1 and consumer in group.consumers:
             del group.consumers[consumer]
             group.consumers[consumer] = None
@@ -206,7 +207,7 @@ class Sharing(ABC, Generic[GroupT]):
 
     @abstractmethod
     def _count(self) -> None:
-        """Brings the accounts of memory up to date."""
+        """Updates the accounts of memory."""
 
     def forget(self) -> None:
         """The cursor is gone: nothing is counted for it any more."""
@@ -215,5 +216,5 @@ class Sharing(ABC, Generic[GroupT]):
 
     @property
     def counted_ready(self) -> int:
-        """What is counted of entries that are ready, by priority."""
+        """Bytes that are counted for the index of ready entries."""
         return 0

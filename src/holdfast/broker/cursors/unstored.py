@@ -1,7 +1,7 @@
-"""The lowest priority among what a queue has taken and the disk has not (docs/adr/0072).
+"""The lowest priority among a queue's entries that are not on disk yet (docs/adr/0072).
 
-Rules of this file: asked where a queue that sorts is full and drops; it looks at each entry once, in the batch of the
-turn. What went into a commit before it was looked at is not known.
+Rules of this file: used when a full queue that sorts drops entries; it looks at each entry once, in the batch of the
+turn. Entries that went into a commit before are not known.
 """
 
 from collections.abc import Iterator

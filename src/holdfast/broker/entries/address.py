@@ -1,7 +1,8 @@
 """Addresses: `queue`, `queue@node`, and what begins with `$` (amqp-illustrations, "Global Addressing").
 
-Rules of this file: pure. The part behind the last `@` names a node; blank, `localhost`, the node's own name and
-where it listens mean here. `without_alias` comes first: it takes off what clients of other brokers put around a name.
+Rules of this file: pure. The part after the last `@` names a node; an empty one, `localhost`, the node's own name and
+its listening addresses mean this node. `without_alias` comes first: it removes what clients of other brokers put around
+a name.
 """
 
 import re
@@ -32,9 +33,8 @@ class Address(NamedTuple):
 
 
 def parse(text: str, *, own_name: str, own_addresses: Container[str] = (), host: str = DEFAULT_HOST) -> Address:
-    """The address that `text` writes in that host, as seen at the node `own_name`; ConfigError where a part is no name.
-
-    `own_addresses`: what else names this node, HOST or HOST:PORT of where it listens ("Message Relay").
+    """Parses `text` as an address in that host, at the node `own_name`; ConfigError if a part is not a name.
+    `own_addresses`: what else names this node, HOST or HOST:PORT of its listeners ("Message Relay").
     """
     queue, at, node = text.rpartition("@")
     if not at:
@@ -59,8 +59,8 @@ def split_topic(name: str) -> tuple[str, str] | None:
 def without_alias(text: str) -> str:
     """NAME for `/queues/NAME` and for `amqps://HOST/NAME`, percent-decoded (CLIENTS 39); any other text as it is.
 
-    The host counts for nothing: it is whatever name the client found this node by. ConfigError where what stands
-    behind is not percent-encoded UTF-8, or a URL names no address.
+    The host is ignored: it is the name by which the client found this node. ConfigError if the rest is not
+    percent-encoded UTF-8, or if a URL names no address.
     """
     if text.startswith(QUEUES_PREFIX):
         name = text[len(QUEUES_PREFIX) :]

@@ -1,9 +1,9 @@
-"""From the wire into an entry and back: header and annotations rewritten, the bare message untouched (§3.2).
+"""Converts messages to entries and back: header and annotations are rewritten, the bare message stays unchanged (§3.2).
 
-Rules of this file: pure; annotations `x-opt-holdfast-…` are stripped from whoever is no neighbour, and never
-stored in an entry, but for the subject that an address gave, who published a message to a topic, and the links that
-it passed; consumers are told `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers already
-know, and a redelivery is always marked as one.
+Rules of this file: pure. Annotations `x-opt-holdfast-…` of clients are stripped. In an entry there are only three of
+them: the subject that an address gave, the publisher of a message to a topic, and the links that the message passed.
+Consumers get `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers know, and a redelivery
+is always marked as one.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 def _ours(key: object) -> bool:
-    """Whether a node says this, and no client: told anew at each delivery, so that it stands there once."""
+    """Whether only nodes set this annotation: it is set again at each delivery, so that there is only one."""
     return str(key).startswith(OWN_PREFIX) or key in TOLD_ANEW
 
 
@@ -60,7 +60,7 @@ def _are_links(value: object) -> bool:
 
 
 def links_passed(value: bytes) -> bytes:
-    """The ids of the links that an entry has passed, the first one first."""
+    """The ids of the links that an entry has passed, in order."""
     count, items = entry.annotations_of(value)
     if _LINKS_NAME not in items:
         return b""
@@ -75,7 +75,7 @@ def publisher_items(publisher: bytes) -> bytes:
 
 
 def publisher_of(value: bytes) -> bytes:
-    """Who published the message of an entry, as `publisher_items` was told; b"" where nobody asked as it came."""
+    """The publisher of an entry's message, as given to `publisher_items`; b"" if no subscription needed it then."""
     count, items = entry.annotations_of(value)
     found = decoded(count, items).get(PUBLISHER) if _PUBLISHER in items else None
     return found if isinstance(found, bytes) else b""
@@ -98,8 +98,8 @@ def subject_items(subject: str) -> bytes:
 
 
 def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: bool = False) -> Annotations:
-    """The message annotations of a payload without ours. RemoteProtocolError where they are no map, or too large.
-    `is_carried`: a neighbour says them, which is believed which links the message has passed."""
+    """The message annotations of a payload without those that only nodes set. RemoteProtocolError if they are not a
+    map, or too large. `is_carried`: they come from a neighbour, which may say which links the message has passed."""
     first, last = sections.annotations
     if first == last:
         return NO_ANNOTATIONS
@@ -125,7 +125,7 @@ def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: boo
 
 
 def _as_sent(section: bytes, count: int) -> Annotations | None:
-    """The annotations in their sender's encoding, where no name that is ours is in it; else None."""
+    """The annotations in their sender's encoding, if none of them is one that only nodes set; otherwise None."""
     if section[:3] != _MESSAGE_ANNOTATIONS or any(name in section for name in _OUR_NAMES):
         return None
     head = {_MAP8: 6, _MAP32: 12}.get(section[3])
@@ -138,8 +138,9 @@ def notes_of(item: entry.Entry) -> dict[Any, Any]:
 
 
 class Notes(NamedTuple):
-    """Message annotations that are added to messages, encoded once for all of them. `names`: their keys as bytes where
-    all are words and few; None where a message's own annotations have to be decoded to know whether it has one."""
+    """Message annotations that are added to messages, encoded once for all of them. `names`: their keys as bytes, if
+    there are few and all are plain words; None if a message's annotations must be decoded to find out whether it has
+    one of them."""
 
     added: dict[Any, Any]
     items: bytes
@@ -150,21 +151,20 @@ NO_NOTES: Final = Notes({}, b"", ())
 
 
 def to_add(added: dict[Any, Any]) -> Notes:
-    """Those, as they are added."""
+    """These annotations, encoded to be added."""
     items = b"".join(encode(key) + encode(part) for key, part in added.items())
     words = len(added) <= NAMES_MAX and all(isinstance(key, str) for key in added)
     return Notes(added, items, tuple(str(key).encode() for key in added) if words else None)
 
 
 def notes_added(told: dict[Any, Any] | None) -> Notes:
-    """Of message annotations that a consumer adds (modified, §3.4.5), those that are stored."""
+    """Those of a consumer's message annotations (modified, §3.4.5) that are stored."""
     return to_add({key: part for key, part in told.items() if not _ours(key)}) if told else NO_NOTES
 
 
 def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
-    """An entry to whose message annotations `notes` were added; `value` itself where they are beyond `bytes_max`.
-
-    What the entry has is decoded only where one of the names may be among it.
+    """The entry with `notes` added to its message annotations; `value` itself if they would exceed `bytes_max`. The
+    entry's annotations are only decoded if one of the names may be among them.
     """
     count, before = entry.annotations_of(value)
     if notes.names is not None and not any(name in before for name in notes.names):
@@ -175,7 +175,7 @@ def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
         count = 2 * len(merged)
         items = b"".join(encode(key) + encode(part) for key, part in merged.items())
     if count > 2 * ANNOTATIONS_MAX or len(items) > bytes_max:
-        return value  # modified again and again it may not grow without end
+        return value  # repeated changes must not let it grow without limit
     return entry.with_annotations(value, count, items)
 
 
@@ -241,8 +241,8 @@ def way_items(value: bytes, nodes: tuple[str, ...]) -> bytes:
 def for_consumer(
     value: bytes, sequence: int, delivery_count: int | None, steady_ms: int, way: bytes = b""
 ) -> tuple[Any, ...]:
-    """The parts of a transfer that tells a client about `value`: header, annotations, bare message. `way`: from
-    `way_items`, for who wants to know it."""
+    """The parts of a transfer of `value` to a client: header, annotations, bare message. `way`: from `way_items`, for a
+    client that asked for paths."""
     if (
         delivery_count is None
         and not value[1] & (entry.CUSTODY | entry.LATE)
@@ -277,13 +277,13 @@ def for_consumer(
 def plain_for_consumer(
     sequences: Sequence[int], values: Sequence[bytes]
 ) -> tuple[list[bytes], list[bytes | memoryview]]:
-    """The hot path's `for_consumer`, of entries that were never shown and have no time to live: what precedes each
-    bare message, and the bare messages; up to the first that has anything of its own."""
+    """The hot path's `for_consumer`, of entries that were never shown and have no time to live: what precedes each bare
+    message, and the bare messages; up to the first that differs."""
     heads: list[bytes] = []
     bares: list[bytes | memoryview] = []
     if values and values[0][: entry.FIXED_BYTES] != values[-1][: entry.FIXED_BYTES]:
         return _plain_apart(sequences, values)
-    for fixed, group in groupby(values, entry.fixed_of):  # those that were stored together begin alike
+    for fixed, group in groupby(values, entry.fixed_of):  # entries that were stored together begin with the same bytes
         form = _PLAIN_HEADS.get(fixed[:3])
         if form is None or fixed[20:28] != _NOTHING:
             break
@@ -297,7 +297,7 @@ def plain_for_consumer(
 
 
 def _plain_apart(sequences: Sequence[int], values: Sequence[bytes]) -> tuple[list[bytes], list[bytes | memoryview]]:
-    """As `plain_for_consumer`, of entries that begin alike now and then only, as those with priorities do."""
+    """As `plain_for_consumer`, for entries that rarely begin with the same bytes, such as those with priorities."""
     heads: list[bytes] = []
     bares: list[bytes | memoryview] = []
     known: dict[bytes, tuple[bytes, Any, bytes, int]] = {}
@@ -317,7 +317,8 @@ def _plain_apart(sequences: Sequence[int], values: Sequence[bytes]) -> tuple[lis
 
 
 def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:
-    """Header and message annotations as they go to the next node; time to live counts time spent."""
+    """Header and message annotations as they are sent to the next node; the time spent here is subtracted from the time
+    to live."""
     ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
     durable = bool(item.flags & entry.DURABLE)
     parts: list[Any] = []

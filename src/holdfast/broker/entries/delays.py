@@ -1,9 +1,9 @@
-"""When a message asks to be delivered: not before a wall time, or not before some time has passed (JMS 2.0 §7.9, in the
-annotations of Qpid JMS and ActiveMQ Artemis; docs/adr/0067).
+"""Delayed delivery: not before a wall time, or not before some time has passed (JMS 2.0 §7.9, in the annotations of
+Qpid JMS and ActiveMQ Artemis; docs/adr/0067).
 
-Rules of this file: pure. A wall time wins over a delay, as at other brokers; what is no whole number is as none. An
-entry that is held has the time on the steady clock beside, if it asked for a delay; an entry that is delivered has the
-wall time alone, so that whatever it passes later does not hold it again.
+Rules of this file: pure. A wall time overrides a delay, as in other brokers; a value that is not a whole number counts
+as absent. A held entry with a delay also has its time by the steady clock. A delivered entry only has the wall time, so
+that it is not delayed again later.
 """
 
 from typing import Final, NamedTuple
@@ -34,17 +34,17 @@ def due_of(value: bytes, steady_ms: int, wall_ms: int) -> Due | None:
 
 
 def due_held(value: bytes, steady_ms: int) -> Due:
-    """The same of an entry that is held, as it was held: also where that time has come meanwhile."""
+    """As `due_of`, for a held entry: also if its time has come meanwhile."""
     return due_of(value, steady_ms, 0) or Due(steady_ms, False)
 
 
 def may_be_asked(items: bytes) -> bool:
-    """Whether annotations, encoded, have a name of those that say so."""
+    """Whether encoded annotations contain the name of a delay annotation."""
     return _NAMES in items
 
 
 def fault(count: int, items: bytes) -> str | None:
-    """What is wrong with what annotations say of it, in words."""
+    """What is wrong with the delay annotations, in words."""
     notes = annotate.decoded(count, items)
     for name in (DELIVERY_TIME, DELIVERY_DELAY):
         found = notes.get(name)
@@ -67,13 +67,13 @@ def due_in(count: int, items: bytes, steady_ms: int, wall_ms: int) -> Due | None
 
 
 def told_ms(value: bytes) -> int | None:
-    """The wall time at which a message that is held is due, as far as it is known; None where it says none."""
+    """The wall time at which a held message is due, as far as known; None if it has none."""
     at = annotate.decoded(*entry.annotations_of(value)).get(DELIVERY_TIME)
     return int(at) if is_whole_within(at, 1, MS_MAX) else None
 
 
 def held(value: bytes, due: Due, queue: str, steady_ms: int, wall_ms: int) -> bytes:
-    """The entry as it waits for a queue of that name, under no number of custody."""
+    """The entry as it waits for a queue of that name, without its number in custody."""
     item = entry.unpack(value)
     notes = annotate.notes_of(item)
     if not due.is_wall:

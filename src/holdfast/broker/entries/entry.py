@@ -1,14 +1,14 @@
-"""A queue's entry as bytes: what came, who gave it, where it is bound (CUSTODY, Names).
+"""A queue's entry as bytes: the message, its identity and its destination (CUSTODY, Names).
 
 Rules of this file: pure packing. The bare message is kept byte for byte; only header, delivery-annotations and
-message-annotations are rewritten (AMQP 1.0 §3.2). Annotations `x-opt-holdfast-…` never enter an entry: what they
-carry stands in the fixed part. The layout is versioned by its first byte.
+message-annotations are rewritten (AMQP 1.0 §3.2). Annotations `x-opt-holdfast-…` are not stored as such: the fixed part
+has their contents. The layout is versioned by its first byte.
 
     version u8 | flags u8 | priority u8 | trace u8 | enqueued_ms u64 | expires_ms u64 | format u32 |
     annotations u32 | to u16 | [origin 16 | number u64 | trace x 16] | to | annotations | bare message
 
-With BLOB the bare message lies in the store as a blob (links/large_receives.py); in its place stands a data section
-that holds the blob's id and length, u64 each. It is the node's own and never sent.
+With BLOB the bare message is in the store as a blob (links/large_receives.py); in its place is a data section with the
+blob's id and length, u64 each, which is never sent.
 
 `annotations` holds the count of map items (u16) and the items encoded. `expires_ms` counts on the node's own steady
 clock, 0 is never; `enqueued_ms` is wall time. With EXPIRES_AT a wall time at which the message expires too, u64, stands
@@ -69,7 +69,7 @@ fixed_of: Final = itemgetter(slice(FIXED_BYTES))
 
 
 class Identity(NamedTuple):
-    """Who a message in custody is, end to end: (origin's store, number from 1); the destination is known by place."""
+    """The identity of a message in custody: (origin's store, number from 1); the destination follows from its queue."""
 
     origin: UUID
     number: int
@@ -90,7 +90,7 @@ class BlobPlace(NamedTuple):
 
 
 def reference(blob: int, length: int) -> bytes:
-    """What stands for a bare message that is a blob."""
+    """What stands in the entry for a bare message that is a blob."""
     return _REFERENCE.pack(_REFERENCE_HEAD, blob, length)
 
 
@@ -110,7 +110,7 @@ def pack_identity(identity: Identity) -> bytes:
 
 
 class Entry(NamedTuple):
-    """An entry taken apart. `annotations` and `bare` are views of the value, not copies."""
+    """The fields of an entry. `annotations` and `bare` are views of the value, not copies."""
 
     flags: int
     priority: int
@@ -137,7 +137,7 @@ class Entry(NamedTuple):
 
 
 class StoreUuid(UUID):
-    """A UUID that keeps its bytes and its hash: asked for with each message."""
+    """A UUID with cached bytes and hash, because both are needed for each message."""
 
     __slots__ = ("_hash", "raw")
 
@@ -156,12 +156,12 @@ class StoreUuid(UUID):
 
 @lru_cache(4_096)
 def uuid_of(raw: bytes) -> UUID:
-    """The store that 16 bytes name; the same few come again and again."""
+    """The StoreUuid of 16 bytes; cached, because the same few are used again and again."""
     return StoreUuid(raw)
 
 
 def plain_head(durable: bool, priority: int, enqueued_ms: int, message_format: int) -> bytes:
-    """What stands before the bare message in the hot path's entry: no time to live, no annotations, no custody."""
+    """The bytes before the bare message in the hot path's entry: no time to live, no annotations, no custody."""
     flags = DURABLE if durable else 0
     return _FIXED.pack(VERSION, flags, priority, 0, enqueued_ms, 0, message_format, 0, 0)
 
@@ -244,7 +244,7 @@ def pack_plain_custody(
 def around_number(
     *, durable: bool, enqueued_ms: int, message_format: int, origin: bytes, trace: bytes, to: bytes
 ) -> tuple[bytes, bytes]:
-    """What stands before and behind the number, 8 bytes, in such an entry; the bare message follows."""
+    """The bytes before and after the number (8 bytes) in such an entry; the bare message follows."""
     flags = CUSTODY | DURABLE if durable else CUSTODY
     head = _FIXED.pack(
         VERSION, flags, PRIORITY_DEFAULT, len(trace) // 16, enqueued_ms, 0, message_format, 0, len(to)
@@ -310,7 +310,7 @@ def unpack(value: bytes) -> Entry:
 
 
 def repack(item: Entry) -> bytes:
-    """The value of an entry that was taken apart and changed (`item._replace(…)`)."""
+    """The value of an entry that was unpacked and changed (`item._replace(…)`)."""
     return pack(
         flags=item.flags,
         enqueued_ms=item.enqueued_ms,
@@ -339,12 +339,12 @@ def with_earlier(value: bytes, failures: int | None) -> bytes:
 
 
 def enqueued_ms_of(value: bytes) -> int:
-    """`unpack(value).enqueued_ms` without taking it apart."""
+    """`unpack(value).enqueued_ms` without unpacking it."""
     return int.from_bytes(value[4:12], "big")
 
 
 def size_of(value: bytes) -> int:
-    """`unpack(value).size` without taking it apart."""
+    """`unpack(value).size` without unpacking it."""
     size = len(value) - FIXED_BYTES
     flags = value[1]
     if flags & (CUSTODY | BLOB | EXPIRES_AT | EARLIER):  # GROUP is with CUSTODY alone
@@ -369,12 +369,12 @@ def bare_at(value: bytes) -> int:
 
 
 def note_bytes(value: bytes) -> int:
-    """How long the annotations of an entry are, as they are stored."""
+    """The stored size of an entry's annotations, in bytes."""
     return int.from_bytes(value[24:28], "big")
 
 
 def _beside(flags: int) -> int:
-    """How many bytes stand before the count of the annotations."""
+    """How many bytes precede the count of the annotations."""
     beside = (_AT_BYTES if flags & EXPIRES_AT else 0) + (_GROUP.size if flags & GROUP else 0)
     return beside + _EARLIER_BYTES if flags & EARLIER else beside
 
@@ -385,7 +385,7 @@ def _annotations_at(value: bytes) -> int:
 
 
 def annotations_of(value: bytes) -> tuple[int, bytes]:
-    """`annotation_count` and `annotations` of an entry without taking the rest apart."""
+    """`annotation_count` and `annotations` of an entry without unpacking the rest."""
     size = note_bytes(value)
     if not size:
         return 0, b""
@@ -427,7 +427,7 @@ def identity_of(value: bytes) -> Identity:
 
 
 def number_of(value: bytes) -> int:
-    """`identity_of(value).number` without taking the rest apart."""
+    """`identity_of(value).number` without unpacking the rest."""
     return int.from_bytes(value[NUMBER_AT:TRACE_AT], "big")
 
 
@@ -443,7 +443,7 @@ def expires_at_ms_of(value: bytes) -> int:
 
 
 def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
-    """When an entry expires that may, on the steady clock, as far as the wall clock says so now."""
+    """When an entry expires, by the steady clock; an absolute expiry time is converted by the wall clock of now."""
     end = int.from_bytes(value[12:20], "big")
     return min(end, steady_ms + expires_at_ms_of(value) - wall_ms) if value[1] & EXPIRES_AT else end
 
@@ -459,8 +459,7 @@ def is_plain(value: bytes) -> bool:
 
 
 def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
-    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins, which follows
-    from the fixed part."""
+    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins."""
     passed = FIXED_BYTES + _IDENTITY.size
     named = passed + 16 * value[3]
     end = named + (value[28] << 8) + value[29]
@@ -468,9 +467,8 @@ def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
 
 
 def lasting_sizes(values: Sequence[bytes]) -> list[int]:
-    """The `size_of` of each of `values`, up to the first that has a time to live.
-
-    Entries that were stored together begin alike: what follows from the fixed part is found once for those.
+    """The `size_of` of each of `values`, up to the first with a time to live. Entries that were stored together begin
+    with the same bytes, so the fixed part is only evaluated once for them.
     """
     if values and values[0][:FIXED_BYTES] != values[-1][:FIXED_BYTES]:
         return _lasting_sizes_apart(values)
@@ -488,7 +486,7 @@ def lasting_sizes(values: Sequence[bytes]) -> list[int]:
 
 
 def _lasting_sizes_apart(values: Sequence[bytes]) -> list[int]:
-    """As `lasting_sizes`, of entries that begin alike now and then only, as those with priorities do."""
+    """As `lasting_sizes`, for entries that rarely begin with the same bytes, such as those with priorities."""
     sizes: list[int] = []
     known: dict[bytes, int] = {}
     """By fixed part: the bytes of an entry that do not count."""

@@ -1,8 +1,8 @@
 """The entries of a queue by sequence: appended, read, retired (amqp-illustrations, "Consumption from Message Queues").
 
-Rules of this file: emits into the turn's `Batch`, reads through `EntryReader`, never reads a clock (`Clock` is told),
-and knows no cursor. A sequence is given once and never again; what a refused batch burned stays burned. `visible` is
-behind `next_sequence` until the commit is on disk: nothing is shown before it is stored.
+Rules of this file: it writes to the turn's `Batch` and reads through `EntryReader`; it never reads a clock (`Clock` is
+set from outside) and knows no cursor. A sequence is used once and never again, also if its batch is refused. `visible`
+is behind `next_sequence` until the commit is on disk: nothing is shown before it is stored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class EntryLog:
     """`messages` and `bytes_held` count what is on disk or on its way there; a queue's bounds hold for both together.
 
     `memory` counts the entries themselves, of a queue that is not durable; `counted_bytes` is this queue's part of it.
-    `tombstones`: those of `messages` that are none, but the ends of messages on their way (CUSTODY, end to end 3).
+    `tombstones`: how many of `messages` are tombstones of messages in transit (CUSTODY, end to end 3).
     """
 
     queue_id: int
@@ -91,13 +91,13 @@ class EntryLog:
 
     @property
     def holds_custody(self) -> bool:
-        """Whether its messages are on their way: what expires has its end told in its place."""
+        """Whether its messages are in transit: a tombstone takes the place of one that expires."""
         return self.kind is QueueKind.TRANSMISSION or self.kind is QueueKind.WAITING
 
     # ------------------------------------------------------------------------------------------------ append
 
     def count_memory(self) -> None:
-        """Brings the account of memory up to date."""
+        """Updates the account of memory."""
         memory = self.memory
         if memory is not None:
             held = self.bytes_held + ENTRY_BYTES * self.messages
@@ -105,14 +105,14 @@ class EntryLog:
             self.counted_bytes = held
 
     def append(self, value: bytes, size: int) -> int:
-        """Takes an entry into the turn's batch; returns its sequence. The caller has asked `fits`."""
+        """Adds an entry to the turn's batch; returns its sequence. The caller has checked `fits`."""
         sequence = self.next_sequence
         large = value[1] & entry.BLOB
         durable = self.config.durable
         if large:
             self.work.referred.append((self, sequence, entry.blob_of(value).blob))
         if durable and self.has_consumers and not large and self.cached.charge(len(value)):
-            self.cache[sequence] = value  # a cursor's run sends what is cached
+            self.cache[sequence] = value  # a cursor's run sends cached entries
         if value[12:20] != entry.NEVER:
             self._expires(sequence, value)
         self.next_sequence = sequence + 1  # from here on nothing is called that could fail
@@ -133,7 +133,7 @@ class EntryLog:
         return sequence
 
     def append_all(self, values: list[bytes], size: int) -> None:
-        """As `append`, for entries of `size` bytes together, none with a time to live. The caller has asked
+        """As `append`, for entries of `size` bytes together, none with a time to live. The caller has checked
         `fits_all`."""
         first = self.next_sequence
         count = len(values)
@@ -157,7 +157,7 @@ class EntryLog:
             self.count_memory()
 
     def undo(self, sequence: int, value: bytes) -> None:
-        """The batch that held this append found no space: it never was; its number stays unused."""
+        """Reverts an append whose batch found no space; its sequence stays unused."""
         self.uncache(sequence)
         self.messages -= 1
         self.bytes_held -= entry.size_of(value)
@@ -165,7 +165,7 @@ class EntryLog:
         self.in_total -= 1
 
     def show_up_to(self, sequence: int) -> None:
-        """All below `sequence` is on disk now and may be offered."""
+        """All entries below `sequence` are on disk now and may be offered."""
         if sequence > self.visible:
             self.visible = sequence
             self.touch()
@@ -207,7 +207,8 @@ class EntryLog:
         return items
 
     def in_memory(self, first: int, end: int, bytes_max: int) -> list[bytes]:
-        """The entries from `first` on, below `end`, that are cached, up to the first that is not, or past the bytes."""
+        """The cached entries from `first` on, below `end`, up to the first that is not cached, or until the bytes are
+        exceeded."""
         found = list(map(self.cache.get, range(first, end)))
         count = found.index(None) if None in found else len(found)
         values: list[bytes] = found[:count]  # type: ignore[assignment]  # the first None is behind them
@@ -239,7 +240,7 @@ class EntryLog:
         return found
 
     def oldest_wall_ms(self) -> int | None:
-        """When the oldest visible entry came, None where there is none."""
+        """The wall time of the oldest visible entry; None if there is none."""
         for _, value in self.read(0, count_max=1, bytes_max=1) if self.messages else ():
             return entry.unpack(value).enqueued_ms
         return None
@@ -247,7 +248,7 @@ class EntryLog:
     # ------------------------------------------------------------------------------------------------ cache
 
     def consumers_changed(self, present: bool) -> None:
-        """Ordinary consumers are there from now on, or none is any more."""
+        """The queue has ordinary consumers from now on, or has none any more."""
         self.has_consumers = present
 
     def uncache(self, sequence: int) -> None:
@@ -257,11 +258,11 @@ class EntryLog:
             del self.cache[sequence]
 
     def uncache_all(self, first: int, end: int, without: set[int]) -> None:
-        """As `uncache` for those of `[first, end)` that are cached, and not among `without`."""
+        """As `uncache`, for the cached entries of `[first, end)` that are not in `without`."""
         self.uncache_each((self.cache.keys() & range(first, end)) - without)
 
     def uncache_each(self, sequences: Iterable[int]) -> None:
-        """As `uncache` for those of them that are cached."""
+        """As `uncache`, for those of the entries that are cached."""
         cache, size = self.cache, 0
         for sequence in sequences:
             value = cache.pop(sequence, None)
@@ -289,7 +290,7 @@ class EntryLog:
         if self.cache and not self.cache.keys().isdisjoint(sequences):
             for sequence in sequences:
                 self.uncache(sequence)
-        self.tombstones = max(0, self.tombstones - stones)  # not all are counted in a store from before they were
+        self.tombstones = max(0, self.tombstones - stones)  # a store of an earlier version does not count all of them
         self.messages -= len(sequences)
         self.bytes_held -= size
         if self.config.durable:
@@ -304,11 +305,11 @@ class EntryLog:
         self.work.dirty_queues[self] = None
 
     def count_out(self, count: int) -> None:
-        """So many entries were handed out."""
+        """Counts entries that were handed out."""
         self.out_total += count
 
     def leaves(self, sequence: int) -> bool:
-        """Whether that entry is retired already, though the store has it still."""
+        """Whether the entry is retired already although it is still in the store."""
         return sequence in self.leaving()
 
     def leaving(self) -> set[int]:
@@ -324,12 +325,12 @@ class EntryLog:
         return entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms) <= self.clock.steady_ms
 
     def retire_expired(self, sequence: int, size: int) -> None:
-        """As `retire`, of an entry whose time to live is over."""
+        """As `retire`, for an expired entry."""
         self.expired_total += 1
         self.retire(sequence, size)
 
     def _expires(self, sequence: int, value: bytes) -> None:
-        """An entry that expires was appended: it is looked for when it has."""
+        """An entry with a time to live was appended: notes when it expires."""
         expires_ms = entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms)
         if value[1] & entry.EXPIRES_AT:
             self.work.wheel.walled[self] = None
@@ -349,7 +350,7 @@ class EntryLog:
             self.work.batch.puts[key] = records.PAIRS.pack(*timed)
 
     def look_again(self, sequences: list[int]) -> None:
-        """Entries that a consumer held are back, and may have expired meanwhile."""
+        """Entries that a consumer held were requeued, and may have expired meanwhile."""
         if self.expiring or self.timed is not None:
             second = self.clock.steady_ms // 1000 + 1
             for sequence in sequences:
@@ -358,7 +359,7 @@ class EntryLog:
     # ------------------------------------------------------------------------------------------------ turn
 
     def touch(self) -> None:
-        """There is something to offer or to reclaim before the turn ends."""
+        """Notes that the queue has something to offer or to reclaim before the turn ends."""
         self.work.dirty_queues[self] = None
 
     def touch_counters(self) -> None:

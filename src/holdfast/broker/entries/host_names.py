@@ -1,7 +1,7 @@
-"""Names within virtual hosts: what is called the same in two hosts is two things (docs/adr/0071-virtual-hosts.md).
+"""Names within virtual hosts: the same name in two hosts means two things (docs/adr/0071-virtual-hosts.md).
 
-Rules of this file: pure. What a table of the node is keyed by is a `HostedName`, which `hosted` alone makes of a host
-and a name: no name that somebody sends can lead out of its host. The default host is "", and a name of it is as it is.
+Rules of this file: pure. Tables of the node are keyed by `HostedName`, which only `hosted` makes from a host and a
+name, so that no name from a peer can refer to another host. The default host is "", and its names are unchanged.
 """
 
 from typing import Final, NewType
@@ -15,8 +15,8 @@ _NUL: Final = "\0"
 
 
 def hosted(host: str, name: str) -> HostedName:
-    """The name in that host. Neither a host nor a name that may be given to something has a NUL; a name that has one
-    all the same, as it came from a peer, names nothing in any host."""
+    """The name in that host. Valid hosts and names have no NUL; a name with one, which a peer may send, names nothing
+    in any host."""
     key = f"{host}{_NUL}{name}" if host else name if _NUL not in name else _NUL + name
     return key  # type: ignore[return-value]  # to call a NewType costs as much as all of this, for each arrival
 
@@ -48,5 +48,5 @@ def said_in(host: str, text: str) -> str:
 
 
 def shown(host: str, name: str) -> str:
-    """Both for a person who sees more than one host: in the default one the name as it is, quoted."""
+    """Host and name, for a person who sees several hosts: in the default one only the name, quoted."""
     return f"{name!r} of virtual host {host!r}" if host else repr(name)

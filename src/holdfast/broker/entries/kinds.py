@@ -1,8 +1,8 @@
-"""What queues there are beside those that clients name.
+"""The kinds of queues.
 
-Rules of this file: pure. A queue's kind is decided once, by its name, when the queue is made or loaded: whoever asks
-later what a queue is for looks at its kind, and for which node at its `destination`. No row of the store has them, but
-that of a topic: a queue may have been named like one before there were any.
+Rules of this file: pure. A queue's kind follows from its name, when the queue is created or loaded; later only the kind
+is checked, and `destination` for the node. The kind is not stored, except that of a topic, because a queue of an
+earlier version may have the name of one.
 """
 
 from enum import Enum, auto

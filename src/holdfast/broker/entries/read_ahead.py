@@ -1,7 +1,8 @@
-"""What cursors have read of the store and not handed out: a megabyte each, and there may be thousands of them.
+"""Bounds what cursors have read from the store and not handed out: a megabyte each, and there may be thousands of
+cursors.
 
-Rules of this file: a cursor that finds no room in the account reads no more than it is asked for; what one has read
-and not used for long is dropped, and read again when needed. No clock: time is counted in pumps.
+Rules of this file: a cursor that finds no room in the account reads only what is needed now; entries that were read and
+not used for long are dropped, and read again when needed. No clock: time is counted in pumps.
 """
 
 from typing import Final, Protocol
@@ -20,7 +21,7 @@ IDLE_PUMPS: Final = 1_000
 
 
 class Reader(Protocol):
-    """A cursor, of which this keeps what it has read ahead."""
+    """A cursor with entries that were read ahead."""
 
     prefetched: list[tuple[int, bytes]]
     read_ahead_bytes: int
@@ -30,8 +31,8 @@ class Reader(Protocol):
 
 
 class ReadAhead:
-    """Bounds what the cursors of a node read ahead. `account` counts what was read, until the last of it is handed
-    out."""
+    """Bounds what the cursors of a node read ahead. `account` counts the entries of a read until the last of them is
+    handed out."""
 
     __slots__ = ("_holders", "_pumps", "account")
 
@@ -42,7 +43,7 @@ class ReadAhead:
         self._pumps = 0
 
     def has_room(self) -> bool:
-        """Whether more may be read than is wanted now. Where not, one that is idle makes room for the next time."""
+        """Whether more may be read than is wanted now. If not, an idle cursor makes room for the next time."""
         if self.account.room >= LOW_BYTES:
             return True
         if self._holders:
@@ -56,7 +57,7 @@ class ReadAhead:
         return False
 
     def keep(self, cursor: Reader, size: int) -> None:
-        """`cursor` was pumped and has entries left, of which `size` bytes were read anew; they go where there is no
+        """`cursor` was pumped and has entries left, of which `size` bytes are new; they are dropped if there is no
         room."""
         self._pumps += 1
         if size and not self.account.charge(size):
@@ -66,7 +67,7 @@ class ReadAhead:
         self._holders[cursor] = self._pumps
 
     def forget(self, cursor: Reader) -> None:
-        """`cursor` has nothing left, or is to read it again."""
+        """`cursor` has nothing left, or must read it again."""
         if self._holders.pop(cursor, None) is not None:
             self._let_go(cursor)
         cursor.prefetched.clear()
@@ -78,6 +79,6 @@ class ReadAhead:
         cursor.read_ahead_bytes = 0
 
     def let_all_go(self) -> None:
-        """The memory is wanted for something else."""
+        """Drops everything, because the memory is needed for something else."""
         for cursor in list(self._holders):
             self.forget(cursor)

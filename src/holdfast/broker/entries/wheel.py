@@ -1,9 +1,8 @@
-"""When queues are to be looked at for entries whose time to live is over: a wheel of seconds that holds blocks of
-sequences.
+"""When queues must be checked for expired entries: a timing wheel of seconds that holds blocks of sequences.
 
-Rules of this file: an entry costs nothing here that its block does not have already, and a block is known by the
-soonest of its entries. It says where to look and when, never what is there: what a block holds is read when its time
-comes. Reads no clock; times are the node's steady clock.
+Rules of this file: an entry costs no memory beyond that of its block, and a block has the earliest time of its entries.
+The wheel only says where to look and when; the entries of a block are read when its time comes. It reads no clock;
+times are those of the node's steady clock.
 """
 
 from heapq import heapify, heappop, heappush
@@ -25,27 +24,28 @@ PRUNE_COUNT: Final = 64
 
 
 def due_s(expires_ms: int, ttl_ms: int) -> int:
-    """The second in which an entry is looked for, never before its end. A power of two apart: few are in use."""
+    """The second in which an entry is checked, never before it expires. Seconds are a power of two apart, so that few
+    are in use."""
     step = min(STEP_S_MAX, 1 << max(0, (max(0, ttl_ms) // (1000 * LATE_PARTS)).bit_length() - 1))
     return -(-expires_ms // (1000 * step)) * step
 
 
 class Timed(Protocol):
-    """A queue, of whose blocks this keeps when to look at them."""
+    """A queue with blocks in the wheel."""
 
     expiring: dict[int, int]
     """By block: the second in which it is looked at."""
     expiring_max: int
 
     def unfinished(self) -> tuple[int, list[int]]:
-        """Entries that may still be there: all from the first on, and those of the second below it."""
+        """Entries that may still exist: all from the first item on, and those of the second item below it."""
 
 
 TimedT = TypeVar("TimedT", bound=Timed)
 
 
 class Wheel(Generic[TimedT]):
-    """When to look at which block of a node's queues."""
+    """When to check which block of a node's queues."""
 
     __slots__ = ("_seconds", "_slots", "walled")
 
@@ -57,7 +57,7 @@ class Wheel(Generic[TimedT]):
         """Queues with an entry that expires at a wall time: when somebody sets that clock, it is looked for anew."""
 
     def note(self, queue: TimedT, sequence: int, second: int) -> None:
-        """The block of `sequence` is to be looked at in `second`, or sooner where it is known to be."""
+        """The block of `sequence` is to be checked in `second`, or earlier if it is in the wheel already."""
         block = sequence >> BLOCK_BITS
         known = queue.expiring.get(block)
         if known is not None:
@@ -74,14 +74,14 @@ class Wheel(Generic[TimedT]):
         slot[queue, block] = None
 
     def first_s(self) -> int | None:
-        """The soonest second in which there is something to look at."""
+        """The earliest second with a block."""
         seconds = self._seconds
         while seconds and not self._slots[seconds[0]]:
             del self._slots[heappop(seconds)]
         return seconds[0] if seconds else None
 
     def take(self, until_s: int) -> tuple[TimedT, int] | None:
-        """A block whose second has come, as (queue, block); it is forgotten here. None where there is none."""
+        """Removes and returns a block whose second has come, as (queue, block); None if there is none."""
         first = self.first_s()
         if first is None or first > until_s:
             return None
@@ -99,7 +99,7 @@ class Wheel(Generic[TimedT]):
         self._tidy()
 
     def _prune(self, queue: TimedT) -> None:
-        """Forgets blocks of which consumers left nothing, so that what is kept follows what is stored."""
+        """Removes blocks without entries, so that the size of the wheel follows that of the store."""
         first, above = queue.unfinished()
         alive = {sequence >> BLOCK_BITS for sequence in above}
         for block in [block for block in queue.expiring if block < first >> BLOCK_BITS and block not in alive]:
@@ -108,7 +108,7 @@ class Wheel(Generic[TimedT]):
         self._tidy()
 
     def _tidy(self) -> None:
-        """Drops seconds that nothing is left of."""
+        """Drops seconds without blocks."""
         self._slots = {second: slot for second, slot in self._slots.items() if slot}
         self._seconds = list(self._slots)
         heapify(self._seconds)

@@ -1,4 +1,4 @@
-"""What a node's queues keep back from some of their consumers, and who counts it.
+"""The accounts of what a node's queues withhold from some consumers.
 
 Rules of this file: four accounts of the node, shared by all cursors.
 """
@@ -9,8 +9,8 @@ from holdfast.accounts import Account
 
 
 class Withheld(NamedTuple):
-    """What is counted: of entries set aside, of what consumers called undeliverable, of what they gave back, and of
-    what is ready where queues sort."""
+    """Accounts of entries that are set aside, that consumers declared undeliverable, that were requeued, and that are
+    ready in queues that sort."""
 
     aside: Account
     excluded: Account

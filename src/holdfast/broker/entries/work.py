@@ -17,7 +17,7 @@ QueueT = TypeVar("QueueT", bound=Timed)
 
 
 class Work(Generic[QueueT]):
-    """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
+    """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
         "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved", "offered_bytes",
@@ -62,5 +62,5 @@ class Work(Generic[QueueT]):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the turn's budget is: who has had nothing waits for the next."""
+        """Whether the turn's budget is used up: the other queues wait for the next turn."""
         return self.offered_bytes >= self.offered_bytes_max or self.offered_count >= self.offered_count_max

@@ -1,7 +1,7 @@
 """How long each gap in an origin's numbers has been waited for (CUSTODY, end to end 4).
 
-Rules of this file: pure state; the caller says how much time passed. A new gap appears above all earlier ones, so a
-higher gap never has waited longer than a lower one, and a few clocks serve all of them.
+Rules of this file: pure state; the caller passes elapsed time. A new gap is always above all earlier ones, so a higher
+gap has never waited longer than a lower one, and a few clocks are enough for all of them.
 """
 
 from bisect import bisect_left
@@ -48,13 +48,12 @@ class GapClocks:
 
     @property
     def longest_s(self) -> float:
-        """How long the oldest gap has been waited for, 0 where there is none."""
+        """How long the oldest gap has been waited for; 0 without a gap."""
         return max(0.0, self._waited[0]) if self._waited else 0.0
 
     def begin(self, missing: int, waited_s: float = 0.0) -> None:
-        """A message waits for `missing` and maybe lower ones; the clock of a gap that has one goes on.
-
-        `waited_s`: what the new clock shows. Negative where a part of the next tick was before.
+        """A message waits for `missing`, and perhaps for lower numbers; a gap that has a clock keeps it. `waited_s`:
+        the initial value of a new clock, negative if part of the next tick was before.
         """
         lasts, waited = self._lasts, self._waited
         if lasts and missing <= lasts[-1]:
@@ -70,13 +69,13 @@ class GapClocks:
             self._join_nearest()
 
     def _join_nearest(self) -> None:
-        """Joins the two where a gap is set back the least, by its whole time: so none is set back again and again."""
+        """Merges the two clocks whose times differ the least, so that no gap loses time again and again."""
         waited, oldest = self._waited, self._oldest
         nearest = min(range(len(waited) - 1), key=lambda at: (oldest[at] - waited[at + 1]) / oldest[at])
         del self._lasts[nearest], waited[nearest], oldest[nearest + 1]
 
     def waited_s(self, missing: int) -> float:
-        """How long the gap with that number has been waited for; 0 where nobody has."""
+        """How long the gap with that number has been waited for; 0 if nothing waits for it."""
         at = bisect_left(self._lasts, missing)
         return max(0.0, self._waited[at]) if at < len(self._lasts) else 0.0
 
@@ -85,6 +84,6 @@ class GapClocks:
         self._oldest = [oldest + seconds for oldest in self._oldest]
 
     def drop_below(self, bound: int) -> None:
-        """Nothing below `bound` is missing any more."""
+        """No number below `bound` is missing any more."""
         at = bisect_left(self._lasts, bound)
         del self._lasts[:at], self._waited[:at], self._oldest[:at]

@@ -1,6 +1,6 @@
 """Messages of one origin with consecutive numbers that are shown together at their destination (docs/adr/0073).
 
-Rules of this file: pure state, which follows from what waits; `Origin` changes it.
+Rules of this file: pure state, which follows from the waiting messages; `Origin` changes it.
 """
 
 from collections.abc import Iterable
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Waiting:
-    """A message that waits: where it lies, for whom, and by which rule. `group`: the first and the last number of those
-    that it is shown with; `since`: on the driver's scale; `size`: as its queue counts it; `stored_bytes`: on disk."""
+    """A message that waits: its place, its queue and the rule by which it waits. `group`: the first and the last number
+    of those that it is shown with; `since`: on the driver's scale; `size`: as its queue counts it; `stored_bytes`: on
+    disk."""
 
     held_at: int
     queue: str
@@ -24,8 +25,8 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Those of it that wait are `members`. `since`: when the first of them came. `strict` and `order_wait_s`: the
-    strictest rule of their queues."""
+    """A group; `members` are its messages that wait. `since`: when the first of them arrived. `strict` and
+    `order_wait_s`: the strictest rule of their queues."""
 
     first: int
     last: int
@@ -49,8 +50,9 @@ class Group:
 
 
 class Groups:
-    """Those of one origin of which something waits, by their first number; `apart`: numbers that wait and need not: no
-    order is promised to them, and their group is given up. `due`: whether one may be whole now, or may go."""
+    """The groups of one origin with waiting messages, by their first number; `apart`: waiting numbers that need not
+    wait, because they have no order and their group was given up. `due`: whether a group may be complete, or may be
+    shown."""
 
     __slots__ = ("apart", "by_first", "due", "stored_bytes")
 
@@ -64,11 +66,11 @@ class Groups:
 
     @property
     def last(self) -> int:
-        """The highest number that one of them is to have; 0 where there is none."""
+        """The highest number of all groups; 0 if there is none."""
         return max([group.last for group in self.by_first.values()], default=0)
 
     def add(self, number: int, item: Waiting) -> Group | None:
-        """A message waits; its group, where it has one."""
+        """Adds a waiting message, and its group, if it has one."""
         if item.group is None:
             if item.order == "none":
                 self.apart[number] = None
@@ -81,7 +83,7 @@ class Groups:
         return group
 
     def remove(self, number: int, item: Waiting) -> None:
-        """It waits no longer."""
+        """The message does not wait any longer."""
         self.apart.pop(number, None)
         if item.group is not None:
             group = self.by_first[item.group[0]]
@@ -91,7 +93,8 @@ class Groups:
                 del self.by_first[item.group[0]]
 
     def give_up(self, group: Group, waiting: dict[int, Waiting]) -> list[Waiting]:
-        """Each of it goes by itself from now on, as its queue's order says; those are returned."""
+        """Gives the group up: each of its messages, which are returned, is shown by itself, as its queue's order
+        says."""
         items = []
         for number in list(group.members):
             item = waiting[number]

@@ -1,7 +1,7 @@
 """Custody at the destination: each origin's messages once, in order (CUSTODY, "End to end").
 
-Rules of this file: pure state, told what came and how long it waited; never reads a clock, never writes. The caller
-stores the record in the same transaction as the append that it decides.
+Rules of this file: pure state: the caller says what arrived and how long it waited; it never reads a clock and never
+writes. The caller stores the record in the same transaction as the append that it decides about.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ FINISHED_MAX: Final = 32_768
 
 
 class Verdict(Enum):
-    """What becomes of a copy that came."""
+    """What happens to a copy that arrived."""
 
     DUPLICATE = "duplicate"
     DELIVER = "deliver"
@@ -35,12 +35,11 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """One origin's numbers at this destination.
-
-    `mark`: all up to it is finished. `finished`: what is beyond. `ended`: numbers that a tombstone, an operator or
-    a grace time ended without delivery. `passed`: the highest number that went on before a gap below it closed.
-    `clocks`: how long each gap was waited for. `suffix`: the name of this node that the numbers were given for; empty:
-    the first that its store was opened under. In a virtual host HOST@ and that.
+    """One origin's numbers at this destination. `mark`: everything up to it is finished. `finished`: finished numbers
+    above it. `ended`: numbers that a tombstone, an operator or a grace time ended without delivery. `passed`: the
+    highest number that was delivered before a gap below it closed. `clocks`: how long each gap was waited for.
+    `suffix`: the name of this node for which the numbers were given; empty: the first name under which its store was
+    opened; in a virtual host HOST@ precedes it.
     """
 
     origin: UUID
@@ -92,7 +91,7 @@ class Origin:
         return OriginRecord(self.mark, self.passed, self.clocks.longest_s, self.finished, self.ended, self.clocks)
 
     def restore(self, record: OriginRecord, waiting: list[tuple[int, Waiting | None]]) -> None:
-        """As it was before what a refused turn did; `waiting`: by number what each had been, in the order of change."""
+        """Reverts what a refused turn changed; `waiting`: what each number was before, in the order of the changes."""
         self.mark, self.passed = record.mark, record.passed
         self.clocks, self.finished, self.ended = record.clocks, record.finished, record.ended
         for number, before in reversed(waiting):
@@ -104,16 +103,16 @@ class Origin:
 
     @property
     def expected(self) -> int:
-        """The next number that has a place whatever else is full."""
+        """The next number, which has a place whatever else is full."""
         return self.mark + 1
 
     @property
     def next_missing(self) -> int:
-        """The lowest number that was neither finished nor waits here."""
+        """The lowest number that is neither finished nor waiting."""
         return self.known.end_of_run(self.mark + 1) + 1
 
     def is_new(self, number: int) -> bool:
-        """Whether no copy of `number` came, and its waiting is not over."""
+        """Whether no copy of `number` has arrived, and it was not ended."""
         return number > self.mark and number not in self.known
 
     def decide(
@@ -125,8 +124,8 @@ class Origin:
         ranges_max: int,
         group: tuple[int, int] | None = None,
     ) -> Verdict:
-        """What becomes of the copy `number` bound for a queue of that `order`. `group`: the first and the last number
-        of those that it is to be shown with. Changes nothing."""
+        """What happens to the copy `number` for a queue of that `order`. `group`: the first and the last number of its
+        group. Changes nothing."""
         if number in self.waiting:
             return Verdict.DUPLICATE
         if number in self.ended:
@@ -135,7 +134,7 @@ class Origin:
             return Verdict.DUPLICATE
         if group is not None:
             return Verdict.WAIT if self._may_join(number, group, ranges_max) else Verdict.FULL
-        late = number < self.passed and order != "strict"  # a strict one waits, whoever else went on
+        late = number < self.passed and order != "strict"  # a strict one waits, whichever others were delivered
         if not self.missing_below(number):
             return Verdict.LATE if late else Verdict.DELIVER
         if not self._fits(number, ranges_max):
@@ -149,38 +148,39 @@ class Origin:
         return Verdict.DELIVER if order == "none" else Verdict.WAIT
 
     def _may_join(self, number: int, group: tuple[int, int], ranges_max: int) -> bool:
-        """Whether a message of a group may wait for the others. The next that is missing may: others wait for it."""
+        """Whether a message of a group may wait for the others. The next missing number always may, because others wait
+        for it."""
         if number == self.next_missing and (number < self.known.last or group[0] in self.groups.by_first):
             return True
         return len(self.waiting) < ranges_max * 16 and self._fits(number, ranges_max)
 
     def _fits(self, number: int, ranges_max: int) -> bool:
-        """Whether `number`, which is ahead of a missing one, adds no range past the bound."""
+        """Whether `number`, which is ahead of a missing one, adds no range beyond the bound."""
         if len(self.finished) < min(ranges_max, FINISHED_MAX):
             return True
         return number - 1 in self.known or number + 1 in self.known
 
     def may_end(self, number: int, ranges_max: int) -> bool:
-        """Whether a tombstone of `number` may be taken; at the bound it goes back, as a live copy does."""
+        """Whether a tombstone of `number` may be accepted; at the bound it is given back, as a live copy is."""
         return number in self.known or not self.missing_below(number) or self._fits(number, ranges_max)
 
     def missing_below(self, number: int) -> bool:
-        """Whether an earlier number is still to come: neither finished nor ended, waiting ones included."""
+        """Whether an earlier number is neither finished nor ended; it may be waiting."""
         return self.finished.end_of_run(self.mark + 1) + 1 < number
 
     # ------------------------------------------------------------------------------------------------ waiting
 
     def _gap_below(self, number: int) -> int:
-        """The highest missing number below `number`; at most the mark where there is none."""
+        """The highest missing number below `number`; if there is none, at most the mark."""
         return self.known.start_of_run(number - 1) - 1
 
     def waited_s(self, number: int) -> float:
-        """How long the last gap below `number` has been waited for: all others were for longer."""
+        """How long the last gap below `number` has been waited for; all others for longer."""
         missing = self._gap_below(number)
         return self.clocks.waited_s(missing) if missing > self.mark else NEVER_S
 
     def wait(self, number: int, waiting: Waiting, waited_s: float = 0.0) -> None:
-        """`number` waits for the gaps below it; a gap for which nobody waited before begins at `waited_s`."""
+        """`number` waits for the gaps below it; a gap for which nothing waited before begins at `waited_s`."""
         missing = self._gap_below(number)
         if missing > self.mark:
             self.clocks.begin(missing, waited_s)
@@ -192,7 +192,7 @@ class Origin:
             self.groups.due = True
 
     def leave(self, number: int) -> Waiting:
-        """`number` waits no longer; `finish` follows."""
+        """`number` does not wait any longer; `finish` follows."""
         waiting = self.waiting.pop(number)
         self.groups.remove(number, waiting)
         if not self.waiting:
@@ -200,16 +200,16 @@ class Origin:
         return waiting
 
     def in_order(self) -> int | None:
-        """The waiting number for which nothing below is missing, None where there is none."""
+        """The waiting number below which nothing is missing; None if there is none."""
         number = self.finished.end_of_run(self.mark + 1) + 1
         return number if number in self.waiting else None
 
     def is_whole(self, group: Group) -> bool:
-        """Whether nothing of the group is missing: each of it waits here, or is finished."""
+        """Whether no message of the group is missing: each waits here, or is finished."""
         return not self.known.gaps(max(group.first, self.mark + 1), group.last, 1) if group.last > self.mark else True
 
     def may_show(self, group: Group) -> bool:
-        """Whether all of the group that waits may go now, together."""
+        """Whether the waiting messages of the group may be delivered now, together."""
         first = min(group.members)
         if not self.is_whole(group) or len(self.finished) + len(group.members) > FINISHED_MAX:
             return False
@@ -218,12 +218,12 @@ class Origin:
         return not group.strict and self.waited_s(first) >= group.order_wait_s
 
     def give_up(self, group: Group) -> None:
-        """Each message of the group goes by itself from now on."""
+        """Gives the group up: each of its messages is delivered by itself."""
         for waiting in self.groups.give_up(group, self.waiting):
             self._expect(waiting)
 
     def waited_enough(self, number: int) -> bool:
-        """Whether the waiting `number` may go on past the gaps below it."""
+        """Whether the waiting `number` may pass the gaps below it."""
         waiting = self.waiting[number]
         waited = waiting.order == "bounded" and self.waited_s(number) >= waiting.order_wait_s
         return waited and self.has_row_for(number)
@@ -234,7 +234,7 @@ class Origin:
 
     @property
     def may_release(self) -> bool:
-        """Whether any waiting number may go now. Not exact: True too often at the worst."""
+        """Whether a waiting number may be delivered now. It may be True too often, but never wrongly False."""
         if not self.waiting:
             return False
         groups = self.groups
@@ -243,7 +243,7 @@ class Origin:
         return self.clocks.longest_s >= self.shortest_wait_s
 
     def went_on(self, number: int) -> None:
-        """`number` was delivered while an earlier one is missing: what comes below it is late."""
+        """`number` was delivered while an earlier one is missing: numbers below it are late."""
         self.passed = max(self.passed, number)
 
     # ------------------------------------------------------------------------------------------------ ends
@@ -261,7 +261,7 @@ class Origin:
             self._raise_mark()
 
     def end(self, first: int, last: int | None = None) -> list[tuple[int, int]]:
-        """The waiting for `first` (to `last`) is over without delivery; returns what of it was still missing."""
+        """Ends `first` (to `last`) without delivery; returns the numbers that were still missing."""
         last = first if last is None else last
         missing = self.known.gaps(max(first, self.mark + 1), last) if last > self.mark else []
         if len(missing) > 1:  # in order, each is put at the end
@@ -282,17 +282,17 @@ class Origin:
             self.ended = RangeSet(list(self.ended)[-ENDED_MAX:])
 
     def skip(self) -> list[tuple[int, int]]:
-        """Closes every gap below the last number known of; returns the ranges that count as lost."""
+        """Closes every gap below the last known number; returns the ranges that count as lost."""
         return self.end(self.mark + 1, self._last)
 
     def gaps(self, count_max: int | None = None) -> list[tuple[int, int]]:
-        """Numbers missing between the mark and the last one known of; at most the first `count_max` ranges of them."""
+        """Missing numbers between the mark and the last known number; at most the first `count_max` ranges."""
         last = self._last
         return self.known.gaps(self.mark + 1, last, count_max) if last > self.mark else []
 
     @property
     def _last(self) -> int:
-        """The highest number known of: that came, or is to be shown with one that waits."""
+        """The last known number: the highest that arrived, or that is in the group of a waiting one."""
         return max(self.known.last, self.groups.last) if self.groups.by_first else self.known.last
 
     def _raise_mark(self) -> None:

@@ -1,7 +1,8 @@
-"""Named producers: what each has stored, by its own numbers (CUSTODY, "Producers").
+"""Named producers: which numbers of each are stored (CUSTODY, "Producers").
 
-Rules of this file: pure; a number is *taken* with the batch that stores it and given back if that batch is refused.
-Exact at this node only; names are kept until `producers_max` is reached, then the one longest idle goes.
+Rules of this file: pure; a number is added with the batch that stores its message, and removed if that batch is
+refused. It is exact at this node only. Names are kept until `producers_max` is reached; then the one that was idle the
+longest is forgotten.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ MISSING_MAX: Final = 1_000
 
 @dataclass(slots=True, eq=False)
 class Producer:
-    """One producer name at one address. `holder` is the link that speaks for it now."""
+    """One producer name at one address. `holder` is the link that uses it now."""
 
     name: str
     address: str
@@ -32,10 +33,9 @@ class Producer:
         return f"{self.name}\0{self.address}".encode()
 
     def missing(self) -> list[list[int]]:
-        """Ranges up to the last number that are not stored, at most MISSING_MAX.
-
-        Of more the last one told goes up to the last number: what is sent again is known again, what is taken for
-        stored would be lost.
+        """Ranges up to the last number that are not stored, at most MISSING_MAX. If there are more, the last range ends
+        at the last number: a message that is sent again is recognised, but one that counts as stored by mistake would
+        be lost.
         """
         gaps = self.stored.gaps(1, self.stored.last)
         if len(gaps) > MISSING_MAX:
@@ -43,5 +43,5 @@ class Producer:
         return [[first, last] for first, last in gaps]
 
     def admits(self, number: int, ranges_max: int) -> bool:
-        """Whether `number` can be kept without growing past the bound."""
+        """Whether `number` can be added without exceeding the bound."""
         return len(self.stored) < ranges_max or number - 1 in self.stored or number + 1 in self.stored

@@ -1,7 +1,7 @@
-"""Sets of sequence numbers kept as inclusive ranges: what a cursor finished, what a producer or an origin gave.
+"""Sets of numbers, kept as inclusive ranges: finished sequences of a cursor, numbers of a producer or an origin.
 
-Rules of this file: pure data; ranges are disjoint, never adjacent, ascending. Operations are O(log n) to find and
-O(n) in the number of ranges to insert, which the owner bounds.
+Rules of this file: pure data; ranges are disjoint, never adjacent, ascending. Finding is O(log n) and inserting O(n) in
+the number of ranges, which the owner bounds.
 """
 
 from bisect import bisect_left, bisect_right
@@ -74,7 +74,7 @@ class RangeSet:
         lasts[low:high] = [last]
 
     def remove(self, number: int) -> None:
-        """Takes `number` out; no error where it is not in."""
+        """Removes `number`; no error if it is not a member."""
         index = bisect_right(self._firsts, number) - 1
         if index < 0 or number > self._lasts[index]:
             return
@@ -84,7 +84,7 @@ class RangeSet:
         self._lasts[index : index + 1] = [high for _, high in pieces]
 
     def drop_below(self, bound: int) -> None:
-        """Forgets every member below `bound`."""
+        """Removes every member below `bound`."""
         firsts, lasts = self._firsts, self._lasts
         index = bisect_right(lasts, bound - 1)
         del firsts[:index], lasts[:index]
@@ -92,17 +92,17 @@ class RangeSet:
             firsts[0] = bound
 
     def end_of_run(self, number: int) -> int:
-        """The greatest n such that all of `[number, n]` is in the set; `number - 1` where it is not in itself."""
+        """The greatest n such that all of `[number, n]` is in the set; `number - 1` if `number` is not a member."""
         index = bisect_right(self._firsts, number) - 1
         return self._lasts[index] if index >= 0 and number <= self._lasts[index] else number - 1
 
     def start_of_run(self, number: int) -> int:
-        """The least n such that all of `[n, number]` is in the set; `number + 1` where it is not in itself."""
+        """The least n such that all of `[n, number]` is in the set; `number + 1` if `number` is not a member."""
         index = bisect_right(self._firsts, number) - 1
         return self._firsts[index] if index >= 0 and number <= self._lasts[index] else number + 1
 
     def gaps(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, int]]:
-        """What of `[first, last]` is not in the set, ascending; at most the first `count_max` ranges of it."""
+        """The parts of `[first, last]` that are not in the set, ascending; at most the first `count_max` ranges."""
         missing: list[tuple[int, int]] = []
         index = bisect_left(self._lasts, first)
         while first <= last and (count_max is None or len(missing) < count_max):

@@ -1,7 +1,7 @@
-"""How the small tables are written: queues, cursors, producers, origins, hops, links (port.TABLES).
+"""The layout of rows in the small tables: queues, cursors, producers, origins, hops, links (port.TABLES).
 
-Rules of this file: pure packing, one pair of functions a table; fixed layouts by `struct`, each with its size
-bounded by what its owner bounds.
+Rules of this file: pure packing, one pair of functions for each table; fixed layouts by `struct`, whose sizes their
+owners bound.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def unpack_ranges(data: bytes) -> RangeSet:
 
 
 def pack_map(fields: dict[str, Any]) -> bytes:
-    """A map with symbol keys, as AMQP encodes it: what is read by people and grows fields."""
+    """A map with symbol keys, in AMQP's encoding, for records that get new fields over time."""
     return encode({Symbol(key): value for key, value in fields.items()})
 
 
@@ -64,7 +64,7 @@ def unpack_map(data: bytes) -> dict[str, Any]:
 
 
 class CursorRecord(NamedTuple):
-    """A named cursor, or the shared one beside named ones; `taking` as its mode."""
+    """A named cursor, or the shared one beside named ones; `taking`: its mode."""
 
     taking: bool
     floor: int
@@ -74,10 +74,9 @@ class CursorRecord(NamedTuple):
 
 
 def pack_cursor(record: CursorRecord) -> bytes:
-    """What is finished beyond CURSOR_RANGES_MAX ranges is left out: after a restart it is shown again, and marked.
-
-    A cursor stops before it has so many (halting.OUTSTANDING_MAX); those of several subscriptions may come together
-    when each is deleted in its turn.
+    """Finished ranges beyond CURSOR_RANGES_MAX are left out: after a restart their entries are shown again, and marked.
+    A cursor stops before it has so many (halting.OUTSTANDING_MAX); but the shared cursor may get those of several
+    subscriptions that are deleted one after the other.
     """
     head = _CURSOR.pack(record.taking, record.floor, record.watermark, record.lease_epoch)
     return head + pack_ranges(record.finished, CURSOR_RANGES_MAX)
@@ -149,7 +148,7 @@ def pack_failures(count: int, marked: bool) -> bytes:
 
 
 def unpack_failures(data: bytes) -> tuple[int, bool]:
-    """How many, and whether the entry was to be shown beyond its cursor's watermark."""
+    """The count, and whether the entry was marked as shown beyond its cursor's watermark."""
     count, marked = _FAILURES.unpack(data)
     return count, marked
 
@@ -180,8 +179,8 @@ def queue_link_key(name: str) -> bytes:
 
 
 class QueueLinkRecord(NamedTuple):
-    """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, its own for good; `is_created`: by a request,
-    and not in the configuration; `is_stopped`: it takes nothing; `steps`: of one that was created."""
+    """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, never used again; `is_created`: created by a
+    request, and not in the configuration; `steps`: those of a created link."""
 
     source: str
     target: str
@@ -204,8 +203,8 @@ def unpack_queue_link(data: bytes) -> QueueLinkRecord:
 
 
 class BindingRecord(NamedTuple):
-    """A pattern of subjects and a selector, "" for none, and whether several links share the subscription. `not_from`:
-    the digest of the container whose messages it is not given, b"" for none."""
+    """What a durable subscription of a topic wants: a pattern of subjects and a selector, "" for none; and whether
+    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none."""
 
     pattern: str
     selector: str
@@ -213,7 +212,7 @@ class BindingRecord(NamedTuple):
     not_from: bytes = b""
 
     def is_like(self, other: "BindingRecord | None") -> bool:
-        """Whether it is the same subscription, whichever container reads it."""
+        """Whether it is the same subscription, for any container."""
         if other is None or bool(self.not_from) != bool(other.not_from):
             return False
         return self == other._replace(not_from=self.not_from)
@@ -268,7 +267,7 @@ def unpack_waited(data: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def origin_key(origin: UUID, suffix: str) -> tuple[str, bytes]:
-    """Where the record of an origin is, as (table, key); `suffix`: see `origins.Origin`."""
+    """Table and key of an origin's record; `suffix`: see `origins.Origin`."""
     return ("custody", NAMED_ORIGIN + origin.bytes + suffix.encode()) if suffix else ("origins", origin.bytes)
 
 
@@ -286,9 +285,8 @@ def unpack_producer(data: bytes) -> tuple[int, int, RangeSet]:
 
 
 class OriginRecord(NamedTuple):
-    """What a destination keeps of an origin; `finished` lies above `mark`, `ended` anywhere.
-
-    `waited_s`: of the oldest gap; all that a row had before each gap had a clock of its own.
+    """What a destination stores of an origin; `finished` is above `mark`, `ended` anywhere. `waited_s`: of the oldest
+    gap, the only time in rows of earlier versions.
     """
 
     mark: int
@@ -320,8 +318,8 @@ def unpack_origin(data: bytes) -> OriginRecord:
 
 
 class BlobRecord(NamedTuple):
-    """A blob: how long it is so far, which of its pieces may still be there, [first, end), and the entries that refer
-    to it, (queue id, sequence) each. Without an entry it goes, piece by piece."""
+    """A blob: its length so far, the pieces that may still exist, [first, end), and the entries that refer to it,
+    (queue id, sequence) each. Without an entry it is deleted, piece by piece."""
 
     length: int
     first: int
@@ -349,11 +347,10 @@ def split_blob_key(key: bytes) -> int:
 
 @dataclass(slots=True)
 class Renewal:
-    """What a store that was put back, and has a new UUID since, still numbers anew of one destination's queue: from
-    `first` on, what has a number of `store` from `since` on.
-
-    `place`: where that goes on in this life; `following`: the next of `store`'s numbers, until the pass has caught up;
-    `done`: it has, and the batch that says so may not be on disk yet. The row holds none of these three.
+    """The renumbering of one destination's queue, after a store was put back and got a new UUID: entries from `first`
+    on that have a number of `store` from `since` on get new numbers. `place`: where this run of the node continues;
+    `following`: the next number of `store`, until the pass has caught up; `done`: it has caught up, and the batch that
+    says so may not be on disk yet. These three are not stored.
     """
 
     store: UUID
@@ -374,7 +371,7 @@ def unpack_renewal(data: bytes) -> Renewal:
 
 
 class LossRecord(NamedTuple):
-    """Numbers of an origin that nothing will bring any more, [first, last]; decided at `at_ms` of the wall clock."""
+    """Lost numbers of an origin, [first, last]; given up at `at_ms` by the wall clock."""
 
     origin: UUID
     first: int
@@ -443,7 +440,7 @@ def unpack_hop(data: bytes) -> tuple[bytes, int]:
 
 
 def pack_link(hold_s: float, target: str, tags: TagRing) -> bytes:
-    """A producer's link that may be resumed: seconds that it is kept, its target's address, what it has stored."""
+    """A producer's link that may be resumed: how many seconds it is kept, its target's address, and its stored tags."""
     address = target.encode()
     return _LINK.pack(hold_s, len(address)) + address + tags.pack()
 

@@ -1,7 +1,7 @@
-"""Delivery tags of a link that counts them: the last that were stored, as runs (AMQP 1.0 §2.6.12).
+"""The last stored delivery tags of a link that counts its tags, as runs (AMQP 1.0 §2.6.12).
 
-Rules of this file: pure data. A tag is a 32-bit number, 4 bytes on the wire; runs stay in the order in which they
-came, so that at the bound the oldest tag is forgotten. Most links make one run; the wrap at 2^32 only splits one.
+Rules of this file: pure data. A tag is a 32-bit number, 4 bytes on the wire; runs stay in the order in which they were
+added, so that at the bound the oldest tag is forgotten. Most links make one run; the wrap at 2^32 only splits one.
 """
 
 from collections import deque

@@ -240,7 +240,7 @@ class Folder:
                 file.is_ours = False
                 self._leave(file)
                 return False
-            self._intake.complaints.tell(f"{file.path}: it was written anew; read from its beginning")
+            self._intake.complaints.tell(f"{file.path}: it was rewritten; read again from its beginning")
         if told.st_size <= file.offset:
             if file.file not in self._open:
                 self._leave(file)

@@ -76,7 +76,7 @@ class DeliveryInParts(Delivery):
         delivery) or the node closes the link (then this receiver gets it no more).
         """
         if self._reading or (self._discarded and not isinstance(self._end, HoldfastError)):
-            raise LocalProtocolError(f"{self!r}: its body was read or thrown away already")
+            raise LocalProtocolError(f"{self!r}: its body has been read or discarded already")
         self._reading = True
         while True:
             while self._parts:
@@ -88,7 +88,7 @@ class DeliveryInParts(Delivery):
             if self._end:
                 raise self._end
             if self._discarded:
-                raise LocalProtocolError(f"{self!r}: its body was thrown away")
+                raise LocalProtocolError(f"{self!r}: its body was discarded")
             self._arrived.clear()
             await self._arrived.wait()
 

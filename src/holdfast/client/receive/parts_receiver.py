@@ -144,7 +144,7 @@ class PartsReceiver(Receiver):
         self._go_on(event.payload, last=event.last)
 
     def delivery_aborted(self, event: events.DeliveryAborted) -> None:
-        self._break(f"{self._what}: the node gave the message up in its middle")
+        self._break(f"{self._what}: the node aborted the message before its end")
 
     def _begin(self, event: events.Delivery) -> None:
         self._incoming = DeliveryInParts(self, event)

@@ -340,7 +340,7 @@ class SpoolFile:
         try:
             fresh, written = replace_file(self.path, pieces)
         except OSError as error:
-            raise StorageError(f"spool {self.path}: cannot be written anew: {error.strerror}") from None
+            raise StorageError(f"spool {self.path}: cannot be rewritten: {error.strerror}") from None
         os.close(self._fd)
         self._fd, self._end = fresh, written
         self._sync_directories(1)

@@ -548,7 +548,7 @@ class Destination:
         if self.closing_former is not None and now >= self.closing_former:
             for origin in list(self._ledger.former_origins.values()):
                 self.skip(
-                    origin, f"they were for {self._ledger.names.name_of(origin.suffix)!r}, as this node was called"
+                    origin, f"they were for {self._ledger.names.name_of(origin.suffix)!r}, a former name of this node"
                 )
             self._keep_former()
         if not self.ticking:

@@ -1,1 +1,1 @@
-"""Addresses: who answers an attach, and what a name resolves to."""
+"""Addresses: what serves an attach, and what a name resolves to."""

@@ -1,8 +1,8 @@
-"""What comes before a link that a peer attaches: its terms, whether it may be there, and who serves its address (AMQP
-1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 32 to 35, 39).
+"""The checks of a peer's attach: its terms, whether it is allowed, and which object serves its address (AMQP 1.0
+§2.6.3, §3.5; CLIENTS 13 to 17, 32 to 35, 39).
 
-Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and
-a detach that says what is expected. It knows of no kind of link: who serves an address registers it.
+Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and a
+detach that says what is expected. It knows no kinds of links: the object that serves an address registers itself.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Send = Callable[[Peer, Sender, Any], None]
 
 
 class AttachTable:
-    """Hands each attach to who serves its address; `serve` all others before the first."""
+    """Passes each attach to the object that serves its address; all must be registered by `serve` before the first."""
 
     _receive_all: Receive
     _send_all: Send
@@ -52,9 +52,8 @@ class AttachTable:
         ask: Callable[[Peer, str, Source | Target, Any], None],
         reattached: Callable[[Peer, Receiver | Sender], None],
     ) -> None:
-        """`ask` raises Refusal where the peer may not do that at the terminus of an attach that no registered address
-        serves. `reattached` is told of each attach that takes the place of an older link of its name, if there is
-        one."""
+        """`ask` raises Refusal if the peer may not use the terminus of an attach to an address that is not registered.
+        `reattached` is called with each attach that replaces an older link of its name, if there is one."""
         self._clock = clock
         self._memory = memory
         self._catalog = catalog
@@ -69,9 +68,8 @@ class AttachTable:
     def serve(
         self, address: str, *, receive: Receive | None = None, send: Send | None = None, vital: bool = False
     ) -> None:
-        """Registers who answers attaches to one address; in a direction without one it is an address as any other.
-
-        `vital`: a neighbour's link to it is let in whatever room there is.
+        """Registers the handlers of attaches to one address; in a direction without a handler it is an ordinary
+        address. `vital`: a neighbour's link to it is accepted also without room.
         """
         if receive is not None:
             self._receives[address] = receive
@@ -81,7 +79,8 @@ class AttachTable:
             self._vital.add(address)
 
     def serve_others(self, *, receive: Receive, send: Send) -> None:
-        """Registers who answers all other attaches, and asks whether they may be: only then it is known where to."""
+        """Registers the handlers of all other attaches, which also check the permission, because only they know the
+        address."""
         self._receive_all = receive
         self._send_all = send
 
@@ -99,7 +98,7 @@ class AttachTable:
             terminus, address = _terminus(link)
             self._permit(peer, link, terminus, address)  # before anything is taken from an older link of its name
             if link.role or link.remote_attach is None or link.remote_attach.source is not None:
-                self._reattached(peer, link)  # an attach without a source asks, and takes nobody's place
+                self._reattached(peer, link)  # an attach without a source only asks, and replaces no link
             self._check_room(peer, link)
             named = address if isinstance(address, str) else ""  # no address is registered as that
             if isinstance(link, Receiver):
@@ -117,8 +116,8 @@ class AttachTable:
         peer.touch()
 
     def _permit(self, peer: Peer, link: Receiver | Sender, terminus: Source | Target | None, address: Any) -> None:
-        """Refusal where the peer may not have the link. Of an address that is registered, what neighbours may have is
-        decided by who serves it."""
+        """Refusal if the peer may not have the link. For a registered address, its handler decides what neighbours may
+        have."""
         if terminus is None:
             return
         action, served = (SEND, self._receives) if isinstance(link, Receiver) else (RECEIVE, self._sends)
@@ -131,7 +130,7 @@ class AttachTable:
         return isinstance(address, str) and address in self._vital  # a peer may send a list, which has no hash
 
     def _check_room(self, peer: Peer, link: Receiver | Sender) -> None:
-        """Refusal where the peer's user has too many links, or the node no memory."""
+        """Refusal if the peer's user has too many links, or the node has no memory."""
         target = link.remote_attach.target if link.remote_attach is not None else None
         if peer.neighbour is not None and isinstance(target, Target) and self._is_vital(target.address):
             return
@@ -143,7 +142,7 @@ class AttachTable:
 
 
 def _terminus(link: Receiver | Sender) -> tuple[Source | Target | None, Any]:
-    """The terminus here that the attach asks for, and its address as `plain_address` has it."""
+    """The terminus at this node that the attach asks for, and its address as `plain_address` returns it."""
     attach = link.remote_attach
     terminus = None if attach is None else attach.target if isinstance(link, Receiver) else attach.source
     kind = Target if isinstance(link, Receiver) else Source
@@ -151,7 +150,7 @@ def _terminus(link: Receiver | Sender) -> tuple[Source | Target | None, Any]:
 
 
 def _check_terms(attach: Attach) -> None:
-    """What AMQP restricts to a few values; anything else would be echoed as if it were in force."""
+    """Checks the fields that AMQP restricts to a few values; other values would be echoed as if they were applied."""
     for what, found, most in (
         ("snd-settle-mode", attach.snd_settle_mode, SND_SETTLE_MODE_MAX),
         ("rcv-settle-mode", attach.rcv_settle_mode, RCV_SETTLE_MODE_MAX),

@@ -1,9 +1,9 @@
-"""Dynamic nodes: queues in memory, and topics, that a link's attach asks for and that end with it (AMQP 1.0 §3.5.3,
-§3.5.10 to §3.5.13; CLIENTS 32).
+"""Dynamic nodes: queues in memory, and topics, that a link's attach creates and that end with the link (AMQP 1.0
+§3.5.3, §3.5.10 to §3.5.13; CLIENTS 32).
 
-Rules of this file: a name is drawn, never chosen by a client, and begins as no name of a client's can. Nothing of
-these queues is stored. Their number is bounded for each connection, their bytes for the node; at the bound a
-message is refused, because credit that is withheld on one waits for the readers of another.
+Rules of this file: a name is random, never chosen by a client, and no queue that a client names can begin like it.
+Nothing of these queues is stored. Their number is bounded for each connection, their bytes for the node. At the bound a
+message is refused, because credit that is withheld for one node would wait for the readers of another.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class Detachable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TemporaryQueue(Queue):
-    """A dynamic node's queue. `creator` is the link that made it, None from when that is gone."""
+    """A dynamic node's queue. `creator` is the link that created it, None after its end."""
 
     dynamic_nodes: "DynamicNodes" = field(kw_only=True)
     policy: Ulong = ON_CLOSE
@@ -70,7 +70,7 @@ class TemporaryQueue(Queue):
     def retire_all(self, sequences: list[int], size: int) -> None:
         Queue.retire_all(self, sequences, size)
         self.dynamic_nodes.due[self] = None
-        if isinstance(self.topic, TemporaryTopic):  # what waits for it may have been the last
+        if isinstance(self.topic, TemporaryTopic):  # this may have been the last that waited
             self.dynamic_nodes.due[self.topic] = None
 
     def links(self, tables: LinkTables) -> list[Detachable]:
@@ -110,7 +110,7 @@ Temporary = TemporaryQueue | TemporaryTopic
 
 
 def properties_of(node: Temporary) -> dict[Any, Any]:
-    """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
+    """dynamic-node-properties of the answer to the attach: those that are applied."""
     return {LIFETIME_POLICY: Described(node.policy, [])}
 
 
@@ -118,7 +118,7 @@ Made = TypeVar("Made", TemporaryQueue, TemporaryTopic)
 
 
 class DynamicNodes:
-    """The dynamic nodes of a node. `due`: those that may have to end; swept before the turn's end."""
+    """The dynamic nodes of a node. `due`: those that may have to end; checked at the end of the turn."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class DynamicNodes:
         new_uuid: Callable[[], UUID],
         forget_queue: Callable[[Queue], None],
     ) -> None:
-        """`forget_queue(queue)`: nothing is kept of a queue that was deleted."""
+        """`forget_queue(queue)`: forgets everything about a deleted queue."""
         self._limits = limits
         self._memory = memory
         self._catalog = catalog
@@ -147,13 +147,12 @@ class DynamicNodes:
 
     @property
     def bytes_left(self) -> int:
-        """What the messages of all of them may still take."""
+        """How many bytes the messages of all of them may still use."""
         return self._memory.dynamic.room
 
     def create(self, peer: Peer, wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
-        """A fresh node with the lifetime policy that is `wanted`, delete-on-close if none is known; None at a bound.
-
-        It ends with the turn unless its `creator` is set.
+        """Creates a node with the `wanted` lifetime policy, or delete-on-close if that is unknown; None at a bound. It
+        ends with the turn unless its `creator` is set.
         """
         if not self._has_place(peer):
             return None
@@ -196,7 +195,7 @@ class DynamicNodes:
         return node
 
     def left(self, link: object, queue: Queue) -> None:
-        """The link is gone from the queue, which may be a dynamic node's, or a subscription's of one."""
+        """The link has left the queue, which may be that of a dynamic node or of a subscription of one."""
         topic = queue.topic if isinstance(queue, TemporaryQueue) else None
         for node in (queue, topic):
             if isinstance(node, Temporary):
@@ -205,7 +204,7 @@ class DynamicNodes:
                 self.due[node] = None
 
     def sweep(self) -> None:
-        """Ends the nodes whose time has come; a link that is still there is told."""
+        """Ends nodes that have to end; links to them are detached."""
         while self.due:
             queue = next(iter(self.due))
             del self.due[queue]

@@ -1,7 +1,7 @@
 """Why a link, or a message on a link without an address, is refused.
 
-Rules of this file: an address is hostile until checked; what cannot be is a Refusal, whose condition and words are
-told to the peer.
+Rules of this file: an address is hostile until checked; an invalid one raises Refusal, whose condition and text are
+sent to the peer.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from holdfast.peers.peer import Peer
 
 
 class Refusal(Exception):
-    """What cannot be answered with a link, or taken; `args` are the condition and the description."""
+    """An attach or a message that is refused; `args` are the condition and the description."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(condition, description)
@@ -23,7 +23,7 @@ class Refusal(Exception):
 
 
 def plain_address(address: Any) -> Any:
-    """`address` without what clients put around a name; Refusal where that cannot be read."""
+    """`address` without what clients put around a name; Refusal if it is malformed."""
     if not isinstance(address, str):
         return address
     try:
@@ -33,7 +33,7 @@ def plain_address(address: Any) -> Any:
 
 
 def permit(authoriser: Authoriser, peer: Peer, action: str, address: str) -> None:
-    """Refusal where who is behind the connection may not do that there; as `Authoriser.authorise` names both."""
+    """Refusal if the connection's user may not do that there; arguments as in `Authoriser.authorise`."""
     why = authoriser.authorise(peer.amqp.authenticated_user, action, address, host=peer.host)
     if why is not None:
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, why)

@@ -1,7 +1,7 @@
 """Which queue an address means at this node: for links, and for messages that carry their own address.
 
-Rules of this file: an address is hostile until checked; what cannot be is a Refusal. Whether somebody may use it is
-asked before anything is made for it.
+Rules of this file: an address is hostile until checked; an invalid one raises Refusal. The permission is checked before
+anything is created for it.
 """
 
 from dataclasses import replace
@@ -28,10 +28,9 @@ MANAGEMENT: Final = "$management"
 
 
 class ResolvedAddress(NamedTuple):
-    """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant.
-
-    `unknown`: that other node, where nothing is known of it and `queue` is the dead letters. `subject`: what follows
-    the name of a topic, of which `queue` is the log.
+    """Where messages for an address go: `queue` holds them; `destination` and `to` are set for another node. `unknown`:
+    that other node, if it is unknown and `queue` is that of the dead letters. `subject`: the part after the name of a
+    topic, of which `queue` is the log.
     """
 
     queue: Queue
@@ -42,7 +41,7 @@ class ResolvedAddress(NamedTuple):
 
 
 class Resolver:
-    """Says which queue here an address means, and makes it where the node makes what clients name."""
+    """Finds the queue of an address, and creates it if the node creates queues on demand."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class Resolver:
         self.knows = forwarding.knows
 
     def address_of(self, text: str, host: str) -> Address:
-        """The address that a plain text writes in that virtual host, as seen from here."""
+        """Parses an address in that virtual host."""
         if text == DEAD_LETTERS or text.startswith(PREFIX):
             return Address(text, None, host)
         if text == WAITING:
@@ -77,16 +76,16 @@ class Resolver:
             raise Refusal(conditions.INVALID_FIELD, str(error)) from error
 
     def target_of(self, text: str, host: str) -> Address:
-        """As `address_of`, where a client's messages go: a Refusal for the dead letters, of whichever node. What the
-        node itself puts there, and what a neighbour has in custody, do not come this way."""
+        """As `address_of`, for a client's messages: Refusal for the dead letters of any node. Messages that the node
+        itself puts there, or that a neighbour has in custody, do not use this method."""
         if DEAD_LETTERS in (text, text.rpartition("@")[0]):
             text = f"clients cannot send to {DEAD_LETTERS}; only the node does, and clients receive from it"
             raise Refusal(conditions.NOT_ALLOWED, text)
         return self.address_of(text, host)
 
     def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
-        """Refusal where the peer may not do that at the address of an attach; a dynamic one is asked about as "". One
-        that cannot be is refused later, with what is wrong about it."""
+        """Refusal if the peer may not do that at the address of an attach; a dynamic one is checked as "". An invalid
+        address is refused later, with the reason."""
         if terminus.dynamic:
             permit(self.authoriser, peer, action, "")
         elif isinstance(address, str):
@@ -97,7 +96,7 @@ class Resolver:
             permit(self.authoriser, peer, action, str(meant))
 
     def resolve(self, address: Address) -> ResolvedAddress:
-        """Where messages for that address are, or are put. Whether the peer may do that there was asked before."""
+        """Where messages for that address are, or go. The permission was checked before."""
         if address.node is None:
             queue = self._local(address.host, address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
@@ -116,8 +115,8 @@ class Resolver:
         return ResolvedAddress(self.transmission(destination), destination, address.queue)
 
     def terminus(self, peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, ResolvedAddress]:
-        """The terminus as the answer to an attach tells it, and where it lies; a dynamic one is made here (§3.5.3,
-        §3.5.4). `address` as `plain_address` has it."""
+        """The terminus for the answer to an attach, and its queue; creates a dynamic one (§3.5.3, §3.5.4). `address` as
+        `plain_address` returns it."""
         if not terminus.dynamic:
             if not isinstance(address, str):
                 raise Refusal(conditions.NOT_IMPLEMENTED, "the terminus has no address; give it one")
@@ -135,7 +134,7 @@ class Resolver:
         return (self.target_of if isinstance(terminus, Target) else self.address_of)(address, peer.host)
 
     def _local(self, host: str, name: str) -> Queue:
-        """The queue of that name in that host, made where the node makes what clients name."""
+        """The queue of that name in that host, created if the node creates queues on demand."""
         if name.startswith(PREFIX):
             queue = self._catalog.find(host, name)
         else:
@@ -150,8 +149,8 @@ class Resolver:
         return queue
 
     def transmission(self, destination: str) -> Queue:
-        """The queue for what is bound for another node, which must have been heard of, unless such are kept. Whether
-        its virtual host may leave was asked before."""
+        """The transmission queue for another node, which must be known unless messages for unknown nodes are kept. The
+        caller has checked that messages of its virtual host may leave."""
         node = check_name(node_of(destination))
         known = self._forwarding.knows(node)
         if not known and self._config.unknown_destination != "keep":

@@ -1,6 +1,6 @@
-"""What a client's receiver asks for, and the link that answers it (AMQP 1.0 §3.5; CLIENTS 13 to 17, 32, 34, 35, 39).
+"""Answers the attach of a client's receiver (AMQP 1.0 §3.5; CLIENTS 13 to 17, 32, 34, 35, 39).
 
-Rules of this file: everything in an attach is hostile until checked. What of it is not applied is not echoed.
+Rules of this file: everything in an attach is hostile until checked. Only what is applied is echoed.
 """
 
 from dataclasses import replace
@@ -91,12 +91,12 @@ class ConsumerAttach:
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         filters = filters_of(source, lambda text: self._compile(peer, text))
         subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
-        # Qpid JMS's durable subscribers say `copy` too: they are none that browses.
+        # Durable subscribers of Qpid JMS also ask for `copy`; they are not browsers.
         copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
         if not copies:
             check_taking(source)
         if filters.no_local and not self._is_topic(peer, source, address):
-            if not copies:  # before anything is made
+            if not copies:  # before anything is created
                 text = "filter no-local is for topics; the messages of a queue go to one consumer each"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
             filters.leave_out_no_local()
@@ -175,7 +175,7 @@ class ConsumerAttach:
             or not self._resume.consumer(peer, link, cursor, source, echoed, selector)
         ):
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
-            _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
+            _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is kept for it
 
     def _is_topic(self, peer: Peer, source: Source, address: Any) -> bool:
         """Whether the link would subscribe to a topic."""

@@ -1,7 +1,8 @@
 """The filters that a source asks for (AMQP 1.0 §3.5.8), and the selectors among them (docs/selectors.md).
 
-Rules of this file: a filter is known by its descriptor, whatever its key. Only filters that are applied are echoed; a
-link that takes messages is refused for any other, because it would be given what it did not ask for (ADR 0022).
+Rules of this file: a filter is recognised by its descriptor, whatever its key. Only applied filters are echoed; a link
+that takes messages is refused if it has another filter, because it would get messages that it did not ask for (ADR
+0022).
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class Compiler:
         self._kept: dict[str, Predicate] = {}
 
     def compile(self, text: object, charge: Callable[[int], None]) -> Predicate:
-        """Refusal of what is no selector. `charge` is told what it cost, also then."""
+        """Refusal for an invalid selector. `charge` is called with the cost, also then."""
         if not isinstance(text, str):
             raise Refusal(conditions.INVALID_FIELD, "invalid selector; expected a string")
         kept = self._kept.pop(text, None)
@@ -96,12 +97,12 @@ class Filters:
     applied: dict[Any, Any] = field(default_factory=dict)
 
     def leave_out_no_local(self) -> None:
-        """It is not applied, so it is not echoed."""
+        """The filter no-local is not applied, so it is not echoed."""
         self.applied = {key: value for key, value in self.applied.items() if str(value.descriptor) not in NO_LOCALS}
 
 
 def filters_of(source: Source, compile_: Compile) -> Filters:
-    """The filters that a node knows; Refusal of one that is malformed."""
+    """The known filters of a source; Refusal for a malformed one."""
     found = Filters()
     for key, value in (source.filter or {}).items():
         if not isinstance(value, Described):
@@ -139,8 +140,7 @@ def filters_of(source: Source, compile_: Compile) -> Filters:
 
 
 def check_taking(source: Source) -> None:
-    """Refuses whatever filter a link that takes messages could not have applied: what it leaves out others would
-    miss."""
+    """Refuses filters that cannot be applied to a link that takes messages."""
     for key, value in (source.filter or {}).items():
         if value is None:  # §3.5.8: a filter that is not set
             continue
@@ -157,7 +157,7 @@ def check_taking(source: Source) -> None:
 
 
 class Decoded:
-    """The entry that a selector was asked about last: many are asked about the same one, which is decoded once."""
+    """The entry that was matched last: many selectors match the same entry, which is decoded once."""
 
     __slots__ = ("publisher", "sections", "subject", "value")
 
@@ -170,7 +170,7 @@ class Decoded:
 
 
 def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
-    """The pattern of subjects that a peer named. Refusal of what is none; `is_exact`: wildcards are not allowed."""
+    """A peer's pattern of subjects. Refusal for an invalid one; `is_exact`: wildcards are not allowed."""
     if not isinstance(text, str):
         raise Refusal(conditions.INVALID_FIELD, "invalid filter for subjects; expected a string")
     try:
@@ -183,8 +183,8 @@ def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
 
 
 class EntrySelector:
-    """A selector and a pattern of subjects, either of which may be missing, asked about entries. Of a large message the
-    first piece is looked at: what does not begin there is UNKNOWN. `not_from`: whose messages are not given."""
+    """A selector and a pattern of subjects, either of which may be missing, for entries. Of a large message the first
+    piece is read: fields that are not in it are UNKNOWN. `not_from`: whose messages are excluded."""
 
     __slots__ = ("_decoded", "_predicate", "_store", "not_from", "pattern", "text", "weight")
 
@@ -223,7 +223,7 @@ class EntrySelector:
         return predicate.value(decoded.sections) is True
 
     def subject(self, value: bytes) -> str:
-        """The subject of a message, or the one that its address gave it; "" where neither can be told."""
+        """The subject of a message, or the one that its address gave it; "" if there is none."""
         decoded = self._decode(value)
         subject = decoded.subject
         if subject is None:
@@ -261,7 +261,7 @@ class EntrySelector:
 def entry_selector(
     filters: Filters, store: EntryReader, decoded: Decoded, not_from: bytes = b""
 ) -> EntrySelector | None:
-    """What the filters select; None where that is everything."""
+    """The selector of the filters; None if they select everything."""
     pattern = None if filters.pattern is None or filters.pattern.is_all else filters.pattern
     if filters.selector is None and pattern is None and not not_from:
         return None

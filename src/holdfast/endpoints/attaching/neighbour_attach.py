@@ -1,6 +1,6 @@
 """Links that only neighbours may attach: the control link, and those of hops (CUSTODY, "The session", "The hop").
 
-Rules of this file: who is no neighbour hears why, and how to become one.
+Rules of this file: a peer that is not a neighbour is told why, and how to become one.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Durable subscriptions of links: when they end (AMQP 1.0 §3.5.6; AMQP JMS mapping, "unsubscribe").
 
-Rules of this file: a subscription belongs to its queue and is called as its link is, whatever the container. It
-outlives links and connections however they end; a link without a source asks for it, and deletes it when it is closed.
+Rules of this file: a subscription belongs to its queue and has the name of its link, whatever the container. It
+outlives links and connections however they end; a link without a source looks it up, and deletes it when it is closed.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,8 @@ NEVER: Final = Symbol("never")
 
 
 class SubscriptionLink(Egress):
-    """The answer to an attach without a source: the peer asks for its subscription, to look or to delete it.
-
-    Nothing is sent on it.
+    """The answer to an attach without a source, by which a peer looks up or deletes its subscription. Nothing is sent
+    on it.
     """
 
     def __init__(self, peer: Peer, link: Sender, found: list[Cursor], end: Callable[[Cursor], None]) -> None:
@@ -43,7 +42,7 @@ class SubscriptionLink(Egress):
     def gone(self, unsettled: list[Any]) -> None:
         if self.link.closed_by_peer:
             for cursor in self._found:
-                if not cursor.consumers:  # else it is read again: whoever reads it keeps it
+                if not cursor.consumers:  # otherwise another link reads it now, and it stays
                     self._end(cursor)
 
 
@@ -79,7 +78,8 @@ class LinkSubscriptions:
         link.accept(source=Source(address=found[0].queue.name, durable=2, expiry_policy=NEVER))
 
     def _end(self, cursor: Cursor) -> None:
-        """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
+        """Deletes the named cursor, which has no reader, and the messages that it kept; stored with the turn's batch.
+        Idempotent."""
         queue = self._catalog.queues.get(cursor.queue.key)
         if queue is not None and queue.named.get(cursor.name) is cursor:
             self._resume.release(queue, cursor)

@@ -1,7 +1,7 @@
 """Subscriptions of topics, as links ask for them (AMQP 1.0 §3.5; AMQP JMS mapping, "Topic subscriptions"; ADR 0064).
 
 Rules of this file: everything in an attach is hostile until checked. A durable subscription is a cursor of the topic,
-and is called as its link is; one that is not has a queue in memory that ends with it.
+with the name of its link; another one has a queue in memory that ends with it.
 """
 
 from typing import Final
@@ -37,7 +37,7 @@ GLOBAL: Final = Symbol("global")
 
 
 class TopicAttach:
-    """Makes and finds the subscriptions that links ask for."""
+    """Creates and finds the subscriptions that links ask for."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class TopicAttach:
             self._restore(topic)
 
     def _restore(self, topic: Topic) -> None:
-        """What the store says of subscriptions is in force again."""
+        """Applies the stored subscriptions after a start."""
         for name, wants in topic.bindings.items():
             try:
                 pattern = Pattern(wants.pattern) if wants.pattern else None
@@ -125,7 +125,7 @@ class TopicAttach:
         return topic, found
 
     def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
-        """What the subscription is called: as the link, with its container if the name is that container's own."""
+        """The subscription's name: that of the link, with its container if the container has its own names."""
         name = check_name(link.name.partition("|")[0] if is_shared else link.name)
         opened = peer.amqp.remote_open
         container = "" if opened is None else opened.container_id
@@ -171,7 +171,7 @@ class TopicAttach:
 
 
 class OfLarge:
-    """What a subscription that is not durable wants of large messages; the others were matched when they were
+    """Matches large messages for a subscription that is not durable; all others were matched when they were
     published."""
 
     def __init__(self, selector: EntrySelector) -> None:

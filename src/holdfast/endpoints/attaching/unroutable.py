@@ -1,7 +1,7 @@
-"""Messages for nodes of which nothing is known, where they become dead letters (`unknown_destination = "dead-letter"`).
+"""Links for unknown nodes, whose messages become dead letters (`unknown_destination = "dead-letter"`).
 
-Rules of this file: such a message gets no identity, since none would ever come to its destination. What a link means
-is asked anew with each message: as soon as the node is known, all goes its way.
+Rules of this file: such a message gets no identity, because it would never arrive at its destination. The address is
+resolved again for each message: as soon as the node is known, messages are sent to it.
 """
 
 from holdfast.amqp.connection import Delivery, Receiver

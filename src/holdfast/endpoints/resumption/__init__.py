@@ -1,1 +1,1 @@
-"""Links that may be resumed: what is kept of them beyond their end, who may come back, and how each goes on."""
+"""Links that may be resumed: what is kept after their end, who may resume them, and how."""

@@ -1,7 +1,7 @@
-"""A consumer's link that may be resumed: what it holds beyond its end, and how it goes on (AMQP 1.0 §2.6.5, §2.6.13).
+"""A consumer's link that may be resumed: what it holds after its end, and how it is resumed (AMQP 1.0 §2.6.5, §2.6.13).
 
-Rules of this file: what a suspended consumer holds is in nobody else's hands. When a link is suspended, for how long,
-and who may come back is `resume.py`.
+Rules of this file: no other consumer gets the entries of a suspended one. `resume.py` decides when a link is suspended,
+for how long, and who may resume it.
 """
 
 from collections import deque
@@ -59,14 +59,14 @@ class Outgoing(Suspendable):
         self.use_bytes = 0
 
     def count_for(self, use: Use | None, size: int) -> None:
-        """What is held, `size` bytes, counts for that user until `uncount`, once however often this is said."""
+        """Counts the held entries, `size` bytes, for that user until `uncount`; calling it again changes nothing."""
         self.uncount()
         self.use, self.use_bytes = use, size
         if use is not None:
             use.given(size)
 
     def uncount(self) -> None:
-        """It counts for nobody any more, or for the link that goes on with it."""
+        """The entries count for no user any more, or for the link that resumes."""
         use, self.use = self.use, None
         if use is not None:
             use.settled(self.use_bytes)
@@ -77,18 +77,18 @@ class Outgoing(Suspendable):
 
 
 class Keeper(Protocol):
-    """Who keeps the records of consumers' links that may be resumed (resume.py)."""
+    """The owner of the records of consumers' links that may be resumed (resume.py)."""
 
     going_on: "dict[Queue, dict[ResumableConsumer, None]]"
 
     def ended(self, record: Suspendable, *, closed: bool) -> None: ...
     def goes_no_further(self, consumer: "ResumableConsumer") -> None: ...
     def is_stopping(self) -> bool:
-        """Whether the node ends: then nothing is kept."""
+        """Whether the node is stopping: then nothing is kept."""
 
 
 class ResumableConsumer(ConsumerLink):
-    """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
+    """A consumer's link that is suspended when it ends without being closed."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class ResumableConsumer(ConsumerLink):
         self.taking_over = False
         super().__init__(
             parts, peer, link, cursor, presettled=False, selector=selector
-        )  # last: from here on it may be gone at any time
+        )  # last: from here on the record may be deleted at any time
 
     def take_over(self, steps: list[Step]) -> None:
-        """Goes on with what the record held, as `steps` say."""
+        """Resumes the record's deliveries, as `steps` say."""
         held, record = self.record.held, self.record
         record.uncount()
         before, record.consumer, record.held = record.consumer, self, {}
@@ -158,7 +158,7 @@ class ResumableConsumer(ConsumerLink):
         self.check_excluded()
 
     def answer_later(self, answer: Callable[[], None]) -> None:
-        """Calls it once what the outcomes of the peer's map do is on disk, or the link is over."""
+        """Calls it once the effects of the outcomes in the peer's map are on disk, or the link has ended."""
         self.answer_attach = answer
         self._answer_or_go_on()
 
@@ -184,13 +184,13 @@ class ResumableConsumer(ConsumerLink):
             turns.gathered.then.append(AnswerConsumer(turns.event, self.peer.number, self.link.name, self))
 
     def answer_now(self) -> None:
-        """Answers the attach if that was not done: with the commit, or at once where the link is over."""
+        """Answers the attach if that was not done yet: with the commit, or at once if the link has ended."""
         answer, self.answer_attach = self.answer_attach, None
         if answer is not None:
             answer()
 
     def check_excluded(self) -> None:
-        """Once it has all that it goes on with: what ends it then goes to others."""
+        """As the base class, once all deliveries were resumed: if it ends then, others get them."""
         if not self.taking_over:
             super().check_excluded()
 
@@ -212,13 +212,13 @@ class ResumableConsumer(ConsumerLink):
     def drain_if_idle(self) -> bool:
         link = self.link
         if self.steps and (link.credit or link.resume_credit) and self.queue not in self.parts.resting:
-            return False  # it goes on, turn by turn
+            return False  # it continues, turn by turn
         return super().drain_if_idle()
 
     def resume(self) -> None:
-        """Applies this turn's share of `outcomes_due`, if any is left: nothing is sent before the attach is answered.
-        Else goes on with what it held, one delivery or more, as far as credit, window, its connection's budget and the
-        turn's let it; then with the rest behind others of its queue, in this turn or the next."""
+        """Applies this turn's share of `outcomes_due`, if any are left, because nothing is sent before the attach is
+        answered. Otherwise resumes one or more deliveries, as far as credit, window and the budgets of its connection
+        and of the turn allow; the rest follows after other links of its queue, in this turn or the next."""
         if self.outcomes_due:
             self._apply_outcomes()
             return
@@ -241,12 +241,12 @@ class ResumableConsumer(ConsumerLink):
         self._offer_later()
 
     def _count(self, size: int) -> None:
-        """So many bytes are handed to the connection, or were read for it."""
+        """Counts bytes that were handed to the connection, or read for it."""
         self.handed(size)
         self.parts.work.offered_bytes += size
 
     def _send_again(self, step: Step, sequence: int) -> None:
-        """The whole content anew, or none where the peer has it all (§3.4.1)."""
+        """Sends the whole content again, or none if the peer has all of it (§3.4.1)."""
         link, cursor = self.link, self.cursor
         value = cursor.queue.value(sequence)
         if value is None:
@@ -255,15 +255,17 @@ class ResumableConsumer(ConsumerLink):
             self._settled(cursor.finished_bytes)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
-        self._count(len(value))  # also where nothing of it is sent: it was read
-        if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
+        self._count(len(value))  # also if nothing of it is sent, because it was read
+        if value[1] & entry.BLOB:  # a large message starts again, as a new delivery
             self.held -= 1
             self._settled(self._size_of([sequence]))
             cursor.requeue([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.parts.clock.steady_ms)
-        if too_large(link, parts, value):  # it takes less than it did; whether another takes more is asked anew
+        if too_large(
+            link, parts, value
+        ):  # it accepts less than before; whether another accepts more must be checked again
             self.held -= 1
             self._settled(self._size_of([sequence]))
             cursor.requeue([sequence], failed=False)
@@ -293,12 +295,12 @@ class ResumableConsumer(ConsumerLink):
         self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
-        unapplied = {sequence for _, sequence in self.outcomes_due}  # their peer tells these outcomes again
+        unapplied = {sequence for _, sequence in self.outcomes_due}  # their peer sends these outcomes again
         left = {
             step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
         }
         record.held = sent | left | self.waiting
-        if provisional:  # they are their transactions' own
+        if provisional:  # their transactions hold them
             record.held = {tag: sequence for tag, sequence in record.held.items() if sequence not in provisional}
         self.keeper.goes_no_further(self)
         record.next_tag = self.link.next_tag
@@ -321,7 +323,7 @@ def answer_consumer(effect: AnswerConsumer) -> None:
 
 
 def _group(state: Any) -> tuple[object, ...] | None:
-    """What outcomes that are applied together have in common; None for one with an error or annotations."""
+    """The key of outcomes that can be applied together; None for one with an error or annotations."""
     if isinstance(state, Rejected):
         return (Rejected,) if state.error is None else None
     if isinstance(state, Modified):

@@ -1,7 +1,7 @@
-"""A producer's link that may be resumed: what became of its deliveries, by their tags (AMQP 1.0 §2.6.5, §2.6.13).
+"""A producer's link that may be resumed: the outcomes of its deliveries, by their tags (AMQP 1.0 §2.6.5, §2.6.13).
 
-Rules of this file: a tag is *accepted* only once its entry is on disk. When a link is suspended, for how long, and who
-may come back is `resume.py`.
+Rules of this file: a tag is *accepted* only once its entry is on disk. `resume.py` decides when a link is suspended,
+for how long, and who may resume it.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ and would be rejected again. So it is where the memory for those of all links is
 
 
 class Incoming(Suspendable):
-    """What became of the deliveries of a producer's link. `durable`: kept in the store too."""
+    """The outcomes of the deliveries of a producer's link. `durable`: also kept in the store."""
 
     def __init__(self, key: bytes, hold_s: float, *, target: str, durable: bool, tags: TagRing) -> None:
         super().__init__(key, hold_s)
@@ -50,7 +50,8 @@ class Incoming(Suspendable):
         return RECORD_BYTES + self.tags.runs * TAG_RUN_BYTES
 
     def unsettled(self, asked: dict[bytes, Any]) -> dict[bytes, Any]:
-        """Our map for a peer that has `asked` unsettled: what is absent never arrived, or was forgotten."""
+        """Our map for a peer whose unsettled map is `asked`: deliveries that are absent never arrived, or were
+        forgotten."""
         known = self.tags.members()
         return {
             tag: ACCEPTED if tag in known else self.rejected[tag]
@@ -60,7 +61,7 @@ class Incoming(Suspendable):
 
 
 class Keeper(Protocol):
-    """Who keeps the records of producers' links that may be resumed (resume.py)."""
+    """The owner of the records of producers' links that may be resumed (resume.py)."""
 
     def count(self, record: Suspendable) -> None: ...
     def rejected(self, record: Incoming, tag: bytes, state: object) -> None: ...
@@ -101,7 +102,7 @@ class ResumableProducer(ProducerLink):
     def part(self, part: DeliveryPart) -> None:
         if not part.resume:
             super().part(part)
-        elif part.last:  # what it holds counts for nothing: it is here already, or goes as new
+        elif part.last:  # its payload is ignored: the message is stored already, or is sent as new
             self._resumed(
                 Delivery(
                     self.link, part.delivery_id, part.tag, part.message_format, part.settled, b"\0", None, None, True
@@ -109,7 +110,7 @@ class ResumableProducer(ProducerLink):
             )
 
     def _resumed(self, delivery: Delivery) -> None:
-        """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
+        """The peer resumes a delivery of an earlier session, or sends its final state."""
         self.parts.links.refills[self] = None  # it used credit
         state = (self.told or {}).get(delivery.tag)
         if state is not None:
@@ -162,7 +163,7 @@ class AnswerProducer(LinkEffect):
 
 
 def answer_producer(effect: AnswerProducer) -> None:
-    """What an older link had brought is on disk or refused: now the tags are the truth."""
+    """The deliveries of an older link are stored or refused: now the tags are final."""
     producer = effect.link
     link, peer, record = producer.link, producer.peer, producer.record
     if link.detached or record.holder is not producer:

@@ -1,9 +1,10 @@
-"""Who may resume a link: what is kept of links that ended, for whom, how long (AMQP 1.0 §2.6.5, §2.6.13, §3.5).
+"""Which links may be resumed: what is kept of links that ended, for whom, and how long (AMQP 1.0 §2.6.5, §2.6.13,
+§3.5).
 
-Rules of this file: a link is known by who is behind it, its name and its direction. Nothing is kept that was not
-asked for: a consumer's deliveries stay locked where its source says so (expiry-policy `never`, or a timeout), a
-producer's tags are remembered where its target says so and it tells how it counts them (TAG_OFFSET). An
-attach without an unsettled map ends what was kept at once: who cannot resume does not wait. ADR 0012.
+Rules of this file: a link is identified by its user and container, its name and its direction. Only what was asked for
+is kept: a consumer's deliveries stay locked if its source says so (expiry-policy `never`, or a timeout), and a
+producer's tags are remembered if its target says so and it tells how it counts them (TAG_OFFSET). An attach without an
+unsettled map deletes what was kept at once, because such a client cannot resume. ADR 0012.
 """
 
 from collections.abc import Callable, Mapping
@@ -105,8 +106,8 @@ class Resumption:
     # ------------------------------------------------------------------------------------------------ attach
 
     def reattached(self, peer: Peer, link: Receiver | Sender) -> None:
-        """An attach came. An older link of its name that may be resumed is over, whether we know of its loss or not;
-        an attach without a map ends what was kept, at once.
+        """An attach arrived: ends an older link of its name that may be resumed, whether its loss is known or not. An
+        attach without a map also deletes what was kept.
         """
         attach = link.remote_attach
         key = _key(peer, link)
@@ -125,7 +126,7 @@ class Resumption:
     def producer(
         self, peer: Peer, link: Receiver, queue: Queue, *, target: Target, destination: str | None, to: str
     ) -> bool:
-        """Answers the attach of a producer's link whose tags are to be remembered; False where it is another."""
+        """Answers the attach of a producer's link whose tags must be remembered; False for any other link."""
         attach = link.remote_attach
         assert attach is not None
         offset = (attach.properties or {}).get(TAG_OFFSET)
@@ -178,7 +179,7 @@ class Resumption:
         echoed: Source,
         selector: EntrySelector | None = None,
     ) -> bool:
-        """Answers a consumer's attach, resuming where it can; False where nothing of it is to be held.
+        """Answers a consumer's attach, and resumes it if possible; False if nothing of it is to be kept.
 
         `echoed` is the source as it is applied; `selector`: of a consumer that competes for what that matches.
         """
@@ -191,7 +192,7 @@ class Resumption:
         if record is not None and (theirs is None or record.cursor is not cursor):
             self._forget(record)
             record = None
-        if cursor.name:  # a subscription has one reader: what another left behind is this one's
+        if cursor.name:  # a subscription has one reader: entries that another one left are this one's
             for other in list(self.by_cursor.get(cursor, ())):
                 if other is not record:
                     self._forget(other)
@@ -230,7 +231,8 @@ class Resumption:
         return True
 
     def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:
-        """Seconds that the link is kept after its end, as its terminus asks; 0 also where no more can be kept."""
+        """For how many seconds the link is kept after its end, as its terminus asks; also 0 if no more links can be
+        kept."""
         limits = self._limits
         if record is None and (
             len(self.incoming) + len(self.outgoing) >= limits.resume_links_max
@@ -242,14 +244,14 @@ class Resumption:
         return min(float(terminus.timeout), limits.resume_s_max)
 
     def go_on(self, queue: Queue) -> None:
-        """What consumers of the queue held is sent again, before anything new to them and within the bounds of a turn;
-        half of one is left to who reads the queue beside them."""
+        """Sends again what resumed consumers of the queue held, before new messages and within the bounds of a turn;
+        half of a turn is left to the queue's other readers."""
         waiting, work = self.going_on[queue], self._work
         most = work.offered_count + work.offered_count_max // 2
         while waiting and work.offered_count < most and not work.is_used_up:
             consumer = next(iter(waiting))
             del waiting[consumer]
-            if consumer in consumer.cursor.consumers:  # else a failure cut its end short
+            if consumer in consumer.cursor.consumers:  # otherwise a failure interrupted its end
                 consumer.resume()
         if waiting:
             queue.touch()
@@ -257,7 +259,7 @@ class Resumption:
             del self.going_on[queue]
 
     def goes_no_further(self, consumer: ResumableConsumer) -> None:
-        """Its link is over: nothing more of it is sent or applied, and an attach that waits is answered."""
+        """Its link has ended: nothing more of it is sent or applied, and a waiting attach is answered."""
         consumer.steps.clear()
         consumer.outcomes_due.clear()
         consumer.answer_now()
@@ -270,7 +272,7 @@ class Resumption:
     # ------------------------------------------------------------------------------------------------ ends
 
     def ended(self, record: Suspendable, *, closed: bool) -> None:
-        """The link of the record is over; it is kept its time, unless it was closed."""
+        """The link of the record has ended; the record is kept for its time, unless the link was closed."""
         if closed or not record.hold_s:
             self._forget(record)
             return
@@ -278,7 +280,7 @@ class Resumption:
         record.until = self._clock.now + record.hold_s
         self._given += 1
         heappush(self.due, (record.until, self._given, record))
-        if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
+        if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # links that were resumed in time
             self.due[:] = [item for item in self.due if item[2].until == item[0]]
             heapify(self.due)
 
@@ -289,7 +291,8 @@ class Resumption:
         record.counted_bytes = held
 
     def rejected(self, record: Incoming, tag: bytes, state: object) -> None:
-        """The delivery was rejected, which its sender may ask for when it resumes: kept while there is room."""
+        """Remembers a rejected delivery, because its sender may ask for the outcome when it resumes, while there is
+        room."""
         known = record.rejected
         if record.over:
             return
@@ -327,7 +330,7 @@ class Resumption:
             record.consumer = None
 
     def recover(self) -> None:
-        """After a failure was contained: what a connection that is gone left attached is over."""
+        """After a failure was contained: links of closed connections end."""
         connections = self._connections
         for incoming in list(self.incoming.values()):
             holder = incoming.holder
@@ -342,7 +345,7 @@ class Resumption:
                 self._forget(outgoing)
 
     def release(self, queue: Queue, cursor: Cursor | None = None) -> None:
-        """Somebody wants the queue, or one of its cursors, to himself: what lost consumers left behind goes back."""
+        """A reader wants the queue, or one of its cursors, for itself: entries of lost consumers are requeued."""
         for item in queue.cursors if cursor is None else (cursor,):
             for record in list(self.by_cursor.get(item, ())):
                 if record.until is not None:
@@ -352,14 +355,14 @@ class Resumption:
         return self.due[0][0] if self.due else None
 
     def tick(self, now: float) -> None:
-        """Forgets what was not resumed in its time."""
+        """Forgets links that were not resumed in time."""
         while self.due and self.due[0][0] <= now:
             at, _, record = heappop(self.due)
             if record.until == at:
                 self._forget(record)
 
     def forget_oldest(self) -> bool:
-        """Memory is used up: forgets the link that has waited longest to be resumed; False where none waits."""
+        """Memory is used up: forgets the link that has waited the longest to be resumed; False if none waits."""
         while self.due:
             at, _, record = heappop(self.due)
             if record.until == at:
@@ -368,7 +371,7 @@ class Resumption:
         return False
 
     def stop(self) -> None:
-        """The node ends: what consumers left behind goes back, that it counts as shown."""
+        """The node stops: entries of lost consumers are requeued, so that they count as shown."""
         self._settlements.stop()
         for record in list(self.outgoing.values()):
             if record.until is not None:
@@ -378,7 +381,7 @@ class Resumption:
     # ------------------------------------------------------------------------------------------------ the store
 
     def before_commit(self, turn: Turn) -> None:
-        """Writes the tags of durable links with the batch that stores what arrived on them."""
+        """Writes the tags of durable links with the batch that stores their messages."""
         for link, deliveries in turn.arrivals.items():
             if not isinstance(link, ResumableProducer) or not link.record.durable or link.record.gone:
                 continue
@@ -390,7 +393,7 @@ class Resumption:
             self._work.batch.puts["custody", ROW_KIND + record.key] = row
 
     def _load(self, key: bytes, row: bytes) -> None:
-        """A durable link of the node's earlier life: suspended from now on."""
+        """A durable link of an earlier run of the node: suspended from now on."""
         limits = self._limits
         hold_s, target, tags = unpack_link(row, limits.resume_tags_max)
         record = Incoming(key, min(hold_s, limits.resume_s_max), target=target, durable=True, tags=tags)

@@ -1,4 +1,4 @@
-"""What producers' and consumers' links that may be resumed share: the record of one, which outlives it.
+"""The record of a link that may be resumed, common to producers and consumers; it outlives the link.
 
 Source: AMQP 1.0 §2.6.5, §2.6.13.
 """
@@ -33,5 +33,5 @@ class Suspendable:
 
 
 def is_resumable(link: Receiver | Sender) -> bool:
-    """Whether the link ended in a way that it can be resumed from: lost, or detached without being closed."""
+    """Whether the link ended so that it can be resumed: it was lost, or detached without being closed."""
     return link.over and not link.closed

@@ -1,7 +1,7 @@
 """The coordinator: the link on which a client declares and discharges its transactions (AMQP 1.0 §4.2, §4.3).
 
-Rules of this file: what comes is answered in its order. A commit that waits for the disk has all behind it wait. With
-the link all its transactions end.
+Rules of this file: requests are answered in order: while a commit waits for the disk, all later requests wait. When the
+link ends, all its transactions end.
 """
 
 from collections import deque
@@ -76,12 +76,12 @@ class CoordinatorLink(Ingress):
         """What came, and was not carried out yet; the first of it waits."""
 
     def refill(self) -> None:
-        """Goes on with what waited, as far as it goes."""
+        """Continues with waiting requests, as far as possible."""
         while self.waiting:
             if not self._carry_out(self.waiting[0]):
                 self._parts.links.wait_for_room(self)
                 break
-            if self.waiting:  # else it ended the link
+            if self.waiting:  # otherwise the link has ended
                 self.waiting.popleft()
         self.top_up(max(0, CREDIT - len(self.waiting)))
 
@@ -92,7 +92,7 @@ class CoordinatorLink(Ingress):
         elif delivery.payload:
             text = f"the message to the coordinator is too large; the limit is {REQUEST_BYTES_MAX} bytes"
             self._refuse(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        elif not delivery.settled:  # Proton repeats a delivery that it settled as an empty one
+        elif not delivery.settled:  # Proton repeats a delivery that it had settled, empty
             self._refuse(delivery, rejection(conditions.DECODE_ERROR, "the delivery has no payload"))
         self._parts.links.refills[self] = None
 
@@ -104,14 +104,14 @@ class CoordinatorLink(Ingress):
         self.waiting.clear()
         self._parts.links.refills.pop(self, None)
         self._parts.links.waiting_for_space.pop(self, None)
-        while self.mine:  # a step that fails is tried again, with what is left
+        while self.mine:  # a step that fails is tried again, with the rest
             _, transaction = self.mine.popitem()
             self._parts.transactions.end(transaction)
 
     # ------------------------------------------------------------------------------------------------ requests
 
     def _carry_out(self, delivery: Delivery) -> bool:
-        """False where it must wait."""
+        """False if it must wait."""
         try:
             request = _request_of(delivery.payload)
         except RemoteProtocolError as error:
@@ -123,7 +123,8 @@ class CoordinatorLink(Ingress):
         return self._discharge(delivery, request)
 
     def _refuse(self, delivery: Delivery, outcome: Rejected) -> None:
-        """Where nobody waits for the outcome the link ends: the client would go on as if it had succeeded."""
+        """Refuses a request. If it is settled, the link ends, because the client would go on as if the request had
+        succeeded."""
         if not delivery.settled:
             self.settle([delivery.delivery_id], outcome)
             return
@@ -169,7 +170,7 @@ class CoordinatorLink(Ingress):
         return True
 
     def _decided(self, delivery: Delivery, error: Error | None) -> None:
-        """A commit is on disk, or will never be."""
+        """A commit is on disk, or was refused."""
         if not self.link.detached:
             self._answer(delivery, error)
 
@@ -181,7 +182,7 @@ class CoordinatorLink(Ingress):
 
 
 def _request_of(payload: bytes) -> Declare | Discharge:
-    """What the message says; RemoteProtocolError where it is neither a declare nor a discharge."""
+    """The request in the message; RemoteProtocolError if it is neither a declare nor a discharge."""
     value = Message.decode(payload).value
     request = None if value is MISSING else from_described(value)
     if not isinstance(request, (Declare, Discharge)):

@@ -1,8 +1,8 @@
-"""The commit of a transaction: all that it holds goes with one turn's batch, or nothing does (AMQP 1.0 §4.3).
+"""The commit of a transaction: everything in it is in one turn's batch, or nothing is (AMQP 1.0 §4.3).
 
-Rules of this file: before anything is changed it is asked whether everything can be; what a refused turn takes back is
-tied together (`Turn.tied`, `Catalog.tied`). What needs no disk, as messages given back and queues in memory, follows
-once the batch is stored. Nobody hears of the commit before that.
+Rules of this file: before anything is changed, it is checked that everything can be done. What a refused turn must
+revert is tied together (`Turn.tied`, `Catalog.tied`). Effects that need no disk, such as requeued messages and queues
+in memory, follow once the batch is stored. The commit is answered only then.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ ENTRY_OVERHEAD: Final = 512
 
 
 class Wait(NamedTuple):
-    """The transaction cannot be committed yet: what the node's disk says next decides."""
+    """The transaction cannot be committed yet: the next answer of the disk decides."""
 
 
 WAIT: Final = Wait()
@@ -48,7 +48,7 @@ WAIT: Final = Wait()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discharged(Effect):
-    """A transaction is in the turn: `answer` is told once that is stored, or why it is not."""
+    """A transaction is in the turn: `answer` is called when the turn is stored, or with the reason why it is not."""
 
     txn_id: str
     transaction: Transaction = field(repr=False)
@@ -57,7 +57,7 @@ class Discharged(Effect):
 
 @dataclass(frozen=True, slots=True)
 class CommitParts:
-    """What commits use of the node. `streams`: large messages that are on their way in."""
+    """What commits use of the node. `streams`: large messages that are arriving."""
 
     config: NodeConfig
     catalog: Catalog
@@ -85,8 +85,8 @@ class Commits:
         parts.turns.effects.on_decided(Discharged, self._decided)
 
     def commit(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> Error | Wait | None:
-        """Takes all that the transaction holds into the turn; `answer` is told what became of it. An error where it
-        cannot be committed, and is to be rolled back; WAIT where that is not known yet."""
+        """Puts everything in the transaction into the turn; `answer` gets the result. Returns an error if it cannot be
+        committed and must be rolled back, or WAIT if that is not known yet."""
         if self._transactions.waits(transaction, self._parts.streams):
             return WAIT
         refused = transaction.error or self._gone(transaction)
@@ -107,7 +107,7 @@ class Commits:
     # ------------------------------------------------------------------------------------------------ asked
 
     def _gone(self, transaction: Transaction) -> Error | None:
-        """Why the whole of it cannot be any more: something that it concerns is not there."""
+        """Why it cannot be committed any more, because something that it concerns does not exist any more."""
         catalog = self._parts.catalog
         for queue in dict.fromkeys(post.message.queue for post in transaction.posts):
             if not catalog.has(queue):
@@ -126,7 +126,7 @@ class Commits:
             producer = post.message.producer
             if producer is None:
                 continue
-            if producer.epoch != post.epoch:  # its numbers were told to the newer link without these
+            if producer.epoch != post.epoch:  # the newer link was told the producer's numbers without these
                 text = f"producer {producer.name!r} has a newer link"
                 return _error(conditions.STOLEN, text)
             if producer not in numbers:
@@ -153,7 +153,7 @@ class Commits:
         for taken in transaction.takes.values():
             if _is_copied(taken):
                 needed += taken.size + taken.extra_bytes + DEATH_BYTES_MAX
-        for host, count in delayed.items():  # what it has reserved is its own; a clock may have been set back since
+        for host, count in delayed.items():  # its reservation counts for itself; a clock may have been set back since
             own = transaction.shares.get(parts.catalog.own(host, DELAYED)) if count else None
             if count > parts.catalog.delayed_room(host) + (0 if own is None else own.reserved):
                 most = parts.config.limits.delayed_max
@@ -173,7 +173,7 @@ class Commits:
     # ------------------------------------------------------------------------------------------------ stored
 
     def _store(self, transaction: Transaction) -> None:
-        """All that goes to the disk, in the gathered turn."""
+        """Puts everything that needs the disk into the gathered turn."""
         parts = self._parts
         together = Together(transaction.posts, parts.config.limits.group_messages_max)
         for why in together.apart:
@@ -201,7 +201,7 @@ class Commits:
     def _append(self, post: Post, together: Together | None = None) -> None:
         parts, message = self._parts, post.message
         producer = message.producer
-        if not is_appended(post):  # it came by another way meanwhile, which told who listens
+        if not is_appended(post):  # it was stored by another link meanwhile, which also published it
             post.told = True
             return
         if producer is not None:
@@ -216,10 +216,10 @@ class Commits:
             sequence = parts.dead_lettering.dead_letter_unroutable(
                 message.queue.host, value, message.to, message.unknown
             )
-        elif isinstance(message.queue, Topic):  # who listens hears of it once it is stored
+        elif isinstance(message.queue, Topic):  # listeners get it once it is stored
             held = message.queue.hold(value)
             sequence = message.queue.store(value, message.size) if held is None else held
-            post.told = held is not None  # they hear of it at its time
+            post.told = held is not None  # they get it when it is due
         else:
             sequence = message.queue.append(value, message.size)
         if post.link.remembers_tags and not post.settled:
@@ -260,7 +260,7 @@ class Commits:
         return _error(conditions.TRANSACTION_ROLLBACK, "the node could not commit the transaction, see its log")
 
     def _follow(self, transaction: Transaction) -> None:
-        """It is on disk: what needs none follows, and what it took is answered. Tried again where it fails."""
+        """It is on disk: does what needs no disk, and settles the deliveries in it. Tried again if it fails."""
         for post in transaction.posts:
             queue = post.message.queue
             if post.told or not self._parts.catalog.has(queue):
@@ -320,7 +320,7 @@ class Commits:
 
 
 def _is_copied(taken: Take) -> bool:
-    """Whether its message is stored anew: among the dead letters, or with annotations."""
+    """Whether its message is stored again: as a dead letter, or with annotations."""
     outcome = taken.outcome
     return isinstance(outcome, Rejected) or (isinstance(outcome, Modified) and bool(outcome.message_annotations))
 

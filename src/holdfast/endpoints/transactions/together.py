@@ -1,6 +1,7 @@
 """Messages of one transaction for one other node, which are shown there together (docs/adr/0073).
 
-Rules of this file: pure. Their numbers are consecutive, because one turn gives them; each is told its place among them.
+Rules of this file: pure. Their numbers are consecutive, because one turn assigns them; each message carries its place
+among them.
 """
 
 from collections import Counter
@@ -12,13 +13,14 @@ from holdfast.endpoints.transactions.work import Post
 
 
 def is_appended(post: Post) -> bool:
-    """Whether the message is stored with the commit: a named producer's may have come by another way meanwhile."""
+    """Whether the message is stored with the commit; a named producer's may have been stored by another link
+    meanwhile."""
     message = post.message
     return message.producer is None or message.number not in message.producer.stored
 
 
 class Together:
-    """The groups of one transaction, a group for each node. `apart`: in words, those that are past a bound."""
+    """The groups of one transaction, one for each node. `apart`: those that exceed a bound, in words."""
 
     def __init__(self, posts: Iterable[Post], messages_max: int) -> None:
         self._counts: Counter[str] = Counter()
@@ -40,7 +42,7 @@ class Together:
             del self._counts[node]
 
     def next(self, node: str) -> entry.Group | None:
-        """The place of the next message for that node; None where it is shown by itself."""
+        """The place of the next message for that node; None if it is shown by itself."""
         count = self._counts[node]
         if not count:
             return None

@@ -1,10 +1,9 @@
-"""Local transactions of clients: which there are, what each has so far, and how one ends without being committed (AMQP
-1.0 part 4).
+"""Local transactions of clients: which ones are open, their contents, and their rollback (AMQP 1.0 part 4).
 
-Rules of this file: until its discharge a transaction changes nothing but memory: what it posts has no place in a queue,
-what it takes is given out to nobody else. Everything that a transaction holds is counted, and bounded for each and for
-all together. Past a bound, and after any message that is refused, only the rollback is left: what was refused cannot
-be part of it, and the rest without it would not be the whole.
+Rules of this file: until its discharge a transaction only changes memory: messages that it posts are in no queue, and
+no other consumer gets deliveries that it takes. Everything in a transaction is counted, and bounded for each and for
+all together. Beyond a bound, and after any refused message, only the rollback is left, because the transaction would
+not be complete without that message.
 """
 
 from collections import Counter
@@ -110,7 +109,7 @@ class Transactions:
     # ------------------------------------------------------------------------------------------------ declared
 
     def declare(self, peer: Peer) -> Transaction | Error:
-        """A new transaction of that connection, or why there is none."""
+        """Declares a transaction of that connection; returns its id, or why there is none."""
         limits = self._parts.limits
         count = self.counts.get(peer, 0)
         if count >= limits.transactions_max:
@@ -126,14 +125,14 @@ class Transactions:
         made = Transaction(txn_id, peer, self._parts.clock.now + limits.transaction_s)
         self.open[txn_id] = self.timed[txn_id] = made
         self.counts[peer] = count + 1
-        if not count:  # its producers may have credit at full queues now
+        if not count:  # its producers may get credit at full queues now
             self._parts.links.refills.update(
                 (link, None) for link in links_of(peer) if isinstance(link, Intake) and not link.parked
             )
         return made
 
     def find(self, peer: Peer, txn_id: bytes) -> Transaction | None:
-        """The open transaction of that id; another connection's is nobody's business here."""
+        """The open transaction with that id, if it is one of that connection."""
         found = self.open.get(txn_id)
         return found if found is not None and found.peer is peer else None
 
@@ -142,8 +141,8 @@ class Transactions:
     def post(
         self, link: Bringing, delivery: Delivery, state: TransactionalState, *, large: Stream | None = None
     ) -> bool:
-        """Takes a message into its transaction, or refuses it there; False where the transaction is not known.
-        `large`: its bare message is a reference to a blob."""
+        """Adds a message to its transaction, or refuses it there; False if the transaction is unknown. `large`: its
+        bare message is a reference to a blob."""
         transaction = self.find(link.peer, state.txn_id)
         if transaction is None:
             return False
@@ -160,7 +159,7 @@ class Transactions:
     def refuse(
         self, link: Answering, delivery: Delivery, state: TransactionalState, error: Refusal | RemoteProtocolError
     ) -> bool:
-        """A message cannot be taken: its transaction has only the rollback left. False where that is not known."""
+        """A message is refused: its transaction can only be rolled back. False if that is unknown."""
         transaction = self.find(link.peer, state.txn_id)
         if transaction is None:
             return False
@@ -175,7 +174,7 @@ class Transactions:
     def _take_in(
         self, transaction: Transaction, link: Bringing, delivery: Delivery, message: Prepared, *, large: Stream | None
     ) -> None:
-        """Refusal where it is one too many, or its queue has no room."""
+        """Adds a message. Refusal if it is one too many, or if its queue has no room."""
         producer = message.producer
         number = None if producer is None else (producer, message.number)
         if producer is not None and (message.number in producer.stored or number in transaction.numbers):
@@ -214,7 +213,7 @@ class Transactions:
             reserve(delayed, place)
 
     def _count(self, transaction: Transaction, size: int, held: int) -> None:
-        """Counts one operation more, of a message of `size` bytes that is kept; Refusal past a bound."""
+        """Counts one more operation, with a kept message of `size` bytes; Refusal beyond a bound."""
         limits = self._parts.limits
         if transaction.operations >= limits.transaction_operations_max:
             text = f"the transaction has too many operations; the limit is {limits.transaction_operations_max}"
@@ -232,14 +231,14 @@ class Transactions:
     # ------------------------------------------------------------------------------------------------ large messages
 
     def begin_large(self, peer: Peer, stream: Stream, state: TransactionalState) -> bool:
-        """The large message came whole, and is taken in once it is on disk; False where its transaction is unknown."""
+        """The large message has arrived, and is added once it is on disk; False if its transaction is unknown."""
         transaction = self.find(peer, state.txn_id)
         if transaction is not None and transaction.error is None:
             transaction.streams[stream] = None
         return transaction is not None
 
     def post_large(self, link: Answering, stream: Stream, state: TransactionalState) -> None:
-        """The large message is on disk, or `stream.outcome` says why it cannot be."""
+        """Adds a large message that is on disk, or refuses it because of `stream.outcome`."""
         transaction = self.find(link.peer, state.txn_id)
         if transaction is not None:
             transaction.streams.pop(stream, None)
@@ -256,7 +255,7 @@ class Transactions:
         link.settle_one(stream.first.delivery_id, stream.settled, unknown_transaction(state))
 
     def waits(self, transaction: Transaction, streams: Container[Stream]) -> bool:
-        """Whether a large message of it is on its way to the disk. `streams`: those that are, of the whole node."""
+        """Whether one of its large messages is not on disk yet. `streams`: all such messages of the node."""
         lost = [stream for stream in transaction.streams if stream not in streams]
         if lost:
             text = "a large message of the transaction was given up with its link"
@@ -266,8 +265,8 @@ class Transactions:
     # ------------------------------------------------------------------------------------------------ taken
 
     def take(self, link: Taking, sequences: list[int], state: TransactionalState, *, settled: bool) -> bool:
-        """Takes deliveries with their outcome into a transaction; False where that is not known. `settled`: by their
-        peer, which can say nothing more of them."""
+        """Adds deliveries with their outcome to a transaction; False if that is unknown. `settled`: by the peer, which
+        cannot change the outcome any more."""
         transaction = self.find(link.peer, state.txn_id)
         if transaction is None:
             return False
@@ -301,14 +300,14 @@ class Transactions:
             if leaves:
                 share.taken += 1
                 share.taken_bytes += size
-        if transaction.error is None:  # else nothing is reserved for it any more
+        if transaction.error is None:  # otherwise nothing is reserved for it any more
             reserve(link.queue, share)
         return True
 
     def changed(self, link: Taking, sequences: list[int], state: object, *, settled: bool) -> list[int]:
-        """The peer says another word on deliveries, some of which it had given an outcome in a transaction. These are
-        the link's again, and returned with the others, but for those of which a turn decides, and those of which it
-        says the same."""
+        """The peer sends another state for deliveries, some of which have an outcome in a transaction. These leave
+        their transactions and are returned with the others, except those whose commit is in a turn, and those with the
+        same state as before."""
         left = []
         for sequence in sequences:
             taken = link.provisional.get(sequence)
@@ -329,7 +328,8 @@ class Transactions:
         return taken.size if item is None else item.size
 
     def _forget_take(self, taken: Take) -> None:
-        """It is no part of its transaction any more. What that brings may find no room without it: then it fails."""
+        """Removes it from its transaction. If the transaction's messages have no room without it, the transaction
+        fails."""
         transaction, link = taken.transaction, taken.link
         del transaction.takes[taken.cursor, taken.sequence]
         link.provisional.pop(taken.sequence, None)
@@ -346,7 +346,7 @@ class Transactions:
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def link_gone(self, link: Taking) -> None:
-        """A consumer's link is over: what it had not settled cannot be its any more."""
+        """A consumer's link has ended: deliveries that it had not settled cannot return to it any more."""
         for taken in link.provisional.values():
             taken.left = taken.settled = True
         link.provisional.clear()
@@ -354,7 +354,7 @@ class Transactions:
     # ------------------------------------------------------------------------------------------------ ends
 
     def fail(self, transaction: Transaction, condition: str, description: str) -> None:
-        """Only a rollback is left: what it posted is let go. What it took stays with it until then."""
+        """The transaction can only be rolled back: its messages are dropped. Deliveries stay in it until then."""
         if transaction.error is None:
             transaction.error = rejection(condition, description).error
         self._drop_posts(transaction)
@@ -372,7 +372,7 @@ class Transactions:
         self._parts.memory.transactions.refund(held)
 
     def release(self, transaction: Transaction) -> None:
-        """What it has reserved in queues is free again."""
+        """Frees its reservations in queues."""
         for queue, share in transaction.shares.items():
             queue.reserved -= share.reserved
             queue.reserved_bytes -= share.reserved_bytes
@@ -381,7 +381,8 @@ class Transactions:
         transaction.shares.clear()
 
     def roll_back(self, transaction: Transaction) -> None:
-        """It never was: what it took is back with its links, or in its places. Its id stays known while it is open."""
+        """Rolls back: deliveries return to their links, or to their places in the queue. The id stays valid while it is
+        open."""
         self._drop_posts(transaction)
         takes, transaction.takes = transaction.takes, {}
         held = sum(taken.held_bytes for taken in takes.values())
@@ -401,14 +402,14 @@ class Transactions:
             cursor.queue.touch()
 
     def _give_up(self, link: Taking, sequence: int, *, failed: bool) -> None:
-        """A delivery that its peer had settled goes back to its place, and counts as failed where the default outcome
-        of its source says so, or `failed`."""
+        """Requeues a delivery that its peer had settled; it counts as failed if the default outcome of its source says
+        so, or with `failed`."""
         outcome = link.link.default_outcome
         failed = failed or (isinstance(outcome, Modified) and bool(outcome.delivery_failed))
         link.cursor.requeue([sequence], failed=failed)
 
     def close(self, transaction: Transaction) -> None:
-        """It was discharged, or nobody is there any more to discharge it: nothing of it is known from now on."""
+        """Forgets a transaction that was discharged, or that nobody can discharge any more."""
         if self.open.pop(transaction.txn_id, None) is None:
             return
         self.timed.pop(transaction.txn_id, None)
@@ -418,20 +419,20 @@ class Transactions:
             del self.counts[peer]
 
     def decide(self, transaction: Transaction) -> None:
-        """The gathered turn decides of it from now on: its id is known no more, and what it brings is its queues'."""
+        """The gathered turn commits it: its id is not valid any more, and its messages belong to their queues."""
         self.release(transaction)
         self.close(transaction)
         transaction.deciding = True  # from here on nothing is called that could fail
         self.deciding[transaction] = None
 
     def end(self, transaction: Transaction) -> None:
-        """It is rolled back, and nothing of it is known from now on."""
+        """Rolls it back and forgets it."""
         self.close(transaction)
         self.roll_back(transaction)
         self.forget(transaction)
 
     def forget(self, transaction: Transaction) -> None:
-        """Nothing of it is held any more."""
+        """Frees everything that it holds."""
         self.deciding.pop(transaction, None)
         transaction.deciding = False
         self._parts.memory.transactions.refund(transaction.counted_bytes)
@@ -443,7 +444,7 @@ class Transactions:
         return next((item.until for item in self.timed.values()), None)
 
     def tick(self, now: float) -> None:
-        """Rolls back those whose time is over; what they hear of it they hear when they go on."""
+        """Rolls back transactions that were open for too long; their clients are told with their next operation."""
         while self.timed:
             transaction = next(iter(self.timed.values()))
             if transaction.until > now:
@@ -456,7 +457,7 @@ class Transactions:
     # ------------------------------------------------------------------------------------------------ turns
 
     def undo(self, undone: Undone) -> None:
-        """Those turns never were. Large messages whose pieces were in them are lost to their transactions."""
+        """Those turns were undone: transactions lose large messages whose pieces were in them."""
         self.refusal = undone.refusal
         if not undone.refusal:
             return
@@ -466,14 +467,14 @@ class Transactions:
                 self.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, undone.refusal)
 
     def suspended(self) -> Iterator[tuple[object, set[int]]]:
-        """What transactions hold is in nobody's hands who is gone (state/queue_changes.py)."""
+        """Transactions are holders of entries that stay when consumers are gone (state/queue_changes.py)."""
         for transaction in self.all():
             yield transaction, {sequence for _, sequence in transaction.takes}
 
     def recover(self) -> None:
-        """After a failure: those of connections that are gone are over, and what they all hold is counted anew."""
+        """After a failure: transactions of closed connections end, and everything is counted again."""
         connections = self._parts.connections
-        for transaction in [item for item in self.deciding if not item.deciding]:  # its end was cut short
+        for transaction in [item for item in self.deciding if not item.deciding]:  # its end was interrupted
             self.end(transaction)
         for transaction in list(self.open.values()):
             if connections.get(transaction.peer.number) is not transaction.peer:
@@ -493,7 +494,7 @@ class Transactions:
 
 
 def _says_the_same(taken: Take, state: object) -> bool:
-    """Whether that is the outcome which the delivery has, in the same transaction."""
+    """Whether the delivery has that outcome already, in the same transaction."""
     return (
         isinstance(state, TransactionalState)
         and state.txn_id == taken.transaction.txn_id

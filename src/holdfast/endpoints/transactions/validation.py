@@ -1,4 +1,4 @@
-"""What holds of transactions after every event (docs/adr/0020).
+"""Invariants of transactions (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -25,8 +25,8 @@ def transactions(
     *,
     stopping: bool,
 ) -> None:
-    """What transactions hold is theirs alone, and is counted; what they have reserved, and `others` have, is what their
-    queues say."""
+    """Entries in transactions are held by them alone, and are counted; reservations, with those of `others`, match
+    their queues."""
     counts: Counter[Peer] = Counter()
     reserved: Counter[Queue] = Counter()
     reserved_bytes: Counter[Queue] = Counter()

@@ -1,7 +1,7 @@
-"""What a transaction holds until it is discharged: messages that it posts, and deliveries that it takes (§4.4).
+"""The contents of a transaction until its discharge: messages that it posts, and deliveries that it takes (§4.4).
 
-Rules of this file: data, and the contracts of the links whose work it is. A message that is posted has no sequence and
-no identity; a delivery that is taken is in the hands of the transaction, and in nobody else's.
+Rules of this file: data, and the protocols of the links that take part. A posted message has no sequence and no
+identity; a taken delivery is held by the transaction alone.
 """
 
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ TAKE_BYTES: Final = 512
 
 
 class Prepared(NamedTuple):
-    """A message that a link has checked: its entry without an identity, and where it goes. `number`: of its named
-    producer, where it has one."""
+    """A message that a link has checked: its entry without an identity, and its queue. `number`: that of its named
+    producer, if it has one."""
 
     value: bytes
     size: int
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
 
 
 class Answering(Protocol):
-    """A client's link on which messages of a transaction come."""
+    """A client's link that brings messages of a transaction."""
 
     peer: Peer
 
@@ -49,15 +49,15 @@ class Answering(Protocol):
 
 @runtime_checkable
 class Bringing(Answering, Protocol):
-    """One that knows where its messages go."""
+    """Such a link with a target queue."""
 
     link: Any
     remembers_tags: bool
     """Whether the tags of what is stored are remembered (endpoints/resumption/producer.py)."""
 
     def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
-        """What would be stored of it, if its queue had room. RemoteProtocolError or Refusal where it cannot be taken
-        whatever room there is."""
+        """The message as it would be stored if its queue had room. RemoteProtocolError or Refusal if it can never be
+        accepted."""
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
@@ -75,18 +75,18 @@ class Taking(Protocol):
     provisional: "dict[int, Take]"
 
     def give(self, sequence: int, size: int) -> None:
-        """A delivery that it had is in its hands again."""
+        """Returns a delivery to the link."""
 
     def take_away(self, sequence: int, size: int) -> None:
-        """A delivery is in its hands no more."""
+        """The link does not hold the delivery any more."""
 
     def exclude(self, sequence: int) -> None:
-        """The entry is undeliverable on it."""
+        """The entry is undeliverable on this link."""
 
 
 @dataclass(eq=False, slots=True)
 class Post:
-    """A message that waits for the discharge. `epoch`: of its named producer, as it was posted."""
+    """A message that waits for the discharge. `epoch`: that of its named producer when it was posted."""
 
     link: Bringing
     delivery_id: int
@@ -106,7 +106,7 @@ class Post:
 
 @dataclass(eq=False, slots=True)
 class Take:
-    """A delivery that was given an outcome in a transaction. `left`: its link ended before its peer had settled it."""
+    """A delivery that got an outcome in a transaction. `left`: its link ended before the peer had settled it."""
 
     transaction: "Transaction"
     link: Taking
@@ -132,8 +132,8 @@ class Take:
 
 @dataclass(eq=False, slots=True)
 class Share:
-    """What a transaction does to the bounds of one queue: what it brings, what it takes off, and what it has reserved.
-    A count of messages, and of bytes."""
+    """The effect of a transaction on the bounds of one queue, in messages and bytes: what it adds, what it removes, and
+    what it has reserved."""
 
     brought: int = 0
     brought_bytes: int = 0
@@ -212,7 +212,7 @@ class Transaction:
 
 
 def reserve(queue: Queue, share: Share) -> None:
-    """Brings what is reserved in the queue up to date: what the transaction brings, less what it takes off."""
+    """Updates the reservation in the queue: what the transaction adds, less what it removes."""
     messages, size = share.wanted
     queue.reserved += messages - share.reserved
     queue.reserved_bytes += size - share.reserved_bytes
@@ -220,7 +220,7 @@ def reserve(queue: Queue, share: Share) -> None:
 
 
 def stays_within(queue: Queue, share: Share) -> bool:
-    """Whether what the transaction brings has room still, now that it takes less off the queue; as `fits` says."""
+    """Whether there is still room for what the transaction adds, after it removes less; as in `fits`."""
     config = queue.config
     held = queue.messages + queue.reserved
     if config.messages_max is not None and share.reserved and held > config.messages_max:
@@ -231,8 +231,8 @@ def stays_within(queue: Queue, share: Share) -> bool:
 
 
 def fits(queue: Queue, share: Share, size: int, priority: int) -> bool:
-    """Whether a message more of `size` bytes stays within the bounds of the queue for its priority, beside what others
-    have reserved."""
+    """Whether one more message of `size` bytes and that priority fits into the queue, besides what others have
+    reserved."""
     if isinstance(queue, Topic) and not queue.named:  # nothing of it is stored
         return True
     messages_max, bytes_max = queue.bounds(priority)

@@ -1,7 +1,7 @@
-"""What operations of `$management` are given and give back: arguments read, answers, refusals, answers that come later
-(AMQP Management, request and response).
+"""Arguments and answers of operations of `$management`, with refusals and answers that come later (AMQP Management,
+request and response).
 
-Rules of this file: what is wrong with a request is said with what is accepted; statuses are HTTP's.
+Rules of this file: an error says what is wrong and what is accepted; status codes are those of HTTP.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from holdfast.state.catalog import Catalog
 
 
 class Answer(NamedTuple):
-    """`body` goes as amqp-value; `stored` False where nothing waits for the disk; `rows`: how many it has, if any."""
+    """`body` is sent as amqp-value; `stored`: False if the answer does not wait for the disk; `rows`: the number of
+    rows, if any."""
 
     status: int
     description: str
@@ -23,7 +24,7 @@ class Answer(NamedTuple):
 
 
 class Waiting(Protocol):
-    """A request that waits for its answer (management/requests.py); `link`: that it came on."""
+    """A request that waits for its answer (management/requests.py); `link`: on which it came."""
 
     @property
     def link(self) -> object: ...
@@ -31,7 +32,7 @@ class Waiting(Protocol):
 
 
 class Later:
-    """An operation whose end comes in a later turn: it calls `answer` then, again where that failed."""
+    """An operation that ends in a later turn: it calls `answer` then, and again if that failed."""
 
     def __init__(self) -> None:
         self.asked: Waiting | None = None
@@ -47,7 +48,7 @@ class Later:
 
 
 class Refused(Exception):
-    """An operation that ends in a status other than 2xx; becomes an Answer."""
+    """An operation fails with a status other than 2xx; it becomes an Answer."""
 
     def __init__(self, status: int, description: str) -> None:
         super().__init__(description)
@@ -95,7 +96,7 @@ def number_of(arguments: dict[str, Any], key: str, default: int | None = None) -
 
 
 def queue_of(catalog: Catalog, host: str, name: str) -> Queue:
-    """The queue of that name in that host, which is to be there."""
+    """The queue of that name in that host; Refused if it does not exist."""
     queue = catalog.find(host, name)
     if queue is None:
         raise Refused(404, f"no queue {name!r}")

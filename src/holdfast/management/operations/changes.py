@@ -1,7 +1,7 @@
-"""What a request of management changed, as the log tells it: later somebody asks who emptied a queue.
+"""The log line of a change by a request to `$management`, so that it can be found out later who emptied a queue.
 
-Rules of this file: pure. One line for each request that made, ended or dropped something; none for one that only asked,
-or whose subscription moved on as it was read.
+Rules of this file: pure. One line for each request that created, deleted or dropped something; none for requests that
+only read, or that advance a subscription.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from holdfast.management.operations.answers import ENTRY, LINK, NODE, QUEUE, SUB
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
-    """The change that `answer` speaks of, for a person; None where there was none. `queue`: a subscription's."""
+    """The change in `answer`, for a person; None if there was none. `queue`: that of a subscription."""
     if not 200 <= answer.status < 300:
         return answer.description if answer.stored else None  # done in part
     body = answer.body

@@ -1,7 +1,7 @@
 """The operations of `$management` about connections and the links that peers have attached (docs/management.md).
 
-Rules of this file: a connection is named by its number, which no other has until the node stops; an attachment by its
-connection, channel and handle. What is closed is told why, and has as long to close as one that was refused.
+Rules of this file: a connection is identified by its number, which is unique until the node stops; an attachment by its
+connection, channel and handle. A closed connection is told why, and has as much time to close as a refused one.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,8 @@ class ConnectionOperations:
         )
 
     def close(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """Ends one as the specification has it; its peer may come back. 409 where that is under way already."""
+        """Closes a connection as the specification says; its peer may connect again. 409 if it is being closed
+        already."""
         found = self._connections.get(int(name)) if name.isascii() and name.isdecimal() and len(name) < 20 else None
         if found is None or found.host != host:
             raise Refused(404, f"no connection {name!r}")
@@ -114,7 +115,7 @@ def _links(peer: Peer) -> Iterator[Attachment]:
 
 
 def _numbers(identity: str, count: int) -> tuple[int, ...]:
-    """The numbers of an identity; smaller ones than any where it is empty."""
+    """The numbers of an identity; if it is empty, numbers below all others."""
     if not identity:
         return (-1,) * count
     parts = identity.split("/", count)

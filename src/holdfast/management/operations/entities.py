@@ -1,5 +1,5 @@
-"""What AMQP Management asks of every node: the entities of each type, and what may be asked of them (working draft 16,
-§3.3: QUERY, GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES).
+"""The operations that AMQP Management requires of every node: entities of each type, their attributes and operations
+(working draft 16, §3.3: QUERY, GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES).
 
 Rules of this file: a row is a map of attributes by name; an answer has ROWS_MAX rows at most, in the order of their
 identities. Reads, and changes nothing.
@@ -103,7 +103,7 @@ class EntityOperations:
         self._table = table
 
     def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """Rows of one type or of all, each with the attributes that are asked for, null where it does not have one."""
+        """Rows of one type or of all, each with the requested attributes, null if it does not have one."""
         wanted = arguments.get("attributeNames", [])
         if (
             not isinstance(wanted, list)
@@ -131,7 +131,7 @@ class EntityOperations:
         return Answer(200, "OK", {each.name: [*ATTRIBUTES, *each.attributes] for each in self._types(arguments)})
 
     def get_operations(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """By type: each operation, and what its request has in its body."""
+        """By type: each operation, and the keys of its request's body."""
         wanted = arguments.get("entityType") or ""
         found: dict[str, dict[str, list[str]]] = {each.name: {} for each in self.types.values()}
         for kind, operation in self._table:
@@ -142,7 +142,7 @@ class EntityOperations:
         return Answer(200, "OK", {wanted: found[wanted]} if wanted else found)
 
     def _types(self, arguments: dict[str, Any]) -> list[EntityType]:
-        """Those that a request is about: that of its entityType, or all."""
+        """The types of a request: that of its entityType, or all."""
         wanted = arguments.get("entityType")
         if wanted in (None, ""):
             return list(self.types.values())

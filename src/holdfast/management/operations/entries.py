@@ -1,7 +1,7 @@
 """The operations of `$management` about single messages of a queue (docs/management.md).
 
-Rules of this file: what is to be changed is named by its queue's UUID, its sequence and how often its delivery failed,
-so that nothing else is changed than what was looked at. Of a large message a bounded part is told.
+Rules of this file: a change names the message by its queue's UUID, its sequence and its number of failed deliveries, so
+that only the message that was looked at is changed. A bounded part of a large message is shown.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def _answer_moved(effect: AnswerMoved, stored: bool) -> None:
 
 
 class EntryOperations:
-    """Messages listed, read, deleted, moved and copied."""
+    """Lists, reads, deletes, moves and copies messages."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class EntryOperations:
         }
 
     def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """One message as a consumer would get it, without its delivery."""
+        """One message as a consumer would get it."""
         queue, sequence, value = self._found(host, name, arguments)
         row = self._row(queue, sequence, value)
         *head, bare = annotate.for_consumer(value, sequence, queue.shared.failures(sequence), self._clock.steady_ms)
@@ -187,11 +187,11 @@ class EntryOperations:
             raise Refused(404 if error.condition == conditions.NOT_FOUND else 409, error.description) from error
 
     def _found(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
-        """The entry of that sequence; 412 where the queue is not the one that was looked at."""
+        """The entry with that sequence; 412 if the queue is not the one that was looked at."""
         queue = queue_of(self._catalog, host, name)
         asked = text_of(arguments, "queue_uuid")
         if asked != str(queue.uuid):
-            raise Refused(412, f"queue {name!r} was made anew; it is {queue.uuid}")
+            raise Refused(412, f"queue {name!r} was deleted and created again: it is {queue.uuid} now")
         sequence = number_of(arguments, "sequence")
         value = queue.value(sequence) if 0 < sequence < queue.visible else None
         if value is None or queue.leaves(sequence):
@@ -199,7 +199,7 @@ class EntryOperations:
         return queue, sequence, value
 
     def _unheld(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
-        """As `_found`; 409 where a consumer holds it, or had it since it was looked at."""
+        """As `_found`; 409 if a consumer holds it, or had it since it was looked at."""
         queue, sequence, value = self._found(host, name, arguments)
         if any(sequence in cursor.acquired for cursor in queue.cursors):
             raise Refused(409, f"a consumer holds message {sequence} of queue {name!r}")
@@ -232,5 +232,5 @@ def _state(queue: Queue, sequence: int, item: entry.Entry) -> str:
 
 
 def _short(value: Any) -> Any:
-    """A value as it is told, of a text the beginning."""
+    """A value as it is shown; of a text, the beginning."""
     return value[:TEXT_CHARACTERS_MAX] if isinstance(value, (str, bytes)) else value

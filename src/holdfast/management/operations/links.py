@@ -1,7 +1,7 @@
 """The operations of `$management` about links between queues (docs/management.md).
 
-Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
-once it is on disk. A link that the configuration has is deleted there.
+Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
+disk. A link in the configuration file can only be deleted there.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ LINK_ATTRIBUTES: Final = (
 
 
 class LinkOperations:
-    """Links made, deleted, stopped and started again."""
+    """Creates, deletes, stops and starts links."""
 
     def __init__(self, links: QueueLinks) -> None:
         self._links = links
@@ -37,7 +37,7 @@ class LinkOperations:
         }
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY of the management node tells of them."""
+        """The rows of QUERY."""
         return (EntityType(LINK, LINK_ATTRIBUTES, self._keys, self._row),)
 
     def _keys(self, host: str, after: str) -> list[QueueLink]:

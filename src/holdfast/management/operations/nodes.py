@@ -1,7 +1,7 @@
-"""The operations of `$management` about the node: what it tells of itself, where a message is, a node that left
+"""The operations of `$management` about the node: its status, where a message is, and a node that left
 (docs/management.md).
 
-Rules of this file: one method an operation, (host, name, arguments) -> Answer. A node that is not known is 404.
+Rules of this file: one method for each operation, (host, name, arguments) -> Answer. An unknown node is 404.
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ class NodeOperations:
         table |= {(NODE, "STATUS"): self.status, (NODE, "WHERE"): self.where, (NODE, "FORGET"): self.forget}
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY of all entities tells of the node: a row, by its name."""
+        """The row of QUERY."""
         return (EntityType(NODE, NODE_ATTRIBUTES, lambda host, after: [host] if not after else [], self._row),)
 
     def _row(self, key: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class NodeOperations:
         return later
 
     def forget(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """Takes a node that left for good out of the routing, here and at all nodes that can be reached."""
+        """Removes a node that left for good from the routing, here and at all reachable nodes."""
         routing = self._routing
         if host != DEFAULT_HOST:
             raise Refused(403, "nodes are the default host's")

@@ -1,8 +1,8 @@
-"""`$management`: which operation a request asks for, who may ask for it, and what it costs (AMQP Management, request
-and response; docs/management.md lists the operations).
+"""`$management`: finds the operation of a request, checks the permission, and estimates the cost (AMQP Management,
+request and response; docs/management.md lists the operations).
 
 Rules of this file: each group of operations (queues.py, subscriptions.py, links.py, nodes.py, connections.py,
-entities.py) adds its own to one table. An operation that is not known is 501, one that its sender may not ask for 403.
+entities.py) adds its own to one table. An unknown operation is 501, one that its sender may not use is 403.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ CREATES: Final = frozenset(("CREATE", "OPEN"))
 
 
 class Management:
-    """The operations that there are; `operations`: by kind and name."""
+    """All operations; `operations`: by kind and name."""
 
     def __init__(
         self, catalog: Catalog, disk: Disk, authoriser: Authoriser, *groups: Operations, links: Callable[[], int]
@@ -53,7 +53,7 @@ class Management:
     def carry_out(
         self, who: str | None, host: str, kind: str, operation: str, name: str, arguments: dict[str, Any]
     ) -> Answer | Later:
-        """What comes of a request of that user, None without a login, in that virtual host; a refusal is an answer."""
+        """Carries out a request of that user, None without a login, in that virtual host; a refusal is an answer."""
         try:
             function = self.operations.get((kind, operation))
             if function is None:
@@ -79,7 +79,7 @@ class Management:
             return refused.answer
 
     def cost_of(self, host: str, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
-        """What a request costs at most, in queues told."""
+        """The cost of a request at most, in rows of queues."""
         catalog = self._catalog
         if kind == ENTRY:
             return ENTRIES_COST

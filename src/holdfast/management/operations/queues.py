@@ -1,7 +1,7 @@
 """The operations of `$management` about queues (docs/management.md).
 
-Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
-once it is on disk. A name that is not known is 404.
+Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
+disk. An unknown name is 404.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ LIVE_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerSkip(Effect):
-    """Answers a request to close gaps; `queue`: which one's, empty for all; `ranges`: how many were given up."""
+    """Answers a request to close gaps; `queue`: the queue, empty for all; `ranges`: how many were given up."""
 
     queue: str
     ranges: int
@@ -88,7 +88,7 @@ def _check_settings(arguments: dict[str, Any], accepted: tuple[str, ...]) -> Non
 
 
 class QueueOperations:
-    """Queues made, emptied and deleted, and the gaps that their messages wait for closed."""
+    """Creates, changes, empties and deletes queues, and closes gaps that their messages wait for."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class QueueOperations:
         }
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY of all entities tells of queues; their names are their identities."""
+        """The rows of QUERY; the names of queues are their identities."""
         catalog = self._catalog
 
         def keys(host: str, after: str) -> list[HostedName]:
@@ -175,8 +175,8 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "created": False}, stored=True)
 
     def update(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """Changes bounds, and what happens at them, from now on. A queue that holds more than its new bound keeps all
-        of it, and takes nothing until it holds less."""
+        """Changes bounds, and what happens at them, from now on. A queue that holds more than its new bound keeps its
+        messages, and accepts none until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
         queue = queue_of(self._catalog, host, name)
         if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
@@ -189,7 +189,7 @@ class QueueOperations:
         changed = config != queue.config
         if changed:
             self._catalog.change(queue, config)
-            for link in self._links.producers_of(queue):  # what waits for room may go, or is refused
+            for link in self._links.producers_of(queue):  # waiting messages may enter, or are refused
                 link.refill()
         return Answer(200, "OK", {**self._status.of(queue), "changed": changed}, stored=True)
 
@@ -266,9 +266,9 @@ class QueueOperations:
         """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
         wanted = None if arguments.get("origin") is None else str(arguments["origin"])
         lost = []
-        theirs = [origin for origin in self._ledger.all_origins() if origin.host == host]
-        origins = [origin for origin in theirs if not name or _waits_for(origin, name)]
-        if name and not origins and self._catalog.find(host, name) is None:  # one that is not there may be waited for
+        here = [origin for origin in self._ledger.all_origins() if origin.host == host]
+        origins = [origin for origin in here if not name or _waits_for(origin, name)]
+        if name and not origins and self._catalog.find(host, name) is None:  # messages may wait for a missing queue
             raise Refused(404, f"no queue {name!r}")
         for origin in origins:
             if wanted is not None and str(origin.origin) != wanted:

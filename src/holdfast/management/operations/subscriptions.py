@@ -1,7 +1,7 @@
 """The operations of `$management` about subscriptions (docs/management.md).
 
-Rules of this file: one method an operation, (host, name, arguments) -> Answer; what changes something is answered
-once it is on disk. Who holds a subscription's lease is told from its former holders by the lease epoch.
+Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
+disk. The lease epoch distinguishes the holder of a subscription's lease from earlier ones.
 """
 
 from operator import attrgetter
@@ -49,7 +49,7 @@ def _identity(key: tuple[Queue, str]) -> str:
 
 
 class SubscriptionOperations:
-    """Subscriptions opened, read by ranges and moved on, and deleted."""
+    """Opens, reads, advances and deletes subscriptions."""
 
     def __init__(self, catalog: Catalog, resume: Resumption) -> None:
         self._catalog = catalog
@@ -66,7 +66,7 @@ class SubscriptionOperations:
         }
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY of all entities tells of them; an identity is QUEUE/NAME."""
+        """The rows of QUERY; an identity is QUEUE/NAME."""
         return (EntityType(SUBSCRIPTION, SUBSCRIPTION_ATTRIBUTES, self._keys, self._row),)
 
     def _keys(self, host: str, after: str) -> list[tuple[Queue, str]]:
@@ -135,7 +135,7 @@ class SubscriptionOperations:
         return Answer(200, "OK", _subscription_map(queue, cursor))
 
     def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
-        """The subscription, if the caller still holds its lease and speaks of this very queue."""
+        """The subscription, if the caller still holds its lease and means this queue."""
         queue, cursor = self._subscription(host, name, arguments)
         if text_of(arguments, "queue_uuid") != str(queue.uuid):
             raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
@@ -144,7 +144,7 @@ class SubscriptionOperations:
         return queue, cursor
 
     def peek(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """The end of a range within both limits; moves nothing."""
+        """The end of a range within both limits; changes nothing."""
         queue, _ = self._held(host, name, arguments)
         start = number_of(arguments, "start")
         messages_max = number_of(arguments, "messages_max", 2**62)

@@ -1,7 +1,7 @@
 """File descriptors of the node's process: how many are left, and whether that is too few.
 
-Rules of this file: the driver measures; here it is judged and said, once each time they run short. A connection past
-the last one is dropped by the system before the node sees it, so nobody can be told but the operator.
+Rules of this file: the driver measures; this file decides whether they are too few, and logs that once each time. The
+system drops a connection beyond the last descriptor before the node sees it, so only the operator can be told.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ FEW: Final = 16
 
 
 class Descriptors:
-    """Warns while file descriptors are few. `left` and `most`: as last measured; None before that."""
+    """Warns while there are few file descriptors. `left` and `most`: as last measured; None before that."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""What `status` tells of the ways to other nodes (docs/management.md, `routes`).
+"""The routes in `status` (docs/management.md, `routes`).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
@@ -27,8 +27,8 @@ class DestinationStatus:
         self._routing = routing
 
     def status(self, host: str) -> list[dict[str, Any]]:
-        """A row for each node that something of that virtual host waits for; to the default one also for each that can
-        be reached, nearest first."""
+        """A row for each node for which messages of that virtual host wait; in the default one also for each other
+        reachable destination, the nearest first."""
         paths = {} if self._routing is None else self._routing.paths
         all_waiting = self._catalog.transmissions()
         waiting = {node_of(destination): queue for destination, queue in all_waiting if queue.host == host}

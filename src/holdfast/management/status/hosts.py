@@ -1,6 +1,6 @@
-"""What a node tells of its virtual hosts, to the default one (docs/virtual-hosts.md).
+"""The virtual hosts in the default host's `status` (docs/virtual-hosts.md).
 
-Rules of this file: reads, never changes; numbers alone, no name of anything that is in a host.
+Rules of this file: reads, never changes; only numbers, and no names within a host.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from holdfast.state.catalog import Catalog
 
 
 class HostStatus:
-    """A row for each virtual host beside the default one, those that only the store still has among them."""
+    """A row for each virtual host except the default one, including those that only the store still has."""
 
     def __init__(self, config: NodeConfig, catalog: Catalog, connections: Mapping[int, Peer]) -> None:
         self._configured = {host.name for host in config.vhosts}

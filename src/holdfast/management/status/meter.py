@@ -1,6 +1,6 @@
-"""Telemetry: the records that a node makes of itself each interval (docs/telemetry.md).
+"""Telemetry: the records that a node writes in each interval (docs/telemetry.md).
 
-Rules of this file: reads, never changes; names of fields are a contract (docs/management.md). A turn makes a bounded
+Rules of this file: reads, never changes; names of fields are a contract (docs/telemetry.md). A turn writes a bounded
 share.
 """
 
@@ -27,10 +27,9 @@ QUEUES_MAX: Final = 1_000
 
 
 class Meter:
-    """The records of each interval: of queues that have something to say, and of what `each_interval` was given.
-
-    Of many queues a turn tells some; an interval tells QUEUES_MAX, and the next one begins with the others. Where
-    nobody reads records there are none.
+    """The records of each interval: those of queues with contents or changes, and of the parts registered by
+    `each_interval`. If there are many queues, each turn writes some; an interval has at most QUEUES_MAX, and the next
+    one begins with the others. Without a telemetry file there are no records.
     """
 
     def __init__(self, config: NodeConfig, clock: Clock, outbox: Outbox, catalog: Catalog) -> None:
@@ -49,11 +48,11 @@ class Meter:
         self._next = 0
 
     def each_interval(self, tell: Callable[[], None]) -> None:
-        """`tell` is called as each interval begins, to record what it has to say of the last one."""
+        """`tell` is called at the beginning of each interval, to record the last one."""
         self._each_interval.append(tell)
 
     def tick(self, now: float) -> bool:
-        """This turn's share, of a new interval where it is time; whether it was."""
+        """Writes this turn's share; returns whether a new interval began."""
         begins = now >= self._begin_at
         if begins:
             self._begin_at = now + self._config.telemetry_interval_s
@@ -106,7 +105,7 @@ class Meter:
                 "oldest_s": None if oldest is None else max(0, self._clock.wall_ms - oldest) / 1000,
                 "in_total": queue.in_total,
                 "out_total": queue.out_total,
-                "in_per_s": round(max(0, queue.in_total - before_in) / passed_s, 3),  # a refused turn takes back
+                "in_per_s": round(max(0, queue.in_total - before_in) / passed_s, 3),  # a refused turn reverts some
                 "out_per_s": round((queue.out_total - before_out) / passed_s, 3),
                 "next_sequence": queue.next_sequence,
             },

@@ -1,4 +1,4 @@
-"""What `status` tells of the stores whose messages are for this node (docs/management.md, `origins`).
+"""The origins in `status` (docs/management.md, `origins`).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
@@ -18,8 +18,8 @@ ORIGINS_LISTED: Final = 100
 
 
 class OriginStatus:
-    """Rows of origins; `routing` None: the node has no topology. `transactions`: those of clients here, whose messages
-    other nodes show together."""
+    """Rows of origins; `routing` None: the node has no topology. `transactions`: those of this node's clients, whose
+    messages other nodes show together."""
 
     def __init__(self, ledger: Ledger, routing: Routes | None, bounds: GroupBounds, transactions: Transactions) -> None:
         self._ledger = ledger
@@ -28,19 +28,19 @@ class OriginStatus:
         self._transactions = transactions
 
     def fields(self, host: str) -> dict[str, Any]:
-        """The rows of a virtual host, and how many there are beside them."""
+        """The rows of a virtual host, and the number of further origins."""
         rows = self._rows(host)
         return {"origins": rows, "origins_more": Ulong(len(self._ledger.by_host[host]) - len(rows))}
 
     def groups(self) -> dict[str, Ulong]:
-        """What is said of those that are shown together, in all virtual hosts."""
+        """The fields of groups, of all virtual hosts."""
         counts = {reason: self._bounds.apart[reason] for reason in REASONS}
         counts["waiting"] = sum(len(origin.groups.by_first) for origin in self._ledger.all_origins())
         counts["sent_apart"] = self._transactions.groups_apart
         return {name: Ulong(count) for name, count in counts.items()}
 
     def _rows(self, host: str) -> list[dict[str, Any]]:
-        """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""
+        """A row for each of at most ORIGINS_LISTED origins: those with the most gaps first, then the most recent."""
         everyone = self._ledger.by_host[host].values()
         with_gaps = [origin for origin in everyone if origin.finished or origin.waiting]
         worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))

@@ -1,4 +1,4 @@
-"""What a node tells of its queues, in `status` and to who lists or reads them.
+"""Queues in `status`, and for requests that list or read them.
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
@@ -33,7 +33,7 @@ class QueueStatus:
         self._clock = clock
 
     def fields(self, host: str) -> dict[str, Any]:
-        """The first page of that host's, and whether there are more."""
+        """The first page of that host's queues, and whether there are more."""
         queues, more = self.page(host, "")
         return {"queues": queues, "queues_more": more}
 
@@ -44,7 +44,7 @@ class QueueStatus:
         return [self.of(queue) for queue in found[:QUEUES_A_PAGE]], len(found) > QUEUES_A_PAGE
 
     def of(self, queue: Queue) -> dict[str, Any]:
-        """One queue as `status` and `queue list` tell it."""
+        """One queue as `status` and `queue list` show it."""
         oldest = queue.oldest_wall_ms()
         return {
             "name": queue.name,

@@ -1,4 +1,4 @@
-"""What `status` tells of the sessions with neighbours (docs/management.md).
+"""The sessions with neighbours in `status` (docs/management.md).
 
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
@@ -30,7 +30,7 @@ class SessionStatus:
         return [self.of(neighbour) for neighbour in self._neighbours.values()]
 
     def of(self, neighbour: Neighbour) -> dict[str, Any]:
-        """One session as `status` tells it; counts since the node's start."""
+        """One session as `status` shows it; counts since the node's start."""
         liveness, peer = neighbour.liveness, neighbour.peer
         links = [
             link

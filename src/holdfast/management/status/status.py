@@ -1,7 +1,7 @@
-"""What a node tells of itself: `status`, put together from what each of its parts tells (docs/management.md).
+"""`status`, collected from the parts of a node (docs/management.md).
 
-Rules of this file: reads, never changes; a virtual host beside the default one is told of what is its own alone. Names
-of fields are a contract (docs/management.md): fields may be added, those that are there stay.
+Rules of this file: reads, never changes; a virtual host other than the default one only gets its own. Names of fields
+are a contract (docs/management.md): fields may be added, and none is removed.
 """
 
 from collections.abc import Callable, Mapping, Sized
@@ -44,7 +44,7 @@ from holdfast.state.room import Room
 
 
 class NodeStatus:
-    """The fields of `status`, in their order, each with who tells it."""
+    """The fields of `status`, in order, each with its source."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class NodeStatus:
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
-        """`streams`: large messages that are on their way in. `started_at`: on the clock's scale. `resident_bytes`: the
-        process's memory, as the driver measured it last."""
+        """`streams`: large messages that are arriving. `started_at`: on the clock's scale. `resident_bytes`: the
+        process's memory, as last measured by the driver."""
         self._parts: list[Callable[[], Mapping[str, Any]]] = []
         self._of_host: list[Callable[[str], Mapping[str, Any]]] = []
         """What each virtual host is told of itself; its other parts are the default host's to know."""
@@ -144,12 +144,12 @@ class NodeStatus:
         self._parts.append(fields)
 
     def _tells_host(self, name: str, value: Callable[[str], Any]) -> None:
-        """To each host of itself, to the default one in this place."""
+        """For each host its own; for the default one in this place."""
         self._tells(name, lambda: value(DEFAULT_HOST))
         self._of_host.append(lambda host: {name: value(host)})
 
     def summary(self, host: str) -> dict[str, Any]:
-        """The node as one entity among others."""
+        """The node as an entity of QUERY."""
         if host != DEFAULT_HOST:
             return {"node": self._config.name, "vhost": host, "name": self._config.name, "identity": host}
         told: dict[str, Any] = {}
@@ -158,7 +158,7 @@ class NodeStatus:
         return told | {"name": told["node"], "identity": told["store"]}
 
     def status(self, host: str) -> dict[str, Any]:
-        """What `status --json` tells in that virtual host, but for the queues behind the first page."""
+        """The answer to STATUS in that virtual host, with the first page of queues."""
         told: dict[str, Any] = {}
         if host != DEFAULT_HOST:
             told |= {"node": self._config.name, "vhost": host}

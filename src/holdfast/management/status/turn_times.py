@@ -1,7 +1,7 @@
-"""How long turns are: the processor time of each, as a histogram, and what the longest one was about.
+"""The duration of turns: a histogram of their processor time, and the events of the longest one.
 
-Rules of this file: counts what the driver measured (events.TurnEnded); never reads a clock. While a turn lasts nobody
-else is served, so a long one delays everybody: the goal is none above LONG_S but for a commit.
+Rules of this file: it counts what the driver measured (events.TurnEnded); never reads a clock. A turn delays everything
+else in the node: the goal is that none takes more than LONG_S, except one that hands over a commit.
 """
 
 from typing import Any, Final
@@ -37,7 +37,7 @@ class TurnTimes:
         self._longest_kinds: tuple[str, ...] = ()
 
     def note(self, cpu_s: float, kinds: tuple[str, ...], now: float) -> None:
-        """A turn took so much processor time; `kinds`: the events of it."""
+        """Counts a turn with that processor time; `kinds`: its events."""
         place = int(cpu_s / FIRST_S).bit_length()
         self.counts[place if place < LAST else LAST] += 1
         self.cpu_s += cpu_s
@@ -49,7 +49,7 @@ class TurnTimes:
                 self.longest_s, self.longest_kinds, self.longest_at = cpu_s, kinds, now
 
     def tell(self, outbox: Outbox) -> None:
-        """The telemetry record of the interval that ends; none where the driver measures nothing."""
+        """Writes the telemetry record of the interval that ends; none if the driver does not measure."""
         counts = [count - told for count, told in zip(self.counts, self._told, strict=True)]
         if not any(counts):
             return
@@ -68,7 +68,7 @@ class TurnTimes:
         self._longest_s, self._longest_kinds = 0.0, ()
 
     def status(self, now: float) -> dict[str, Any]:
-        """As `status` tells it."""
+        """The fields of `status`."""
         turns = sum(self.counts)
         return {
             "turns": Ulong(turns),

@@ -1,8 +1,8 @@
-"""Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
+"""Conditions that an operator can act on: each is a line in `status` and a WARNING in the log.
 
-Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, that
-Departures finds nodes that messages are kept for, and that Incidents forgets large messages that nobody tries any
-more. A condition is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A
+Rules of this file: it mostly reads. It changes three things: Destination forgets full queues that have room again,
+Departures finds unknown nodes for which messages are kept, and Incidents forgets large messages that are not tried any
+more. A condition is logged when it was there in two checks in a row, and again after AGAIN_S if it has not ended. A
 line says what is wrong and what to do about it.
 """
 
@@ -61,7 +61,7 @@ Condition = tuple[str, str]
 
 
 class Warnings:
-    """Looks for such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
+    """Checks such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Warnings:
                 self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
             if key.startswith((TURNS, DESCRIPTORS, LEFT)):
-                continue  # custody/hop/links.py, descriptors.py and custody/departed.py say it at once
+                continue  # custody/hop/links.py, descriptors.py and custody/departed.py log these at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
@@ -195,7 +195,7 @@ class Warnings:
             yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
 
     def _away(self, neighbour: Neighbour) -> str:
-        """Of one that dials this node: only what dials it, or the way from there, can be mended."""
+        """The line about a neighbour that dials this node: the problem can only be solved there, or on the link."""
         if neighbour.established_count:
             since_ms = self._clock.wall_ms - int((self._clock.now - neighbour.away_since) * 1000)
             what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
@@ -206,7 +206,7 @@ class Warnings:
         return f"neighbour {neighbour.name}: {what}; it should connect to this node: {advice}"
 
     def _blocked(self, neighbour: Neighbour) -> Iterator[Condition]:
-        """What a neighbour has had no place for for a while."""
+        """Messages for which a neighbour has had no room for a while."""
         for destination, sender in neighbour.hop.senders.items():
             for origin, blocked in sender.blocked.items():
                 if self._clock.now < blocked.since + BLOCKED_S:
@@ -217,7 +217,7 @@ class Warnings:
                 yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
 
     def _full(self) -> Iterator[Condition]:
-        """Queues here that have had no room for a while, which other nodes wait for."""
+        """Queues of this node that have been full for a while, while other nodes wait for room."""
         destination = self._destination
         for key, full in destination.full.by_key.items():
             if self._clock.now < full.since + FULL_S or not destination.full.is_full(key):
@@ -234,7 +234,7 @@ class Warnings:
                 yield f"full {queue.queue_id}", f"{name}: {text}"
 
     def _missing(self, origin: Origin) -> Iterator[Condition]:
-        """Queues that wait, in order, for numbers that have not come."""
+        """Strict queues that wait for missing numbers."""
         strict = sorted({item.queue for item in origin.waiting.values() if item.order == "strict"})
         if not strict:
             return

@@ -1,1 +1,1 @@
-"""Where a message is: what is asked, and how it is found."""
+"""Where a message is: the questions between nodes, and the search at each node."""

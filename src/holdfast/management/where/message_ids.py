@@ -1,7 +1,7 @@
-"""Message-ids of all four types, found in bare messages without taking those apart (AMQP 1.0 §3.2.4, §3.2.11).
+"""Message-ids of all four types, found in bare messages without decoding them (AMQP 1.0 §3.2.4, §3.2.11).
 
-Rules of this file: pure. A message-id is compared by its type and value, in whichever encoding it stands; it is the
-first field of the properties, the first section of a bare message.
+Rules of this file: pure. A message-id is compared by type and value, in any encoding; it is the first field of the
+properties, which are the first section of a bare message.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ _PROPERTIES: Final = (b"\x00\x53\x73", b"\x00\x80\0\0\0\0\0\0\0\x73", b"\x00" + 
 
 
 def checked(value: Any) -> MessageId | None:
-    """`value` as AMQP decoded it if it is a message-id that may be asked for, else None."""
+    """`value`, as decoded from AMQP, if it is a message-id that may be searched for; otherwise None."""
     if isinstance(value, str):
         return str(value) if len(value.encode("utf-8", "replace")) <= ID_BYTES_MAX else None
     if isinstance(value, bytes):
@@ -33,7 +33,7 @@ def checked(value: Any) -> MessageId | None:
 
 
 def encodings(message_id: MessageId) -> list[bytes]:
-    """All ways to write it; none of them is the beginning of another message-id's."""
+    """All its encodings; none of them is a prefix of another message-id's."""
     if isinstance(message_id, UUID):
         return [b"\x98" + message_id.bytes]
     if isinstance(message_id, int):
@@ -53,7 +53,7 @@ def as_sent(message_id: MessageId) -> Any:
 
 
 def first_field(head: bytes) -> bytes:
-    """From the message-id on, of the beginning of a bare message; empty where it has no properties."""
+    """The beginning of a bare message from its message-id on; empty if it has no properties."""
     for start in _PROPERTIES:
         if head.startswith(start):
             at = len(start)

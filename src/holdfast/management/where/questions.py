@@ -1,9 +1,9 @@
-"""Where is my message: asked at one node, answered along the path (docs/where.md).
+"""Where is my message: a question to one node, which is answered along the path (docs/where.md).
 
-Rules of this file: whoever asks is answered, in time and once: what a node could not look at, and who did not answer,
-is said. What a neighbour asks is bounded in number and in rate; what it answers is checked before it is told on, and
-cut so that it fits a control link behind our own word. A question carries the names of the nodes that were asked, so
-that it ends where it comes round.
+Rules of this file: each question is answered once and in time; the answer says what a node could not look at, and which
+node did not answer. A neighbour's questions are bounded in number and in rate. Its answers are checked before they are
+passed on, and cut so that they fit a control link together with our own step. A question carries the names of the nodes
+that were asked, so that it ends in a loop.
 """
 
 import re
@@ -75,7 +75,7 @@ _STORE: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(eq=False)
 class Ask:
-    """One question under way. `told` gets its answer: the steps from this node on, and whether all was looked at."""
+    """A running question. `told` gets its answer: the steps from this node on, and whether everything was looked at."""
 
     look: Look
     running: Iterator[None]
@@ -94,7 +94,7 @@ class Ask:
 
 
 class WhereQuestions:
-    """Questions after messages, a node's own clients' and its neighbours'."""
+    """Questions about messages, from the node's clients and its neighbours."""
 
     def __init__(
         self,
@@ -118,14 +118,14 @@ class WhereQuestions:
 
     @property
     def hears(self) -> ControlKinds:
-        """By kind, who hears the control messages that are meant for it."""
+        """The handlers of its control messages, by kind."""
         return {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     # ------------------------------------------------------------------------------------------------ asking
 
     def ask(self, host: str, ids: tuple[MessageId, ...], limit_s: float, told: Callable[[list[Step]], None]) -> bool:
-        """A client's question, after messages in its virtual host; `told` is called once, in a later turn. False: too
-        many are under way."""
+        """A client's question about messages in its virtual host; `told` is called once, in a later turn. False: too
+        many are running."""
         if sum(ask.by is None for ask in (*self.looking, *self.waiting.values())) >= CLIENT_ASKS_MAX:
             return False
         self._begin(host, ids, None, (), limit_s, told, None)
@@ -148,14 +148,14 @@ class WhereQuestions:
         return min((ask.deadline for ask in self.waiting.values()), default=None)
 
     def tick(self, now: float) -> None:
-        """One step of each search; and who was waited for long enough is named."""
+        """One step of each search; names neighbours that did not answer in time."""
         if not self.looking and not self.waiting:
             return
         for ask in list(self.looking)[:STEPS_A_TURN]:
             del self.looking[ask]
             try:
                 if self._goes_on(ask, now):
-                    self.looking[ask] = None  # others' turn
+                    self.looking[ask] = None  # the turn of others
             except Exception:
                 if not ask.failed:
                     ask.failed = True
@@ -168,7 +168,7 @@ class WhereQuestions:
                 del self.waiting[number]
 
     def _goes_on(self, ask: Ask, now: float) -> bool:
-        """One step of a search; whether there is more to look at."""
+        """One step of a search; returns whether there is more to look at."""
         if ask.failed:
             text = "a failure of this node, see its log"
             ask.steps = ask.steps or [{"node": self.here.node, "state": "silent", "note": text}]
@@ -180,7 +180,7 @@ class WhereQuestions:
         return False
 
     def _looked(self, ask: Ask) -> None:
-        """The search is over: answers, or asks the next node."""
+        """The search has ended: answers, or asks the next node."""
         look, here = ask.look, self.here
         hint, name = look.onward or look.hint, here.node
         step = look.step
@@ -204,7 +204,7 @@ class WhereQuestions:
         if onward is None or not here.hops[onward.name].takes(hint.destination):
             self._end(ask)
         elif onward.name in ask.asked:
-            self._end(ask, {"node": onward.name, "state": "asked before", "note": "the question came round"})
+            self._end(ask, {"node": onward.name, "state": "asked before", "note": "it has this question already"})
         elif len(ask.asked) + 1 >= NODES_MAX:
             self._end(ask, {"node": onward.name, "state": "not asked", "note": f"after {NODES_MAX} nodes"})
         else:
@@ -265,7 +265,7 @@ class WhereQuestions:
             told([{"node": self.here.node, "state": "busy", "note": "too many questions at once"}])
             return
         if self.here.node in asked:
-            told([{"node": self.here.node, "state": "asked before", "note": "the question came round"}])
+            told([{"node": self.here.node, "state": "asked before", "note": "it has this question already"}])
             return
         host = host_of(destination)
         if host and not self.here.hops[neighbour.name].takes(destination):
@@ -285,11 +285,11 @@ class WhereQuestions:
 
 
 def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
-    """What the operation WHERE tells: a summary, and every node's own word; stores that a node could not name are named
-    as those nodes say that they are."""
+    """The answer of the operation WHERE: a summary, and the step of every node. Stores that a node could not name get
+    the names that these nodes have in their own steps."""
     names = {step["store"]: step["node"] for step in steps if "store" in step and _is_name(step["node"])}
     for step in steps:
-        if "waits_for" in step:  # in one pass: a name may hold what looks like another store
+        if "waits_for" in step:  # in one pass, because a name may look like another store
             step["waits_for"] = _STORE.sub(lambda found: names.get(found[0], found[0]), step["waits_for"])
         step |= {"path": [names.get(name, name) for name in step["path"]]} if "path" in step else {}
         step |= {"origin": names.get(step["origin"], step["origin"])} if "origin" in step else {}
@@ -299,7 +299,7 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     holder = next((step for step in reversed(steps) if step.get("custody")), None)
     told = last
     if holder is not None and holder["state"] == "in transmission" and last["state"] not in (*_FOUND, "passed"):
-        told = holder | ({"waits_for": last["waits_for"]} if "waits_for" in last else {})  # why it does not go on
+        told = holder | ({"waits_for": last["waits_for"]} if "waits_for" in last else {})  # why it ends here
     times = {step["node"]: step.get("since") for step in steps}
     path: list[str] = []
     for step in steps:
@@ -318,7 +318,7 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
 
 
 def ids_of(value: Any) -> tuple[MessageId, ...] | None:
-    """The argument `message_id`: one, or a list to choose from; None where it is neither."""
+    """The argument `message_id`: one, or a list of alternatives; None if it is neither."""
     values = value if isinstance(value, list) else [value]
     ids = tuple(found for found in map(checked, values) if found is not None)
     return ids if len(ids) == len(values) and 0 < len(ids) <= IDS_MAX else None
@@ -332,18 +332,18 @@ def _as_sent(step: Step) -> Step:
 
 
 def _fitting(steps: list[Step]) -> list[Step]:
-    """Those of ANSWER_BYTES_MAX together, the near ones first; where that is not all, the first that is left out."""
+    """The first steps with at most ANSWER_BYTES_MAX together; if these are not all, then a step `left out`."""
     left = ANSWER_BYTES_MAX
     for at, step in enumerate(steps):
         left -= len(encode(_as_sent(step)))
         if left < 0:
-            note = f"from here on, what the nodes said is more than {ANSWER_BYTES_MAX} bytes"
+            note = f"the rest is left out: the answers of the nodes are more than {ANSWER_BYTES_MAX} bytes"
             return [*steps[:at], {"node": step["node"], "state": "left out", "note": note}]
     return steps
 
 
 def _read_step(told: dict[Any, Any]) -> Step:
-    """A step as another node tells it, with nothing in it that none of ours says."""
+    """A step of another node, with only the fields that our own steps have."""
     step: Step = {"node": "?", "state": "?"}
     for key in _TEXTS:
         if isinstance(told.get(key), str):

@@ -1,8 +1,8 @@
-"""Where a message is at this node: in which queue, what it waits for, or where it went (docs/where.md).
+"""Searches a message at this node: in which queue it is, what it waits for, or where it was sent (docs/where.md).
 
-Rules of this file: looks, never changes. A look is a generator that reads a bounded share each time it is asked on, and
-says how far it came: it holds no queue, and one that goes meanwhile is passed over. What left the node is known as far
-as `passed` remembers.
+Rules of this file: it only reads. A search is a generator that reads a bounded share at each step, and returns how far
+it came; it keeps no references to queues, and skips those that are deleted meanwhile. Messages that left the node are
+known as far as `passed` remembers them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ Step = dict[str, Any]
 
 
 class Hint(NamedTuple):
-    """What is known of the message before it is looked for, from the node that passed it on."""
+    """What is known of the message before the search, from the node that passed it on."""
 
     destination: str
     identity: entry.Identity
@@ -52,7 +52,7 @@ class Hint(NamedTuple):
 
 
 class Whereabouts:
-    """What this node knows of where a message is; `node`: its name."""
+    """What this node knows about where a message is; `node`: its name."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Whereabouts:
         return Look(self, host, wanted, hint)
 
     def head_of(self, value: bytes) -> bytes:
-        """The beginning of the bare message that an entry has, or refers to."""
+        """The beginning of an entry's bare message, which may be a blob."""
         at = entry.bare_at(value)
         if not value[1] & entry.BLOB:
             return value[at : at + HEAD_BYTES]
@@ -89,7 +89,7 @@ class Whereabouts:
         return (self._store.piece(entry.blob_of(value).blob, 0) or b"")[:HEAD_BYTES]
 
     def identity(self, item: entry.Entry, destination: str) -> Step:
-        """Who a message in custody is, and the nodes that it passed before this one."""
+        """The identity of a message in custody, and the nodes that it passed before this one."""
         assert item.identity is not None
         return {
             "origin": self._names.name_of(item.identity.origin),
@@ -99,7 +99,7 @@ class Whereabouts:
         }
 
     def state_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
-        """What is said of a message that lies here."""
+        """The state of a message that is here."""
         item = entry.unpack(value)
         step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
         onward = queue.in_transit
@@ -109,7 +109,7 @@ class Whereabouts:
             notes = annotate.notes_of(item)
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
         if queue.expired(value):
-            return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
+            return step | {"state": "expired", "waits_for": "its turn, at which its end is reported"}
         if queue.kind is QueueKind.DELAYED:
             return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
@@ -119,7 +119,7 @@ class Whereabouts:
         return step | _in_local(queue, sequence)
 
     def ended_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
-        """What is said of a message whose tombstone lies here."""
+        """The state of a message whose tombstone is here."""
         item = entry.unpack(value)
         return {
             "queue": queue.name,
@@ -128,18 +128,18 @@ class Whereabouts:
             **self.identity(item, queue.destination),
             "state": "ended",
             "reason": ENDED,
-            "waits_for": "its end, which is told in its place",
+            "waits_for": "its turn, at which its end is reported",
         }
 
     def _time(self, name: str, value: bytes) -> str:
-        """What keeps a delayed message from that queue."""
+        """What a delayed message for that queue waits for."""
         due_ms = delays.told_ms(value)
         if due_ms is not None and due_ms <= self.catalog.clock.wall_ms:
             return _room(name)
         return "its time" if due_ms is None else f"its time, {iso8601(due_ms)}"
 
     def _gap(self, host: str, item: entry.Entry, sequence: int) -> str:
-        """Which earlier numbers keep it waiting."""
+        """For which earlier numbers it waits."""
         assert item.identity is not None
         origin = self._ledger.origin_at(host, item.identity.origin, sequence)
         gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
@@ -150,7 +150,7 @@ class Whereabouts:
         return f"missing numbers of {self._names.name_of(item.identity.origin)}: {told}{more}"
 
     def _wait(self, destination: str, queue: Queue, sequence: int) -> str:
-        """What keeps a message in transmission from going."""
+        """What a message in transmission waits for."""
         forwarding = self.forwarding
         hop = self.hops.get(forwarding.via(destination))
         if hop is None:
@@ -158,7 +158,7 @@ class Whereabouts:
         if not hop.may_have(destination):
             return f"hosts of the [[neighbour]] {hop.name!r}, which does not list its virtual host"
         if forwarding.sent_back.holds(destination, sequence):
-            return "a change of a table: it came back"
+            return "a change of a routing table: the message came back"
         if not hop.established:
             return f"the session with {hop.name!r}, which is {self._neighbours[hop.name].state.value}"
         if not hop.takes(destination):
@@ -179,7 +179,7 @@ class Whereabouts:
                 return f"the answer of {sent_to!r}"
             return f"room for a dead letter: it is larger than {hop.name!r} takes"
         if forwarding.sent_back.held(destination) >= HELD_MAX:
-            return "a change of a table: too much came back"
+            return "a change of a routing table: too many messages came back"
         if not sender.link.credit:
             return f"credit of {hop.name!r}"
         if sender.wants() <= 0:
@@ -187,7 +187,7 @@ class Whereabouts:
         return "its turn"
 
     def finished_here(self, hint: Hint) -> Step:
-        """What this node, its destination, knows of an identity that lies in none of its queues."""
+        """What this node, the destination, knows of an identity that is in none of its queues."""
         host = host_of(hint.destination)
         origin = self._ledger.by_host[host].get(hint.identity.origin)
         number = hint.identity.number
@@ -200,7 +200,7 @@ class Whereabouts:
 
 
 def _in_local(queue: Queue, sequence: int) -> Step:
-    """A message in a queue of this node's own: its destination, or all that there is to its way."""
+    """The step of a message in a queue of this node, its destination."""
     shared = queue.shared
     left = [
         name for name, cursor in queue.named.items() if cursor.floor <= sequence and sequence not in cursor.finished
@@ -225,7 +225,7 @@ def _room(name: str) -> str:
 
 
 def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
-    """What keeps the message back where the next hop has no place for something of its origin."""
+    """What the message waits for if the next hop has no room for a message of its origin."""
     if value is None:
         return None
     name, identity = sender.hop.name, entry.identity_of(value)
@@ -238,7 +238,7 @@ def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
 
 
 class Look:
-    """One search of this node. `run` to its end, or as far as time allows; `step` is what was found."""
+    """One search at this node. `run` it to its end, or as far as time allows; `step` is the result."""
 
     def __init__(self, here: "Whereabouts", host: str, wanted: tuple[bytes, ...], hint: Hint | None) -> None:
         self.here = here
@@ -256,7 +256,7 @@ class Look:
         """Whom it was handed to."""
 
     def run(self, entries_max: int) -> Iterator[None]:
-        """Looks, newest first; ends where the message is found or `entries_max` were looked at."""
+        """Searches, newest first; ends when the message is found or `entries_max` entries were looked at."""
         for newest in (True, False):
             names = self._names()
             for at, name in enumerate(names):
@@ -278,7 +278,7 @@ class Look:
         self.step = self._stone
 
     def _names(self) -> list[str]:
-        """Queues of the host in the order in which they are looked at: what is on its way first."""
+        """The host's queues in the order of the search: transmission queues first."""
         queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
         if hint is not None and node_of(hint.destination) != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
@@ -315,8 +315,8 @@ class Look:
             yield
 
     def _ask_on(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """Of what only a neighbour's answers or credit keep here that one is asked too: it says what it lacks, or that
-        it has it by now."""
+        """If the message only waits for a neighbour's answer or credit, asks that neighbour too: it says what it lacks,
+        or that it has the message by now."""
         forwarding, destination = self.here.forwarding, queue.destination
         hop = self.here.hops.get(forwarding.via(destination)) if queue.in_transit else None
         if hop is None or not hop.established or queue.expired(value):
@@ -330,7 +330,7 @@ class Look:
             self.onward, self.neighbour = Hint(destination, item.identity, item.to), hop.name
 
     def _in_passed(self) -> Iterator[None]:
-        """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
+        """Searches messages that were passed on, the newest first; changes meanwhile do not matter."""
         passed = self.here.forwarding.passed
         for at, (value, destination, neighbour, wall_ms) in enumerate(list(reversed(passed))):
             if at % SHARE_COUNT == SHARE_COUNT - 1:
@@ -350,7 +350,7 @@ class Look:
                 return
 
     def _is_known(self, value: bytes) -> bool:
-        """Whether the entry is what the asker knows the identity of."""
+        """Whether the entry has the identity in the question."""
         return self.hint is not None and entry.identity_of(value) == self.hint.identity
 
     def _is(self, value: bytes) -> bool:

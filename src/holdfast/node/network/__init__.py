@@ -1,1 +1,1 @@
-"""The network side of a node's process: sockets, dials, what the kernel says of them."""
+"""The network side of a node's process: sockets, dials, reports of the kernel."""

@@ -1,6 +1,6 @@
-"""The connections of a node: what their sockets report becomes events; how they are listened for, and ended.
+"""The connections of a node: turns reports of their sockets into events; listens for them and closes them.
 
-Rules of this file: decides nothing but that there are too many, beyond what the core refuses by itself.
+Rules of this file: it decides nothing, except that it drops connections beyond those that the core refuses.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ CLOSE_TIME_OUT_S: Final = 30.0
 
 
 class Connections:
-    """By number, in `peers`. Made and called on the loop's thread; `feed` hands an event to the core."""
+    """All connections, by number, in `peers`. Created and called on the loop's thread; `feed` hands an event to the
+    core."""
 
     def __init__(
         self, config: NodeConfig, feed: Callable[[Event], None], reads: Reads, descriptors: Descriptors
@@ -54,13 +55,13 @@ class Connections:
         self._all_gone: Callable[[], None] | None = None
 
     async def listen(self, where: Iterable[HostPort]) -> list[str]:
-        """Serves there; each listener's HOST:PORT. Raises ConfigError or HoldfastError where it cannot."""
+        """Listens there; returns each listener's HOST:PORT. Raises ConfigError or HoldfastError if it cannot."""
         served: list[str] = []
         for place in where:
             listeners = listen(place, loopback_only=self._loopback_only)
             served.append(str(place._replace(port=listeners[0].getsockname()[1])))
             for listener in listeners:
-                # The loop listens anew, with its own 100 where it is told nothing: a burst would wait for its repeats.
+                # The loop listens again, by default with a backlog of 100: a burst would have to repeat its connects.
                 server = await self._loop.create_server(lambda: Peer(self, None), sock=listener, backlog=BACKLOG)
                 self._servers.append(server)
         return served
@@ -72,7 +73,7 @@ class Connections:
             server.close()
 
     def close(self, peer: Peer, *, abort: bool) -> None:
-        """Ends a connection: at once, or once what was written is read."""
+        """Ends a connection: at once, or after its output was written."""
         if abort:
             peer.transport.abort()
         elif peer.close_timer is None:
@@ -80,14 +81,14 @@ class Connections:
             peer.transport.close()
 
     def close_all(self, then: Callable[[], None]) -> None:
-        """Ends all connections once what was written is read; `then` is called when the last is gone."""
+        """Ends all connections after their output was written; `then` is called when the last is gone."""
         self._all_gone = then
         for peer in list(self.peers.values()):
             self.close(peer, abort=False)
         self._tell_if_all_gone()
 
     def unsent(self) -> tuple[tuple[int, int], ...]:
-        """(connection, bytes that lie here for its socket) of those where that changed."""
+        """(connection, bytes that wait for its socket) of those for which this changed."""
         written, self.written = self.written, {}
         changed = []
         for connection, peer in written.items():
@@ -102,7 +103,7 @@ class Connections:
     # ---------------------------------------------------------------------------------- reports of the peers
 
     def connected(self, peer: Peer) -> None:
-        """A connection is up; one past the bound is dropped at once."""
+        """A connection was opened; one beyond the bound is dropped at once."""
         if self._refuses or (peer.neighbour is None and self._is_full()):
             peer.transport.abort()
             return

@@ -1,9 +1,9 @@
 """How many file descriptors the process has left, counted now and then.
 
-Rules of this file: counts, judges nothing. The loop does not say that `accept` found no descriptor (libuv then accepts
-and closes what waits, so that it does not spin), so they are counted: every LOOK_S, and every NEAR_S while few are
-left.
-Source: proc(5), /proc/self/fd; getrlimit(2), RLIMIT_NOFILE; accept(2), EMFILE and ENFILE.
+Rules of this file: it counts and decides nothing. The loop does not report that `accept` found no descriptor (libuv
+then accepts and closes waiting connections, so that it does not spin). So descriptors are counted: every LOOK_S, and
+every NEAR_S while few are left. Source: proc(5), /proc/self/fd; getrlimit(2), RLIMIT_NOFILE; accept(2), EMFILE and
+ENFILE.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _OWN: Final = "/proc/self/fd"
 
 
 def count() -> DescriptorsMeasured | None:
-    """What is left now; None where the system does not tell. A thousand cost a third of a millisecond."""
+    """How many are left now; None if the system does not tell. A thousand take a third of a millisecond."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
         used = len(os.listdir(_OWN)) - 1  # the one that reads the folder
@@ -53,7 +53,7 @@ class Descriptors:
             self._timer.cancel()
 
     def taken(self, number: int | None) -> None:
-        """A new connection has this descriptor: the system gives the lowest that is free."""
+        """A new connection has this descriptor, which was the lowest free one."""
         if self._near or number is None or self._timer is None:
             return
         if resource.getrlimit(resource.RLIMIT_NOFILE)[0] - number <= NEAR:
@@ -76,7 +76,7 @@ class Descriptors:
             self._tell(found)
 
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """asyncio's own loop, which takes the place of uvloop's, says each second that it could not accept."""
+        """asyncio's own loop, if it is used instead of uvloop's, reports every second that it could not accept."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE) and "socket" in context:
             if not self._near:

@@ -1,7 +1,7 @@
 """Dials to the neighbours that a node reaches by address.
 
-Rules of this file: when a neighbour is dialled is the core's to say; every dial ends in a connection or ConnectFailed,
-but for one whose place a fresh one took.
+Rules of this file: the core decides when a neighbour is dialled; every dial ends in a connection or ConnectFailed,
+unless a new dial has replaced it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Dials:
-    """At most one a neighbour. A connection that comes about is `owner`'s; `feed` hands an event to the core."""
+    """At most one dial for each neighbour. A new connection belongs to `owner`; `feed` hands an event to the core."""
 
     def __init__(self, neighbours: Iterable[NeighbourConfig], feed: Callable[[Event], None], owner: PeerOwner) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,14 +41,14 @@ class Dials:
         return bool(self._remotes)
 
     def dial(self, neighbour: str) -> None:
-        """Begins to."""
+        """Begins to dial the neighbour."""
         before = self.under_way.get(neighbour)
         self.under_way[neighbour] = self._loop.create_task(self._dial(neighbour))
         if before is not None:
             before.cancel()
 
     def cancel(self) -> None:
-        """Gives up all that are under way: the node is ending."""
+        """Cancels all running dials, because the node is stopping."""
         for task in list(self.under_way.values()):
             task.cancel()
 
@@ -63,7 +63,7 @@ class Dials:
                 own.close()
                 raise
         except asyncio.CancelledError:
-            if self.under_way.get(neighbour) is asyncio.current_task():  # else a fresh one took its place
+            if self.under_way.get(neighbour) is asyncio.current_task():  # otherwise a new one has replaced it
                 self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
         except OSError as error:
             way = f"{source} to {where}" if source is not None else str(where)

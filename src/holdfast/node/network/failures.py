@@ -1,4 +1,5 @@
-"""Single connections that fail in the driver: each is ended and counted, a bounded number is logged with a traceback.
+"""Errors of single connections in the driver: each connection is ended and counted; a bounded number is logged with a
+traceback.
 
 Rules of this file: one for each node's process. The core counts (`failures` of `status`).
 """
@@ -26,7 +27,7 @@ class Failures:
         self._told_at = -math.inf
 
     def end(self, peer: Peer, error: Exception) -> None:
-        """A callback of one connection, or what the core wants done with it, has failed: that connection ends."""
+        """A callback of one connection, or a command for it, has failed: that connection ends."""
         now = time.monotonic()
         if now >= self._told_at + INTERVAL_S:
             self._told_at = now

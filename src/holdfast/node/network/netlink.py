@@ -1,7 +1,7 @@
-"""Word from the system that its network changed: carriers, addresses, routes (rtnetlink(7)).
+"""Reports of the system that its network changed: carriers, addresses, routes (rtnetlink(7)).
 
-Rules of this file: Linux alone; elsewhere, and where it is denied, there is no word and no noise about it. What
-changed is not read: it is a hint that dials and probes are worth their while now.
+Rules of this file: Linux only; on other systems, or without permission, there are no reports and no error. The contents
+of a report are not read: it is only a hint to dial and probe now.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class NetworkWatch:
     def __init__(
         self, changed: Callable[[], None], *, interval_s: float = INTERVAL_S, own: socket.socket | None = None
     ) -> None:
-        """`own`: a socket that stands in for the system's word; closed here."""
+        """`own`: a socket to use instead of the system's, for tests; closed here."""
         self._changed = changed
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class NetworkWatch:
         for _ in range(READS_MAX):
             try:
                 self._own.recv(READ_BYTES)
-            except OSError:  # there is no more, or (ENOBUFS) there was more than the kernel keeps: something changed
+            except OSError:  # there are no more, or (ENOBUFS) more than the kernel keeps: something changed
                 break
         if self._quiet is not None:
             self._again = True

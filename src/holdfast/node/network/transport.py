@@ -1,6 +1,6 @@
-"""Sockets: how they are set and listened on, and the protocol that hands on their bytes.
+"""Sockets: their options, listening, and the asyncio protocol that passes on their bytes.
 
-Rules of this file: knows nothing of AMQP or of the core; bytes go up as they came, one call a read.
+Rules of this file: it knows neither AMQP nor the core; bytes are passed on unchanged, with one call for each read.
 Source for the options: tcp(7).
 """
 
@@ -43,7 +43,7 @@ class PeerOwner(Protocol):
 
 
 class Peer(asyncio.Protocol, Reading):
-    """One connection. `connection` is 0 until its owner has taken it, and for good where it refused it."""
+    """One connection. `connection` is 0 until its owner has accepted it, and stays 0 if the owner refused it."""
 
     __slots__ = (
         "close_timer",
@@ -105,7 +105,7 @@ class Peer(asyncio.Protocol, Reading):
             self.transport.resume_reading()
 
     def acknowledged_bytes(self) -> int | None:
-        """How much of `written_bytes` the other end's system has acknowledged; None where this one cannot tell.
+        """How much of `written_bytes` the other end's system has acknowledged; None if this system cannot tell.
 
         Linux: SIOCOUTQ, "the amount of unsent data in the socket send queue" and of what was sent and not
         acknowledged (tcp(7)); it has the number of TIOCOUTQ.
@@ -120,7 +120,7 @@ class Peer(asyncio.Protocol, Reading):
 
     @property
     def file_number(self) -> int | None:
-        """The socket's descriptor; None where the transport has none."""
+        """The socket's descriptor; None if the transport has none."""
         own = self.transport.get_extra_info("socket")
         return None if own is None else int(own.fileno())
 
@@ -143,9 +143,8 @@ class Peer(asyncio.Protocol, Reading):
 
 
 def write(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> int:
-    """Writes the chunks, small ones joined: the loop spends more on each of many than their copy costs.
-
-    Returns their bytes.
+    """Writes the chunks, and joins small ones, because many chunks cost the loop more than copying them. Returns their
+    bytes.
     """
     if len(chunks) == 1:
         transport.write(chunks[0])
@@ -173,7 +172,7 @@ def _joined(chunks: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview
 
 
 def describe(error: Exception) -> str:
-    """What went wrong, for an operator: the system's words where it has some."""
+    """An error for the operator, in the system's words if it has any."""
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
@@ -182,7 +181,7 @@ def describe(error: Exception) -> str:
 
 
 def set_options(own: Any, notsent_bytes: int) -> None:
-    """No delay, and little unsent in the kernel. What the system does not know it does without."""
+    """Sets TCP_NODELAY, and a small unsent buffer in the kernel. Options that the system does not know are skipped."""
     for option, value in ((socket.TCP_NODELAY, 1), (socket.TCP_NOTSENT_LOWAT, notsent_bytes)):
         try:
             own.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -208,8 +207,8 @@ def _bound(family: int, address: Any) -> socket.socket:
 def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
     """Listening sockets for each address of `where`, all on one port; ask `getsockname` of the first for it.
 
-    Raises ConfigError where the host is none of this machine's, or not on loopback where it must be, and
-    HoldfastError where the port is taken.
+    Raises ConfigError if the host is not one of this machine, or not on loopback although it must be, and HoldfastError
+    if the port is in use.
     """
     try:
         infos = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

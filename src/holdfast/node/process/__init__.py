@@ -1,1 +1,1 @@
-"""What belongs to the process: its log, its telemetry file, its memory, the writer's thread."""
+"""The process: its log, its telemetry file, its memory, the writer's thread, and commands of triggers."""

@@ -1,7 +1,7 @@
-"""What is written behind the loop's back: a thread takes blocks in order and waits for a disk as long as it must.
+"""Writes in a thread, so that the loop never waits for a disk.
 
-Rules of this file: whoever hands over never waits; what has not been written is bounded, and a block beyond that is
-refused. One thread hands over at a time.
+Rules of this file: the caller never waits; the waiting bytes are bounded, and a block beyond that is refused. One
+thread hands over at a time.
 """
 
 import threading
@@ -16,8 +16,8 @@ POLL_S: Final = 0.005
 class WriteBehind:
     """Calls `write` with all that waits, in a thread `name` of its own, which never keeps a process from ending.
 
-    `bytes_max`: what may wait. `gather_s`: how long the thread waits for more before it writes; each time that it wakes
-    it takes the interpreter from the loop. `write` raises nothing.
+    `bytes_max`: what may wait. `gather_s`: how long the thread waits for more before it writes, because each wake-up
+    takes the interpreter from the loop. `write` raises nothing.
     """
 
     def __init__(self, name: str, write: Callable[[bytes], None], *, bytes_max: int, gather_s: float = 0.0) -> None:
@@ -32,7 +32,7 @@ class WriteBehind:
         self._thread.start()
 
     def put(self, block: bytes) -> bool:
-        """Hands over; False: too much waits already, and the block is nobody's."""
+        """Hands over a block; False: too much waits already, and the block is dropped."""
         if self._taken - self._written + len(block) > self._bytes_max:
             return False
         self._taken += len(block)
@@ -40,7 +40,7 @@ class WriteBehind:
         return True
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all is written; False where that takes longer."""
+        """Waits until everything is written; False if that takes longer."""
         until = time.monotonic() + limit_s
         while self._written < self._taken and self._thread.is_alive():
             if time.monotonic() >= until:
@@ -49,7 +49,7 @@ class WriteBehind:
         return True
 
     def close(self, limit_s: float) -> bool:
-        """Writes what is left and ends the thread; False where that takes longer. Idempotent."""
+        """Writes the rest and ends the thread; False if that takes longer. Idempotent."""
         self._closing.set()
         self._blocks.put(None)
         self._thread.join(limit_s)

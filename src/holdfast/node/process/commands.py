@@ -1,7 +1,7 @@
 """Commands of triggers as processes of their own (docs/triggers.md).
 
-Rules of this file: no shell. A command has no input, writes where the node logs, and leads a process group, which is
-what is ended: at the end of its time, or with the node.
+Rules of this file: no shell. A command has no input, writes to the node's log, and leads a process group, which is
+ended after its time-out or with the node.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ END_S: Final = 5.0
 
 
 class Commands:
-    """Those that run. `ended` is told of each on the loop; of those that the node's end ends it is not."""
+    """The running commands. `ended` is called on the loop for each, except for those that end with the node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[CommandEnded], None]) -> None:
         self._loop = loop
@@ -29,13 +29,13 @@ class Commands:
         self._running: set[Process] = set()
 
     def run(self, command: RunCommand) -> None:
-        """Starts it; whatever becomes of it is told."""
+        """Starts it; `ended` is called in any case."""
         task = self._loop.create_task(self._run(command))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """All are told to end, and nobody waits for it."""
+        """Tells all commands to end, and does not wait."""
         for process in self._running:
             _signal(process, signal.SIGTERM)
         for task in self._tasks:
@@ -66,7 +66,7 @@ class Commands:
 
 
 async def _waited(process: Process, timeout_s: float) -> str:
-    """How it failed, "" where it ended well."""
+    """How it failed; "" if it succeeded."""
     try:
         code = await asyncio.wait_for(process.wait(), timeout_s)
     except TimeoutError:
@@ -82,6 +82,6 @@ async def _waited(process: Process, timeout_s: float) -> str:
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """To the whole group, of which the leader may be gone already."""
+    """Signals the whole group, whose leader may have ended already."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

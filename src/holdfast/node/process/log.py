@@ -1,7 +1,7 @@
-"""The node's log: lines to standard error, written behind the loop's back.
+"""The node's log: lines to standard error, written in a thread.
 
-Rules of this file: standard error may be a file on a disk that hangs, or a pipe that nobody reads; the node goes on.
-Lines that find no room are counted, and the number is a line of its own once there is room again.
+Rules of this file: standard error may be a file on a disk that hangs, or a pipe that is not read; the node continues.
+Lines without room are counted, and a later line has their number.
 """
 
 import logging
@@ -20,7 +20,7 @@ END_S: Final = 1.0
 
 
 class LineFormatter(logging.Formatter):
-    """The time of a line, whatever the clock says: before 1970, or beyond what the system's calendar holds."""
+    """Formats the time of a line, whatever the clock says: before 1970, or beyond the system's calendar."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         second, fraction = divmod(record.created, 1)
@@ -38,7 +38,7 @@ class LogHandler(logging.Handler):
         self._fd = fd
         self._left_out = 0
         self._behind = WriteBehind("holdfast-log", self._write, bytes_max=WAITING_BYTES_MAX)
-        super().__init__()  # which makes it known for the process's end: not before it is whole
+        super().__init__()  # which registers it for the end of the process: not before it is complete
         self.setFormatter(LineFormatter(FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -61,7 +61,7 @@ class LogHandler(logging.Handler):
         while block:
             try:
                 block = block[os.write(self._fd, block) :]
-            except BlockingIOError:  # a pipe that another program set so
+            except BlockingIOError:  # a pipe that another program made non-blocking
                 time.sleep(FULL_S)
-            except OSError:  # nobody is left to tell
+            except OSError:  # there is nowhere to report it
                 return

@@ -1,4 +1,4 @@
-"""The node's own memory: what is resident, less the pages that the store has mapped.
+"""The node's resident memory, without the pages that the store has mapped.
 
 Source: proc(5), /proc/self/statm. Its two counters cost 10 µs whatever the store's size; smaps_rollup walks
 every mapped page and would stop the loop for tens of milliseconds beside a store of gigabytes.
@@ -12,7 +12,7 @@ _STATM: Final = "/proc/self/statm"
 
 
 def _statm() -> tuple[int, int] | None:
-    """(resident, backed by a file) in bytes; None where /proc does not tell."""
+    """(resident, backed by a file) in bytes; None without /proc."""
     try:
         with open(_STATM, "rb", buffering=0) as file:
             words = file.read(256).split()
@@ -22,14 +22,15 @@ def _statm() -> tuple[int, int] | None:
 
 
 class ResidentMemory:
-    """Made before the store is opened: file-backed pages until then are libraries', later the store's."""
+    """Must be created before the store is opened: file-backed pages until then belong to libraries, later ones to the
+    store."""
 
     def __init__(self) -> None:
         statm = _statm()
         self._libraries_bytes = 0 if statm is None else statm[1]
 
     def measure(self) -> int | None:
-        """Resident bytes without the store's mapping; None where the system does not tell."""
+        """Resident bytes without the store's mapping; None if the system does not tell."""
         statm = _statm()
         if statm is None:
             return None

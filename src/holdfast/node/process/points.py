@@ -1,6 +1,6 @@
-"""Named moments of a batch's life in a node's process, for whoever is told when one has passed.
+"""Named moments of a batch in a node's process, for tests that kill the process there.
 
-Rules of this file: types and names only. A node that runs as a user starts it tells nobody, and spends one comparison.
+Rules of this file: types and names only. A normal node reports them to nobody, which costs one comparison.
 """
 
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ handed to the store; that batch on disk."""
 
 
 class Points(Protocol):
-    """Who is told of each passing."""
+    """The listener of these moments."""
 
     def passed(self, name: str) -> None:
-        """One more passing of `name`, one of POINTS. Each name is passed by one thread only."""
+        """The process has passed `name`, one of POINTS. Each name is only used in one thread."""

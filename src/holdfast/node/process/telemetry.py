@@ -1,7 +1,7 @@
-"""The telemetry file: NDJSON lines, gathered through a turn, appended behind the loop's back.
+"""The telemetry file: NDJSON lines, collected during a turn, appended by a thread.
 
-Rules of this file: telemetry never stops a node and never holds it up, whatever becomes of the file's disk; what cannot
-be written is dropped and said once. The lines themselves are `holdfast.telemetry`'s.
+Rules of this file: telemetry never stops or delays a node, whatever happens to the file's disk; lines that cannot be
+written are dropped, and that is logged once. The lines themselves are `holdfast.telemetry`'s.
 """
 
 import logging
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class TelemetryFile:
-    """One file, opened for appending. Raises ConfigError where it cannot be opened."""
+    """One file, opened for appending. Raises ConfigError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,14 +42,14 @@ class TelemetryFile:
         self._behind = WriteBehind("holdfast-telemetry", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
 
     def add(self, line: bytes) -> None:
-        """Gathers one line, which ends with a newline."""
+        """Collects one line, which ends with a newline."""
         self._lines.append(line)
         self._bytes += len(line)
         if self._bytes >= BUFFER_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        """Hands over what is gathered; drops it where too much waits for the file already."""
+        """Hands over the collected lines; drops them if too much waits for the file already."""
         if not self._lines:
             return
         block = b"".join(self._lines)
@@ -75,7 +75,7 @@ class TelemetryFile:
             _log.warning("telemetry file %s: %s; its records are dropped", self._path, reason)
 
     def close(self) -> None:
-        """Writes what is left, where the file takes it in END_S. Idempotent."""
+        """Writes the rest, for at most END_S. Idempotent."""
         if not self._closed:
             self._closed = True
             self.flush()

@@ -1,8 +1,8 @@
 """The writer's thread: one commit at a time, while the loop gathers the next batch.
 
-Rules of this file: a thread that has met an error of the disk writes nothing more, whatever it is handed;
-answers reach the loop by `call_soon_threadsafe`, in order. Why a thread, and how it shares the interpreter
-with the loop: docs/adr/0005-node-runtime.md.
+Rules of this file: after an error of the disk the thread writes nothing more; answers reach the loop by
+`call_soon_threadsafe`, in order. Why a thread, and how it shares the interpreter with the loop:
+docs/adr/0005-node-runtime.md.
 """
 
 import threading
@@ -20,7 +20,7 @@ from holdfast.storage.port import Store
 class CommitWriter:
     """Runs `Store.commit` in its thread and answers `done(number, error)` on the loop.
 
-    `error` is None, a StorageFull (nothing of the batch was written) or whatever else ended the thread.
+    `error` is None, a StorageFull (nothing of the batch was written), or the error that ended the thread.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class CommitWriter:
 
     @property
     def waited_s(self) -> float | None:
-        """How long the commit in flight has been under way; None where there is none."""
+        """How long the running commit has taken so far; None if there is none."""
         return time.monotonic() - self._handed_at if self._in_flight else None
 
     def stop(self, time_out_s: float) -> bool:
-        """Ends the thread after what it has in hand; False where that took longer than `time_out_s`."""
+        """Ends the thread after the running commit; False if that took longer than `time_out_s`."""
         if self._thread.ident is None:
             return True
         self._jobs.put(None)
@@ -79,7 +79,7 @@ class CommitWriter:
             try:
                 self._loop.call_soon_threadsafe(self._answer, job.number, error)
             except RuntimeError:
-                return  # The loop is closed: the node is ending and nobody waits for the answer.
+                return  # The loop is closed: the node is ending, and the answer is not needed.
 
     def _commit(self, job: Commit) -> Exception | None:
         points = self._points
@@ -90,7 +90,7 @@ class CommitWriter:
                 points.passed("retiring")
         try:
             self._store.commit(job.batch)
-        except Exception as error:  # Whatever it is, the loop must hear: an unanswered commit would hang.
+        except Exception as error:  # The loop must be told of any error, because an unanswered commit would hang.
             return error
         if points is not None and job.batch.retires:
             points.passed("retired")

@@ -1,1 +1,1 @@
-"""What one peer may use, and what it costs to go on."""
+"""Limits of what one peer may use: memory, work, requests, connections."""

@@ -1,24 +1,22 @@
-"""How often each of several peers may ask for something: so many a second, and so many at once after a quiet while.
+"""How often each of several peers may ask for something (engine/allowance.py)."""
 
-Rules of this file: who asks too often is counted for what was refused, too.
-"""
-
+from holdfast.engine.allowance import Allowance
 from holdfast.engine.clock import Clock
 
 
 class Allowances:
-    """By name. `per_s`: what an allowance grows by; `burst`: up to which it grows, and what one begins with."""
+    """An allowance for each peer, by name; `per_s` and `burst` as in `Allowance`."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._clock = clock
         self._per_s = per_s
         self._burst = burst
-        self._left: dict[str, tuple[float, float]] = {}
-        """What each may still ask, and when that was reckoned."""
+        self._by_name: dict[str, Allowance] = {}
 
     def count(self, name: str) -> bool:
-        """Counts one; whether it is within the allowance."""
-        left, since = self._left.get(name, (self._burst, self._clock.now))
-        left = min(self._burst, left + (self._clock.now - since) * self._per_s)
-        self._left[name] = (max(left - 1, 0.0), self._clock.now)
-        return left >= 1
+        """Counts one request of that peer; False where it is one too many."""
+        now = self._clock.now
+        allowance = self._by_name.get(name)
+        if allowance is None:
+            allowance = self._by_name[name] = Allowance(now, per_s=self._per_s, burst=self._burst)
+        return allowance.count(now)

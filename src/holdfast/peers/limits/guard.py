@@ -1,8 +1,7 @@
-"""What all peers together may have of a node: who has not said who it is, how many come from one address, what is not
-read.
+"""Bounds for all peers together: unidentified connections, connections from one address, unread output.
 
-Rules of this file: counts, and drops. A peer that we dialled, or that a session has adopted as a neighbour, is nobody's
-stranger: it is not dropped in favour of another.
+Rules of this file: it counts, and drops connections. A peer that we dialled, or that a session has adopted as a
+neighbour, is never dropped in favour of another one.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,8 @@ EFFORT_A_TURN: Final = 10_000
 
 
 class Guard:
-    """Keeps the bounds on strangers, addresses, unread output and work, and names the connection that has to go."""
+    """Enforces the bounds of unidentified connections, addresses, unread output and work, and chooses the connection to
+    drop."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Guard:
         deliver: Deliver,
         others: Callable[[], int],
     ) -> None:
-        """`others`: how many connections are no clients that have a place: neighbours', and those that are refused."""
+        """`others`: how many connections do not count as clients: neighbours', and those that are being refused."""
         self._limits = limits
         self._connections = connections
         self._outbox = outbox
@@ -77,18 +77,18 @@ class Guard:
         self.half_open[peer] = None
 
     def _reserve(self, peer: Peer, reason: str) -> None:
-        """It may yet turn out to be a neighbour's; of those that wait to say so the oldest makes room."""
+        """It may turn out to be a neighbour's; the oldest unidentified connection makes room."""
         while len(self.reserved) >= self._limits.reserved_connections_max:
             oldest = next(iter(self.reserved))
             self._connections.drop(oldest, self.reserved.pop(oldest))
         self.reserved[peer] = reason
 
     def _clients(self) -> int:
-        """Connections that are no neighbour's and have a place."""
+        """Connections of clients that have a place."""
         return len(self._connections) - 1 - len(self.reserved) - self._others()
 
     def opened(self, peer: Peer) -> None:
-        """It said who it is: it has a place from now on, or was refused one."""
+        """The connection was identified: it has a place from now on, or was refused one."""
         self.half_open.pop(peer, None)
         self.reserved.pop(peer, None)
 
@@ -100,7 +100,7 @@ class Guard:
         self.uncount(peer)
 
     def uncount(self, peer: Peer) -> None:
-        """It counts no more for its address: it is refused, or gone."""
+        """It does not count for its address any more: it was refused, or has ended."""
         if peer not in self._counted:  # dialled by us, or refused before
             return
         host = host_of(peer.address)
@@ -114,30 +114,31 @@ class Guard:
     # ------------------------------------------------------------------------------------------------ what is taken
 
     def waits(self, peer: Peer) -> None:
-        """Its engine has more to read than it may do now: nothing more is read meanwhile."""
+        """Its engine has more to read than it may handle now: the connection is not read meanwhile."""
         if peer not in self.waiting:
             self.waiting[peer] = None
             if peer.pause(EFFORT):
                 self._outbox.put(events.PauseReading(connection=peer.number))
 
     def next_deadline(self) -> float | None:
-        """When one of those that wait goes on."""
+        """When one of the waiting connections may continue."""
         if not self.waiting:
             return None
         moments = [peer.amqp.resumes_at for peer in self.waiting]
         return min([at for at in moments if at is not None], default=None)
 
     def tick(self, now: float) -> None:
-        """Those whose time has come have a turn's share each, as far as a turn goes; the rest keep their place."""
+        """Connections that may continue get a turn's share each, as far as the turn allows; the others keep their
+        order."""
         left = EFFORT_A_TURN
         for peer in list(self.waiting):
             resumes_at = peer.amqp.resumes_at
             if peer not in self.waiting or (resumes_at is not None and resumes_at > now):
-                continue  # what another one's share brought may have ended this one
+                continue  # the share of another connection may have ended this one
             if left <= 0:
                 break
             del self.waiting[peer]
-            if peer.late:  # before what lies unread
+            if peer.late:  # before the unread bytes
                 peer.amqp.renew(now)
                 self._links.refills.update(peer.late)
                 peer.late.clear()
@@ -155,7 +156,7 @@ class Guard:
                 self.waiting[peer] = None
 
     def writing(self, peer: Peer, writable: bool) -> None:
-        """The socket's buffer crossed a mark."""
+        """The socket's buffer crossed its high or low mark."""
         peer.writable = writable
         peer.unread_bytes = 0
         self._memory.changed[peer] = None
@@ -164,9 +165,8 @@ class Guard:
                 link.credited()
 
     def unread(self, peer: Peer, chunks: list[bytes | memoryview]) -> bool:
-        """Counts what is written to a connection that does not take it; True where it is too much, and it is dropped.
-
-        Messages are not sent there: what grows are answers to what it goes on asking.
+        """Counts output for a connection that does not read; True if it is too much, and the connection is dropped. No
+        messages are sent to it, so the output consists of answers to its own requests.
         """
         size = sum(len(chunk) for chunk in chunks)
         peer.unread_bytes += size

@@ -1,10 +1,10 @@
-"""The node's memory: what is held on behalf of its peers, in one account, and who makes room when it is used up.
+"""The node's memory for its peers, in one account, and how it is freed when it is used up.
 
 Rules of this file: every holder of a peer's bytes or rows has an account here, or is measured with its connection. When
-memory is short, the first to give way is what only saves time (entries kept or read ahead for consumers), then what is
-new (a request, an attach, a message for a queue in memory) of the connections that hold the most; past the bound links
-that wait to be resumed are forgotten, and the connections that hold the most are dropped. A neighbour's never is, and
-what it sends is always read: its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
+memory is short, caches are freed first (entries kept or read ahead for consumers). Then new requests, attaches and
+messages for queues in memory are refused to the connections that hold the most. Beyond the bound, links that wait to be
+resumed are forgotten, and the connections that hold the most are dropped. A neighbour's connection is never dropped,
+and is always read, because its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,7 +70,7 @@ class WaitsForMemory(Refilled, Protocol):
 
 
 class Memory:
-    """The accounts of what a node holds for its peers. `total` is the bound of all; each other account is for one
+    """The accounts of a node's memory for its peers. `total` bounds all together; each other account is for one
     purpose."""
 
     def __init__(self, limits: Limits, connections: Connections) -> None:
@@ -132,7 +132,7 @@ class Memory:
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """All but the total: their sum is the total's."""
+        """All accounts but the total, which is their sum."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
             self.read_ahead.account, self.resumable, self.rejected, self.settling,
@@ -142,19 +142,19 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ counted anew
 
     def held_in(self, account: Account, count: Callable[[], int]) -> None:
-        """Registers who has what is held in that account: `count` says how much that is. Nobody has what is in
-        `unstored`, which the turn's end says, and in `requests`, where an answer may outlive its connection."""
+        """Registers a holder of that account; `count` returns its bytes. `unstored`, which is set at the end of a turn,
+        and `requests`, in which an answer may outlive its connection, have no holders."""
         self._holders.append((account, count))
 
     def counted(self) -> dict[Account, int]:
-        """What the holders of each account have."""
+        """The bytes of all holders, by account."""
         found: dict[Account, int] = {}
         for account, count in self._holders:
             found[account] = found.get(account, 0) + count()
         return found
 
     def recover(self) -> None:
-        """The accounts are what their holders have."""
+        """Sets the accounts to what their holders have."""
         for account, size in self.counted().items():
             account.held = size
         self.total.held = sum(account.held for account in self.accounts)
@@ -162,8 +162,8 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ asked
 
     def admits(self, peer: Peer, size: int) -> bool:
-        """Whether what a peer asks for may take `size` bytes. Short of memory, those may that hold less than their
-        share: half of the bound, divided by the connections."""
+        """Whether a peer's request may use `size` bytes. If memory is short, only connections that hold less than their
+        share may: half of the bound, divided by the connections."""
         if self.has_room(peer, size):
             return True
         self.refused += 1
@@ -176,19 +176,19 @@ class Memory:
 
     @property
     def offered_max(self) -> int:
-        """Bytes that all connections together are handed in one turn."""
+        """Bytes that all connections together may get in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
     def give_budget(self, work: Work[Any]) -> None:
-        """Says how much the turn may offer."""
+        """Sets the turn's budget of offered bytes."""
         work.offered_bytes_max, work.offered_count_max = self.offered_max, self.offered_count_max
 
     def share(self) -> int:
-        """What each connection may hold however short memory is."""
+        """How much each connection may hold, however short memory is."""
         return self.total.held_max // (2 * max(1, len(self._open)))
 
     def weight(self, peer: Peer) -> int:
-        """What is held for that connection alone."""
+        """Bytes that are held for that connection alone."""
         return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
 
     def wait(self, link: WaitsForMemory) -> None:
@@ -201,10 +201,8 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ measured
 
     def measure(self, peer: Peer) -> None:
-        """Brings the account of that connection up to date: never below what it holds, and seldom changed.
-
-        It goes up to a whole STEP_BYTES, and down once two of them are too many: what comes and goes with each
-        message changes nothing.
+        """Updates the account of that connection: never below what it holds, and seldom changed. It is rounded up to
+        STEP_BYTES, and only lowered if it is two steps too high, so that single messages change nothing.
         """
         engine = peer.amqp
         held = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
@@ -218,7 +216,7 @@ class Memory:
             peer.counted_links = engine.links
 
     def unsent(self, told: Iterable[tuple[int, int]]) -> None:
-        """What the driver holds for the sockets of these connections."""
+        """Bytes that the driver holds for the sockets of these connections."""
         for number, size in told:
             peer = self._open.get(number)
             if peer is not None:
@@ -227,28 +225,27 @@ class Memory:
                 self.changed[peer] = None
 
     def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
-        """Brings the account of ranges up to date."""
+        """Updates the account of ranges."""
         size = len(ranges) * RANGE_BYTES
         self.ranges.recount(holder.counted_bytes, size)
         holder.counted_bytes = size
 
     def left(self, peer: Peer) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self.connections.refund(peer.held_bytes)
         peer.held_bytes = 0
         self.changed.pop(peer, None)
         self.stalled.pop(peer, None)
 
     def is_due(self, offered_bytes: int) -> bool:
-        """Once a turn, in which so many bytes were offered: whether the connections that changed are to be measured
-        now. While less than half of the bound is held, that waits until so much has come and gone that it could
-        matter."""
+        """Called once a turn, in which so many bytes were offered: whether the changed connections must be measured
+        now. While less than half of the bound is held, this waits until enough bytes have moved to matter."""
         self.passed_bytes += offered_bytes
         total = self.total
         return self.passed_bytes >= self.unmeasured_max or total.held > total.held_max // 2 or bool(self._open.sending)
 
     def measure_changed(self) -> None:
-        """Measures the connections that changed, as many as one turn may."""
+        """Measures changed connections, a bounded number each turn."""
         self.passed_bytes = 0
         changed = self.changed
         looks = LOOKS_A_TURN
@@ -262,19 +259,19 @@ class Memory:
 
     @property
     def is_short(self) -> bool:
-        """Whether so much is held that something is to make room."""
+        """Whether so much is held that memory must be freed."""
         most = self.total.held_max
         return self.total.held > most - most // 4
 
     @property
     def excludes_too_much(self) -> bool:
-        """Whether more is undeliverable on links than may be."""
+        """Whether too many messages are undeliverable on links."""
         excluded = self.withheld.excluded
         return excluded.held > excluded.held_max
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody goes on once there is room."""
+        """Whether anything waits for memory."""
         return bool(self.stalled or self.room_before)
 
     def status(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Connections past a bound: each is told which bound it is, and ends.
+"""Connections beyond a bound: each is told which bound it is, and is closed.
 
-Rules of this file: who is refused has no place any more, neither of the node nor of its user or address; it may stay
-for a moment to read the answer, REFUSAL_S at most, and at most REFUSALS_MAX may at once: for one more the one that was
-told first goes. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
+Rules of this file: a refused connection does not count any more, neither for the node nor for its user or address. It
+may stay open for at most REFUSAL_S to read the answer, and at most REFUSALS_MAX may at once: for one more the oldest is
+dropped. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ REFUSAL_S: Final = 3.0
 
 
 class Refusals:
-    """Tells connections past a bound which it is, and drops them in time. A `Timed` part while there are any."""
+    """Tells connections beyond a bound which one it is, and drops them in time. A `Timed` part while there are any."""
 
     def __init__(self, connections: Connections, clock: Clock, uncount: Callable[[Peer], None]) -> None:
-        """`uncount`: the connection has no place any more (guard.py)."""
+        """`uncount`: the connection does not count any more (guard.py)."""
         self._connections = connections
         self._clock = clock
         self._uncount = uncount
@@ -37,12 +37,12 @@ class Refusals:
         self.closing(peer)
 
     def error(self, peer: Peer, reason: str) -> Error:
-        """What the peer is told, after a line in the log that says the same."""
+        """The error for the peer, which is also logged."""
         peer.log("WARNING", f"refused: {reason}")
         return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), reason)
 
     def closing(self, peer: Peer) -> None:
-        """We have closed it."""
+        """We have closed the connection."""
         if len(self.due) >= REFUSALS_MAX:
             self._connections.drop(
                 next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept"
@@ -55,7 +55,7 @@ class Refusals:
         self.due.pop(peer, None)
 
     def next_deadline(self) -> float | None:
-        """When the first of them has to be gone."""
+        """When the first of them must have ended."""
         return next(iter(self.due.values()), None)
 
     def tick(self, now: float) -> None:

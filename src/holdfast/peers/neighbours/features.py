@@ -1,7 +1,6 @@
-"""What two nodes may do with each other in a session: capabilities that both offer as they open (CUSTODY,
-"The session").
+"""The features of a session: capabilities that both nodes offer in their opens (CUSTODY, "The session").
 
-Rules of this file: a node of an earlier version offers fewer of them, and is spoken to as it understands.
+Rules of this file: a node of an earlier version offers fewer of them, and only gets what it understands.
 """
 
 from collections.abc import Iterable
@@ -21,6 +20,6 @@ ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS)
 
 
 def offered_by(theirs: Open | None, ours: Iterable[str] = ALL) -> frozenset[str]:
-    """The features that the other end offers, of `ours`; none before its open."""
+    """The features among `ours` that the other end also offers; none before its open."""
     offered = () if theirs is None else theirs.offered_capabilities or ()
     return frozenset(ours).intersection(map(str, offered))

@@ -1,4 +1,4 @@
-"""A session with a neighbour, as those see it that speak over its control link, or that listen to what becomes of it.
+"""The interfaces between a session with a neighbour and the parts that use its control link or follow its state.
 
 Rules of this file: types alone (peering/sessions.py has the session).
 """
@@ -13,8 +13,8 @@ CONTROL_RESERVE: Final = 16
 
 
 class Session(Protocol):
-    """`offered`: whether routing may use the link, since it is Established and not held down. `established_count`: so
-    often it was since this node's start."""
+    """`offered`: whether routing may use the link, because it is Established and not damped. `established_count`: how
+    often it was Established since this node's start."""
 
     @property
     def name(self) -> str:
@@ -30,13 +30,13 @@ class Session(Protocol):
     def offered(self) -> bool: ...
     @property
     def features(self) -> Set[str]:
-        """What the neighbour offers of what this node can; nothing while it is away."""
+        """The features that both nodes have; none without a session."""
 
     def drop(self, reason: str) -> None:
-        """Ends the session, if it is up: the neighbour said what no node says."""
+        """Ends the session, if it is up, because the neighbour sent an invalid message."""
 
     def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
-        """One control message; False where the link has no credit beyond `reserve`, and it is dropped."""
+        """Sends a control message; False if the link has no credit beyond `reserve`, and the message is dropped."""
 
 
 Hear = Callable[[Session, dict[Any, Any]], None]
@@ -47,11 +47,11 @@ ControlKinds = dict[str, Hear]
 
 
 class Routing(Protocol):
-    """Listens to what becomes of the links that it may use."""
+    """Is notified of the links that it may use."""
 
     def link_up(self, neighbour: Session) -> None: ...
     def link_down(self, neighbour: Session) -> None:
-        """Also where it was not up: a dial failed."""
+        """The link is down; also called if it was not up and a dial failed."""
 
     def cost_measured(self, neighbour: Session, round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
-        """What the session has measured of a link that is up; `loss_share`: of probes, 0 to 1."""
+        """The session has measured a link that is up; `loss_share`: of probes, 0 to 1."""

@@ -19,7 +19,7 @@ class State(Enum):
 
 
 class Happened(Enum):
-    """What moves a session."""
+    """The events of a session."""
 
     DIALLED = "dialled"
     CONNECTED = "connected"

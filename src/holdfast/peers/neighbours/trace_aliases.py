@@ -1,9 +1,9 @@
-"""Small numbers for the stores in a trace, told once for each custody link (CUSTODY, "Trace"; esb-dynamic-routing
-§4.4: the field holds node numbers alone, so that it does not take up many bytes).
+"""Aliases: small numbers for the stores in a trace, announced once for each custody link (CUSTODY, "Trace";
+esb-dynamic-routing §4.4: the field holds node numbers alone, so that it does not take up many bytes).
 
-Rules of this file: pure. A number means one store for the life of its link, as a handle means one link: it is told
-before it is used or in the same transfer, never changed, and forgotten with the link. Both ends count the numbers of a
-connection, and who would pass a bound writes the trace in full. What is read is hostile until checked.
+Rules of this file: pure. An alias means one store until its link ends, as a handle means one link. It is announced
+before it is used or in the same transfer, never changes, and ends with the link. Both ends count the aliases of a
+connection; a sender that would exceed a bound writes the trace in full. Input is hostile until checked.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ TOLD_BYTES: Final = 17
 
 
 class Count:
-    """How many numbers the links of a connection hold, one way."""
+    """How many aliases the links of a connection have, in one direction."""
 
     __slots__ = ("forgotten", "held")
 
@@ -36,7 +36,7 @@ class Count:
 
 
 class Given:
-    """The sending end of one link: numbers that it gave."""
+    """The sending end of one link: aliases that it announced."""
 
     __slots__ = ("_count", "_forgotten", "_numbers", "_refused", "known")
 
@@ -51,7 +51,8 @@ class Given:
         """Traces by numbers that were told, one byte a store: what is looked up for each message."""
 
     def tell(self, trace: bytes) -> tuple[bytes, bytes] | None:
-        """(the trace by numbers, what is to be told with it); None where the bounds allow no number. `told` then."""
+        """(the trace by aliases, the aliases to be announced with it); None if the bounds allow none. Call `told`
+        afterwards."""
         numbers, refused, count = self._numbers, self._refused, self._count
         if self._forgotten != count.forgotten:
             self._forgotten = count.forgotten
@@ -70,7 +71,7 @@ class Given:
         return path, b"".join(bytes((number,)) + store for store, number in given.items())
 
     def told(self, trace: bytes, path: bytes, aliases: bytes) -> None:
-        """The transfer with what `tell` made of the trace is written."""
+        """The transfer with the result of `tell` was written."""
         for at in range(0, len(aliases), TOLD_BYTES):
             self._numbers[aliases[at + 1 : at + TOLD_BYTES]] = aliases[at]
             self._count.held += 1
@@ -88,7 +89,7 @@ class Given:
 
 
 class Taken:
-    """The receiving end of one link: numbers that were told."""
+    """The receiving end of one link: aliases that were announced."""
 
     __slots__ = ("_count", "_stores", "known")
 
@@ -99,7 +100,7 @@ class Taken:
         """By path, what `trace` made of it."""
 
     def hear(self, aliases: bytes) -> None:
-        """Numbers that a transfer tells; the same may be told again, as when a transfer is read twice."""
+        """Reads the aliases that a transfer announces; the same may come again, as when a transfer is read twice."""
         if len(aliases) % TOLD_BYTES:
             raise _wrong(f"{len(aliases)} bytes of aliases", f"{TOLD_BYTES} for each")
         for at in range(0, len(aliases), TOLD_BYTES):
@@ -117,7 +118,7 @@ class Taken:
             self._count.held += 1
 
     def trace(self, path: bytes) -> bytes:
-        """The stores that a path names, 16 bytes each."""
+        """The stores of a trace by aliases, 16 bytes each."""
         trace = self.known.get(path)
         if trace is None:
             stores = self._stores

@@ -1,1 +1,1 @@
-"""A store's directory and the file in it: held, opened, grown, read by others beside the node, copied."""
+"""A store's directory and its file: locking, opening, growing, reading by other processes, copying."""

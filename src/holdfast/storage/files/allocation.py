@@ -1,7 +1,7 @@
-"""Disk space taken ahead of need, so that an append never finds the disk full half-way.
+"""Allocates disk space in advance, so that an append never finds the disk full half-way.
 
-Rules of this file: the file grows at its end only, whole MiB at a time, and never while a transaction writes
-(where a file system lacks fallocate, libc writes a byte to each block, which would race with one).
+Rules of this file: the file only grows at its end, by whole MiB, and never while a transaction writes (without
+fallocate in the file system, libc writes a byte to each block, which would race with the transaction).
 """
 
 import errno
@@ -28,7 +28,7 @@ class Allocation:
         self.bytes = min(os.fstat(fd).st_size, bytes_max)
         """Bytes from the file's start that have blocks on disk."""
         if self.bytes:
-            # A copy may have come with holes. Walks extents, not blocks; refused is no worse than before.
+            # A copy may have holes. This walks extents, not blocks; if it is refused, nothing is worse than before.
             try:
                 os.posix_fallocate(fd, 0, self.bytes)
             except OSError as error:
@@ -36,9 +36,8 @@ class Allocation:
                     raise
 
     def grow(self, wanted: int) -> bool:
-        """Bring the file to `wanted` bytes, or as near as disk and `bytes_max` allow. True if it grew.
-
-        Raises OSError for a failing disk, never for a full one.
+        """Grows the file to `wanted` bytes, or as far as disk and `bytes_max` allow. True if it grew. Raises OSError
+        for a failing disk, never for a full one.
         """
         target = self._target(wanted)
         if target <= self.bytes:
@@ -59,17 +58,17 @@ class Allocation:
     def _target(self, wanted: int) -> int:
         target = min(_up(wanted), self._bytes_max)
         if target > self.bytes:
-            # What the disk has, rather than nothing: the last MiB may be the one that a retirement needs.
+            # Whatever the disk has: the last MiB may be the one that a retirement needs.
             target = min(target, self.bytes + self.free_on_disk() // MIB * MIB)
         return target
 
     def free_on_disk(self) -> int:
-        """Bytes that the file system would still give us."""
+        """Free bytes of the file system."""
         state = os.fstatvfs(self._fd)
         return state.f_bavail * state.f_frsize
 
     def disk_bytes(self) -> int:
-        """Bytes that the file system has, whoever uses them."""
+        """Size of the file system in bytes."""
         state = os.fstatvfs(self._fd)
         return state.f_blocks * state.f_frsize
 

@@ -1,8 +1,8 @@
-"""Whether a store's file is the one that was last opened here, or a copy put in its place (ADR 0025).
+"""Detects whether a store's file is the one that was last opened here, or a copy in its place (ADR 0025).
 
-Rules of this file: what cannot be known is no evidence. A store records at each open which file it is and how often
-it was opened, and leaves a file `opened-N` beside it, whose name a copy that is put over it does not take along.
-Nothing here keeps a store from being opened: a full disk leaves less to go by.
+Rules of this file: missing information is no evidence. At each open, a store records which file it is and how often it
+was opened, and leaves a file `opened-N` beside it, which a copy that is put over the store does not bring along.
+Nothing here prevents a store from being opened; on a full disk there is only less information.
 """
 
 import fcntl
@@ -48,9 +48,8 @@ class FileRecord(NamedTuple):
 
 
 def find_copy(path: Path) -> str | None:
-    """Why the file in `path`, which nobody has open, is taken for a copy, for people to read; None where it is not.
-
-    `StorageError` where it is no store that can be read.
+    """Why the file in `path`, which no process has open, is considered a copy, for people; None if it is not.
+    `StorageError` if it is not a readable store.
     """
     with (path / DATA).open("rb") as file:
         check_length(path, file.fileno())
@@ -61,7 +60,7 @@ def find_copy(path: Path) -> str | None:
     newest = max(words, default=0)
     if root is None:
         return None
-    if record is None:  # the record is stored before the mark is made: whose mark it is had one
+    if record is None:  # the record is stored before the mark is made: the owner of the mark had a record
         found = f"it has no record of being opened, the store that was in this directory was opened {newest} times"
         return found if newest else None
     moved = record.inode and record.inode != here.inode
@@ -76,7 +75,7 @@ def find_copy(path: Path) -> str | None:
 
 
 def record_open(path: Path, txn: "lmdb.Transaction[Any]", data_fd: int) -> int:
-    """Writes into the store which file it is, and that it was opened once more; how often that is now."""
+    """Records in the store which file it is, and that it was opened once more; returns how often."""
     record = _unpack(txn.get(FILE_KEY))
     opens = max(0 if record is None else record.opens, *_words(path), 0) + 1
     txn.put(FILE_KEY, _RECORD.pack(*_file_of(data_fd, opens)))
@@ -84,7 +83,7 @@ def record_open(path: Path, txn: "lmdb.Transaction[Any]", data_fd: int) -> int:
 
 
 def mark_opened(path: Path, opens: int) -> None:
-    """What `record_open` wrote is on disk: the directory says so too, from now on alone."""
+    """What `record_open` wrote is on disk: replaces the mark in the directory."""
     try:
         os.close(os.open(_mark(path, opens), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         for other in _words(path):
@@ -96,7 +95,7 @@ def mark_opened(path: Path, opens: int) -> None:
 
 
 def mark_closed(path: Path, opens: int, data_fd: int) -> None:
-    """The store was closed properly: the directory knows how far it had come."""
+    """The store was closed properly: the mark gets its last transaction."""
     root = read_root(data_fd)
     mark = _mark(path, opens)
     if root is None or not mark.exists():
@@ -113,8 +112,8 @@ def mark_closed(path: Path, opens: int, data_fd: int) -> None:
 
 
 def record_rewrite(txn: "lmdb.Transaction[bytes]", *, copied: bool) -> None:
-    """The store is changed by us before it is opened, in `txn`, or written anew: a copy stays one until it is minted,
-    and what is none may take the place of the first."""
+    """We change the store before it is opened, in `txn`, or rewrite it: a copy still counts as a copy until it gets its
+    own UUID, and an original as the original."""
     record = _unpack(txn.get(FILE_KEY))
     if copied:
         txn.put(FILE_KEY, _RECORD.pack(0 if record is None else record.opens, NO_FILE, 0))
@@ -123,14 +122,13 @@ def record_rewrite(txn: "lmdb.Transaction[bytes]", *, copied: bool) -> None:
 
 
 def forget_transaction(path: Path) -> None:
-    """Before a store that was written anew, and is no copy, takes its place: its transactions are counted from the
-    beginning."""
+    """Before a rewritten store that is not a copy takes its place: its transactions start again."""
     for opens in _words(path):
         os.close(os.open(_mark(path, opens), os.O_WRONLY | os.O_TRUNC))
 
 
 def forget_marks(path: Path) -> None:
-    """Before a new store is made where there is none: what is left of a former one says nothing of it."""
+    """Before a new store is created: removes the marks of an earlier one."""
     for opens in _words(path):
         _mark(path, opens).unlink(missing_ok=True)
 
@@ -140,7 +138,7 @@ def _mark(path: Path, opens: int) -> Path:
 
 
 def _words(path: Path) -> dict[int, int | None]:
-    """By number of opens: at which transaction the store was closed, None where that is not known."""
+    """By number of opens: at which transaction the store was closed, None if not known."""
     found: dict[int, int | None] = {}
     for name in os.listdir(path):
         number = name.removeprefix(PREFIX)

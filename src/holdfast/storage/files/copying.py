@@ -1,8 +1,8 @@
-"""A consistent, compact copy of a store's file: what backup, restore and compaction have in common.
+"""Makes a consistent, compact copy of a store's file, for backup, restore and compaction.
 
-Rules of this file: the copy is one read transaction's, written to a new file that nobody knows yet, and on disk
-before the return; whoever calls gives it its name. It goes through a pipe, so that it can be watched, held to small
-syncs and broken off at any piece; the pages go by the page cache's door again at once.
+Rules of this file: the copy is of one read transaction, written to a new temporary file, and on disk before the return;
+the caller renames it. It goes through a pipe, so that its progress can be shown, it can be synced in small parts, and
+it can be cancelled at any piece; its pages are dropped from the page cache at once.
 """
 
 import os
@@ -51,8 +51,8 @@ QUEUE_COUNTERS: Final = b"node\0q"
 
 
 def open_quiet(path: Path, *, write: bool = False) -> lmdb.Environment:
-    """The store in `path`, without LMDB's locks and table of readers: nobody else writes it meanwhile, or who reads has
-    a place beside its node (readers.py)."""
+    """The store in `path`, without LMDB's locks and table of readers: no other process writes it meanwhile, or the
+    caller has a reader's lock beside its node (readers.py)."""
     fd = os.open(path / DATA, os.O_RDONLY)
     try:
         root = read_root(fd)
@@ -75,7 +75,7 @@ def open_quiet(path: Path, *, write: bool = False) -> lmdb.Environment:
 
 
 def used_bytes(env: lmdb.Environment, txn: "lmdb.Transaction[bytes] | None" = None) -> int:
-    """What a compact copy comes to, of what `txn` sees."""
+    """The size of a compact copy of what `txn` sees."""
     with nullcontext(txn) if txn is not None else env.begin() as txn:
         stats = [txn.stat(), *[txn.stat(database) for _, database in _present(env, txn)]]
     pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
@@ -107,7 +107,7 @@ def messages_of(env: lmdb.Environment) -> int:
 
 
 def rows_of(txn: "lmdb.Transaction[bytes]", tables: Any, prefix: bytes) -> list[tuple[bytes, bytes]]:
-    """Rows of `tables` whose key begins with `prefix`; keys whole."""
+    """Rows of `tables` whose key begins with `prefix`, with complete keys."""
     found: list[tuple[bytes, bytes]] = []
     with txn.cursor(db=tables) as cursor:
         if cursor.set_range(prefix):
@@ -119,7 +119,7 @@ def rows_of(txn: "lmdb.Transaction[bytes]", tables: Any, prefix: bytes) -> list[
 
 
 def free_bytes(place: Path) -> int:
-    """What the file system of `place` would still give us."""
+    """Free bytes of the file system of `place`."""
     state = os.statvfs(place)
     return state.f_bavail * state.f_frsize
 
@@ -139,8 +139,8 @@ def copy_out(
 ) -> int:
     """Copies what `env` holds, without its free pages, into the new file `target`; synced. Its length in bytes.
 
-    `txn`: the read transaction that is copied, where others write meanwhile. Raises `StorageFull` where the disk ends,
-    `StorageError` where nothing can be written there, or LMDB finds the store damaged.
+    `txn`: the read transaction to copy, if others write meanwhile. Raises `StorageFull` if the disk is full,
+    `StorageError` if nothing can be written there, or LMDB finds the store damaged.
     """
     expected = used_bytes(env, txn)
     failures: list[Exception] = []
@@ -149,7 +149,7 @@ def copy_out(
     def pour() -> None:
         try:
             env.copyfd(going, compact=True, txn=txn)
-        except Exception as error:  # Told to who waits at the pipe's other end.
+        except Exception as error:  # Reported at the other end of the pipe.
             failures.append(error)
         finally:
             os.close(going)
@@ -169,7 +169,7 @@ def copy_out(
             raise StorageFull(f"{target}: the disk is full after {done} of {expected} bytes") from error
         raise not_written(target, error) from error
     finally:
-        os.close(coming)  # first: a copy that nobody reads any more ends with EPIPE
+        os.close(coming)  # first: without a reader the copy ends with EPIPE
         if thread.ident is None:
             os.close(going)
         else:

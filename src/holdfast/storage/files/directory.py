@@ -1,6 +1,6 @@
-"""The directory of a store on disk: who holds it, how it comes to be, and what an error of LMDB means.
+"""The directory of a store on disk: its lock, its creation, and the meaning of LMDB's errors.
 
-Rules of this file: a new store is there whole or not at all; an error becomes one line with the directory.
+Rules of this file: a new store exists completely or not at all; an error becomes one line with the directory.
 """
 
 import errno
@@ -58,7 +58,7 @@ LOCK_LINE_BYTES: Final = 20
 
 
 def hold(path: Path) -> int:
-    """The exclusive lock on the directory, which is made, as an open descriptor: it falls with the process."""
+    """Takes the exclusive lock on the directory, which is created, as an open descriptor: it ends with the process."""
     while True:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,9 +67,9 @@ def hold(path: Path) -> int:
             raise refusal(path, error) from error
         if _lock(path, fd):
             break
-        os.close(fd)  # who had it has just taken the file away, or given the directory another name
+        os.close(fd)  # the last holder has just removed the file, or renamed the directory
     try:
-        # In place and of one length: a store on a full disk must open, to be emptied.
+        # In place and of the same length: a store on a full disk must open, so that it can be emptied.
         os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
     except OSError as error:
         if not means_full(error):
@@ -79,14 +79,14 @@ def hold(path: Path) -> int:
 
 
 def _lock(path: Path, fd: int) -> bool:
-    """Takes it, or closes `fd` and raises StorageError. False where the name means another file by now, or none."""
+    """Takes the lock, or closes `fd` and raises StorageError. False if the name means another file by now, or none."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(fd), (path / "lock").stat())
     except BlockingIOError as error:
         holder = os.pread(fd, LOCK_LINE_BYTES, 0).decode(errors="replace").strip()
         os.close(fd)
-        # Where it could not leave its number, on a read-only or full disk, there is that of one who had it before.
+        # If it could not write its process id, on a read-only or full disk, the file has that of an earlier holder.
         is_there = holder.isdecimal() and os.path.exists(f"/proc/{holder}")
         who = f"process {holder}" if is_there else "another process"
         raise StorageError(f"store {path}: in use by {who}") from error
@@ -98,12 +98,12 @@ def _lock(path: Path, fd: int) -> bool:
 
 
 def is_read_only(path: Path) -> bool:
-    """Nothing can be written to its file system, by whomever."""
+    """Whether its file system is read-only."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def hold_to_read(path: Path) -> int:
-    """The same lock for who reads alone; -1 where nothing can be written and nobody left a lock: nobody writes then."""
+    """The same lock for a reader; -1 on a read-only file system without a lock file, where no process can write."""
     if not is_read_only(path):
         return hold(path) if os.access(path, os.W_OK) or (path / "lock").exists() else -1
     try:
@@ -117,7 +117,7 @@ def hold_to_read(path: Path) -> int:
 
 
 def write_bound(lock_fd: int, bytes_max: int) -> None:
-    """Leaves word in the lock's file of what the store may grow to, for a backup beside the node that holds it."""
+    """Writes the maximum size of the store into the lock's file, for a backup beside the node."""
     try:
         os.pwrite(lock_fd, f"{bytes_max:<19}\n".encode(), LOCK_LINE_BYTES)
     except OSError as error:
@@ -126,7 +126,7 @@ def write_bound(lock_fd: int, bytes_max: int) -> None:
 
 
 def read_bound(path: Path) -> int | None:
-    """What `write_bound` left last; None where it left nothing."""
+    """What `write_bound` wrote last; None if nothing."""
     try:
         with (path / "lock").open("rb") as file:
             words = file.read(2 * LOCK_LINE_BYTES)[LOCK_LINE_BYTES:].split()
@@ -136,12 +136,12 @@ def read_bound(path: Path) -> int | None:
 
 
 def exclude_backups(path: Path) -> int:
-    """Keeps backups of the store away until the descriptor that is returned is closed: its file is to be replaced."""
+    """Prevents backups of the store until the returned descriptor is closed, because its file will be replaced."""
     return _backup_lock(path, fcntl.LOCK_EX, "a backup of it is being made")
 
 
 def admit_backup(path: Path) -> int:
-    """Keeps the store's file from being replaced until the descriptor that is returned is closed."""
+    """Prevents the store's file from being replaced until the returned descriptor is closed."""
     return _backup_lock(path, fcntl.LOCK_SH, "it is being compacted")
 
 
@@ -156,7 +156,8 @@ def _backup_lock(path: Path, kind: int, otherwise: str) -> int:
 
 
 def allocate(file: Path, size: int) -> None:
-    """Gives a file, made if it is not there, its blocks for the first `size` bytes, so that a full disk takes them."""
+    """Allocates the first `size` bytes of a file, which is created if needed, so that they can be written on a full
+    disk."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.posix_fallocate(fd, 0, size)
@@ -165,7 +166,7 @@ def allocate(file: Path, size: int) -> None:
 
 
 def check_there(path: Path) -> None:
-    """Raise `StorageError` where there is no store, which the configuration says there must be."""
+    """Raises `StorageError` if there is no store although the configuration requires one."""
     if not (path / DATA).is_file():
         raise StorageError(
             f"store {path}: there is no data.mdb, and [store] must_exist is true: mount its file system, or restore a "
@@ -174,9 +175,8 @@ def check_there(path: Path) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Raise `StorageError` where what is left of a store says that its data is missing.
-
-    That file is made after the data is on disk, and goes with the directory alone.
+    """Raises `StorageError` if the remains of a store show that its data is missing. That file is created after the
+    data is on disk, and is only removed with the directory.
     """
     if (path / TABLE).exists():
         raise StorageError(
@@ -186,7 +186,7 @@ def check_new(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """A new store, whole or not at all: made aside and renamed, so that a crash leaves no half of one."""
+    """Creates a store, completely or not at all: in a temporary directory, then renamed."""
     aside = make_aside(path)
     env = lmdb.open(str(aside), map_size=MIB, max_dbs=DATABASES_MAX, mode=0o600, readahead=False, lock=False)
     try:
@@ -202,7 +202,7 @@ def create(path: Path) -> None:
 
 
 def make_aside(path: Path) -> Path:
-    """An empty directory in the store's own, for a file that is to become its data."""
+    """Creates an empty temporary directory in that of the store, for a file that will become its data."""
     aside = path / ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(mode=0o700)
@@ -210,13 +210,14 @@ def make_aside(path: Path) -> Path:
 
 
 def drop_aside(path: Path) -> None:
-    """Takes away what a process left there that was killed while it made or compacted the store."""
+    """Removes what a process left there that was killed while it created or compacted the store."""
     if (path / ASIDE).exists():
         shutil.rmtree(path / ASIDE, ignore_errors=True)
 
 
 def check_length(path: Path, data_fd: int) -> None:
-    """Raise `StorageError` unless the file is LMDB's and as long as its root says: a shorter one would be a SIGBUS."""
+    """Raises `StorageError` unless the file is LMDB's and as long as its root says: a shorter one would cause
+    SIGBUS."""
     root = read_root(data_fd)
     if root is None:
         raise StorageError(f"store {path}: data.mdb is not a Holdfast store: it is no LMDB file of this machine's kind")
@@ -226,17 +227,16 @@ def check_length(path: Path, data_fd: int) -> None:
 
 
 def make_durable(path: Path, data_fd: int) -> None:
-    """Bring to disk what an open store shows: its data, its name, and the names of the directories above it.
-
-    At every open, not only of a new store: a process killed between a write or a rename and its sync leaves what
-    everyone sees and a power loss undoes, and what a node has seen at its start it answers on.
+    """Syncs what an open store shows: its data, its name, and the names of the directories above it. At every open, not
+    only of a new store: if a process was killed between a write or a rename and its sync, the result is visible, but a
+    power loss undoes it, and a node relies on what it saw at its start.
     """
     os.fdatasync(data_fd)
     sync_directories(path)
 
 
 def code(error: Exception) -> int:
-    """The errno of an OSError, or LMDB's own number (negative) or errno; 0 where it has none."""
+    """The errno of an OSError, or LMDB's own number (negative) or errno; 0 if there is none."""
     number = getattr(error, "code", None) or getattr(error, "errno", None)
     return number if isinstance(number, int) else 0
 
@@ -263,7 +263,7 @@ def refusal(path: Path, error: Exception) -> StorageError:
 
 
 def not_written(place: Path, error: Exception) -> StorageError:
-    """The same for what failed while something new was written there."""
+    """The same for an error while something new was written there."""
     if means_full(error):
         return StorageFull(f"{place}: no space on disk ({_reason(error)})")
     return StorageError(f"{place}: cannot be written ({_reason(error)})")

@@ -1,6 +1,6 @@
-"""Whether the file that a store has open is still the one at its place: a store that is moved or removed takes no more.
+"""Whether the file that a store has open is still in its place: a store that was moved or removed accepts no more.
 
-Rules of this file: nothing is written, and what is asked at each commit leaves the file's times alone.
+Rules of this file: it writes nothing, and the check at each commit does not read the file's times.
 """
 
 import os
@@ -10,7 +10,7 @@ __all__ = ["Place"]
 
 
 class Place:
-    """Of the file that was opened at `path` as `data_fd`."""
+    """The place of the file that was opened at `path` as `data_fd`."""
 
     def __init__(self, path: Path, data_fd: int) -> None:
         self._path = path

@@ -1,1 +1,1 @@
-"""What lies in a store's file: its schema, entries in their records, blobs, and the pages that LMDB makes of them."""
+"""The contents of a store's file: its schema, entries in records, blobs, and LMDB's pages."""

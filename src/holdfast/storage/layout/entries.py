@@ -1,8 +1,9 @@
-"""Entries on disk: consecutive ones of a queue share a record, a large one is cut (records.py). Schema 2 of `entries`.
+"""Entries on disk: consecutive ones of a queue share a record, a large one is split (records.py). Schema 2 of
+`entries`.
 
-Rules of this file: every method works inside its caller's transaction, and keeps nothing between two. A call of LMDB
-costs more than what it moves, and gives up the interpreter's lock: so an entry that leaves is a bit until its whole
-record does.
+Rules of this file: every method works in its caller's transaction, and keeps nothing between two. A call of LMDB costs
+more than copying its data, and gives up the interpreter's lock: so an entry that leaves is only marked by a bit until
+its whole record leaves.
 
 `gaps`: a record's key → which of its entries have left, a bit each, the first entry's the lowest (little endian);
 absent where none has.

@@ -1,8 +1,8 @@
 """LMDB's file as it lies on disk, read page by page: its roots, its trees, its list of free pages.
 
-Rules of this file: reads by `pread` alone, never through a mapping, so that a damaged or cut file is a finding and
-not the end of the process; changes nothing; knows no Holdfast. Whoever reads a file that others write holds a read
-transaction of LMDB's meanwhile, or the pages change under the walk.
+Rules of this file: it only reads by `pread`, never through a mapping, so that a damaged or truncated file is a finding
+and does not end the process; it changes nothing, and only knows LMDB. If others write the file, the caller must hold a
+read transaction of LMDB, because otherwise the pages change during the walk.
 
 Source: LMDB 0.9, mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), data version 1; integers and sizes are the
 machine's own, as LMDB's are.
@@ -48,7 +48,7 @@ FREE_LIST: Final = "free list"
 
 
 class Damage(Exception):
-    """What is on disk cannot be what LMDB wrote. The text names the page and what was found."""
+    """The file is not as LMDB wrote it. The text names the page and what was found."""
 
 
 class Tree(NamedTuple):

@@ -1,7 +1,8 @@
-"""The records of `entries`: what a batch appends and retires, grouped, joined and cut before its transaction. Schema 2.
+"""The records of `entries`: what a batch appends and retires, grouped, joined and split before its transaction. Schema
+2.
 
-Rules of this file: no call of LMDB, nothing kept. A call of LMDB costs more than what it moves: so a record is as long
-as it may be, up to SEGMENT_BYTES.
+Rules of this file: no call of LMDB, and no state. A call of LMDB costs more than copying its data, so a record is as
+long as possible, up to SEGMENT_BYTES.
 
 `entries`: queue id (u32 BE) + sequence of the first (u64 BE) → count (u16 BE), the end of each value behind the ends
 (u32 BE each), the values, whose sequences are consecutive. Count 0: one value that is cut, here its first piece.

@@ -1,4 +1,4 @@
-"""The version of a store's layout, and who the store is.
+"""The version of a store's layout, and the identity of the store.
 
 Rules of this file: a store of a newer layout, or one older than all that `storage/upkeep/upgrades.py` knows, is refused
 with one line and not touched. Whoever changes how anything lies in the store raises SCHEMA, and adds to UPGRADES there
@@ -54,8 +54,8 @@ Identity = tuple[int, UUID, str | None]
 
 
 def read_identity(env: lmdb.Environment, path: Path, txn: "lmdb.Transaction[bytes] | None" = None) -> Identity:
-    """Who the store in `path` is, as `txn` sees it. `StorageError` for what is none of Holdfast's, or of a layout not
-    read here."""
+    """The identity of the store in `path`, as `txn` sees it. `StorageError` if it is not a store of Holdfast, or of an
+    unknown layout."""
     with nullcontext(txn) if txn is not None else env.begin() as txn:
         schema, stored, backup = txn.get(SCHEMA_KEY), txn.get(UUID_KEY), txn.get(BACKUP_KEY)
     if schema is None or stored is None:

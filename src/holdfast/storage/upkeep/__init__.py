@@ -1,1 +1,1 @@
-"""What is done to a store as a whole: checked, compacted, upgraded, backed up and restored."""
+"""Operations on a whole store: check, compaction, upgrade of the layout, backup and restore."""

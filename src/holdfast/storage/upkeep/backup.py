@@ -1,4 +1,4 @@
-"""Backup of a store, beside the node that works with it if there is one; and the restoring of one (docs/store.md).
+"""Backup of a store, also while a node runs on it; and restoring from a backup (docs/store.md).
 
 Rules of this file: a backup is one read transaction of LMDB's, in a process of its own: the node goes on, and what
 dies of a backup is the backup. While it reads, pages that the node frees cannot be used again, so the store grows;
@@ -59,7 +59,7 @@ from holdfast.units import MIB, iso8601
 __all__ = ["BackedUp", "Restored", "backup", "restore"]
 
 LEAST_LEFT_BYTES: Final = 32 * MIB
-"""A backup ends when the node has less left than that, or than half of what it had: twice the store's reserve."""
+"""A backup ends when the node has less space left than this, twice the store's reserve, or than half of what it had."""
 LOOK_EVERY_S: Final = 0.05
 
 
@@ -83,7 +83,7 @@ class Restored(NamedTuple):
 
 
 class _GivesWay(Exception):
-    """The node needs the space that the backup keeps from it."""
+    """The node needs the space that the backup withholds."""
 
 
 # ---------------------------------------------------------------------------------------------------- backup
@@ -167,7 +167,7 @@ def _make_durable(path: Path) -> None:
 
 
 class _Way:
-    """Watches what the node has left while its freed pages are kept from it."""
+    """Watches how much space the node has left while the backup withholds its freed pages."""
 
     def __init__(self, path: Path, data_fd: int, watch: Watch | None) -> None:
         self._path = path
@@ -237,7 +237,7 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
 
 
 def _undo(path: Path, *, directory: bool, lock: bool) -> None:
-    """Takes away what was made before the restoring failed."""
+    """Removes what was created before the restore failed."""
     try:
         if lock:
             (path / "lock").unlink()
@@ -278,7 +278,7 @@ def _restore(source: Path, path: Path, watch: Watch | None) -> Restored:
 _QUEUES: Final = b"queues\0"
 _SUBSCRIPTIONS: Final = b"subscriptions\0"
 _NUMBERED_BY: Final = b"custody\0u"
-"""Whose numbers these are."""
+"""The store whose numbers these are."""
 _OWN_NUMBERS: Final = (b"custody\0i", b"custody\0r")
 """The next number for each destination, and how far it has finished ours: both of the former UUID."""
 

@@ -1,4 +1,4 @@
-"""Reads everything that a stopped store holds, and says what is not as it should be, a line a finding.
+"""Reads everything that a stopped store holds, and reports what is wrong, one line for each finding.
 
 Rules of this file: changes nothing. First the pages, by `pread`; only a file whose trees are whole is then read
 through LMDB, which would die of the others. What a node keeps in two places (a queue's counters and its entries, a
@@ -38,14 +38,15 @@ from holdfast.storage.upkeep.check_rows import Checked, Rows
 __all__ = ["Checked", "check"]
 
 WATCH_EVERY: Final = 4_096
-"""Pages or records between two words to who watches."""
+"""Pages or records between two calls of `watch`."""
 
 PLACE: Final = Struct(">IQ")
 PIECE: Final = Struct(">QI")
 
 
 def check(path: Path, watch: Watch | None = None) -> Checked:
-    """Everything in the store, or the backup, in `path`. `watch` is told (done, all) of pages, then of records.
+    """Checks everything in the store, or the backup, in `path`. `watch` is called with (done, all), of pages first and
+    then of records.
 
     Raises `StorageError` where there is no store, a node runs on it, or its layout is not read here.
     """
@@ -165,7 +166,7 @@ class _Contents:
     # ------------------------------------------------------------------------------------------------ blobs
 
     def _pieces(self, txn: "lmdb.Transaction[bytes]", blobs: Any) -> None:
-        """After the entries, which have struck their places off."""
+        """Called after the entries, which have removed their places from the set."""
         for (queue_id, sequence), blob in self.places.items():
             queue = self.queues.get(queue_id)
             if queue is not None and queue.durable:  # else an earlier version named what a queue in memory held
@@ -221,7 +222,7 @@ class _Contents:
         left.end()
 
     def _cut(self, queue_id: int, sequence: int, record: bytes, rest: list[tuple[bytes, bytes]]) -> bytes:
-        """The value of a record that is cut, from its pieces."""
+        """The value of a record that is stored in pieces."""
         found = [record[2:]]
         if len(record) != CHUNK_BYTES:
             self.checked.find(
@@ -240,7 +241,7 @@ class _Contents:
     def _several(
         self, queue_id: int, first: int, count: int, record: bytes, gone_row: bytes | None
     ) -> Iterator[tuple[int, bytes]]:
-        """(index, value) of what is still there of a record of several."""
+        """(index, value) of the entries that a record of several still has."""
         where = f"queue id {queue_id}, sequence {first}"
         base = 2 + 4 * count
         ends = Struct(f">{count}I").unpack_from(record, 2) if base <= len(record) else (-1,)
@@ -318,8 +319,8 @@ def _size(value: bytes) -> int | None:
 
 
 class _Beside:
-    """Rows of another database whose keys begin as the records' do, read beside them; what no record asks for is an
-    orphan."""
+    """Rows of another database, whose keys begin with those of the records and which is read in step with them; a row
+    that no record asks for is an orphan."""
 
     def __init__(self, cursor: Any, name: str, checked: Checked) -> None:
         self._rows = iter(cursor)

@@ -22,7 +22,7 @@ from holdfast.storage.port import PIECE_BYTES, TABLES
 __all__ = ["CUSTODY_ROWS", "NODE_ROWS", "NODE_WORDS", "Checked", "QueueRows", "Rows"]
 
 FINDINGS_MAX: Final = 1_000
-"""Findings that are kept; more are counted."""
+"""Number of findings that are kept; further ones are only counted."""
 
 _ID: Final = Struct(">I")
 WINDOW_BYTES_MIN: Final = 8
@@ -32,7 +32,7 @@ _STEADY: Final = b"steady"
 
 @dataclass(slots=True)
 class Checked:
-    """What was found. `backup`: when it was made, where it is one; `leaving`: entries of queues that were deleted."""
+    """The findings. `backup`: when the backup was made, if it is one; `leaving`: entries of deleted queues."""
 
     schema: int = 0
     store: UUID | None = None
@@ -53,7 +53,7 @@ class Checked:
 
 @dataclass(slots=True)
 class QueueRows:
-    """A queue as its rows tell it, and as its entries do."""
+    """A queue according to its rows, and according to its entries."""
 
     name: str
     durable: bool
@@ -78,7 +78,7 @@ class Rows:
         self.places: dict[tuple[int, int], int] = {}
 
     def read(self, txn: "lmdb.Transaction[bytes]", tables: Any) -> None:
-        """The queues first: the other rows speak of them."""
+        """The queues come first, since other rows refer to them."""
         rows: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in TABLES}
         with txn.cursor(db=tables) as cursor:
             for key, value in cursor:

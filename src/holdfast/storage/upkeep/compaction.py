@@ -1,4 +1,4 @@
-"""Compaction: a store's file written anew without its free pages, while nobody has it open (docs/adr/0013).
+"""Compaction: rewrites a store's file without its free pages while nobody has it open (docs/adr/0013).
 
 Rules of this file: LMDB never gives a page back to the file system, and a page within its file is not cut out from
 under it; so a smaller file is a new one. It is made aside, synced, compared and renamed: a crash at any point leaves
@@ -26,19 +26,19 @@ __all__ = ["Compacted", "compact", "shrink"]
 
 SHRINK_FILE_BYTES: Final = 256 * MIB
 SHRINK_USED_BYTES: Final = 32 * MIB
-"""A store whose file is at least so long and of which at most so much is used is compacted when a node opens it:
-to write that much anew takes a fraction of a second, and the disk gets its space back."""
+"""A store whose file has at least this size, and of which at most that much is used, is compacted when a node opens it:
+rewriting so little takes a fraction of a second, and the disk gets its space back."""
 
 
 class Compacted(NamedTuple):
-    """Bytes on disk, before and after."""
+    """Bytes on disk before and after the compaction."""
 
     before_bytes: int
     after_bytes: int
 
 
 def compact(path: Path, watch: Watch | None = None) -> Compacted:
-    """Writes the store in `path` anew. Raises `StorageError` where somebody has it open, or it is damaged.
+    """Compacts the store in `path`. Raises `StorageError` if somebody has it open, or it is damaged.
 
     Raises `StorageFull` where the disk has no space for the second file beside the first.
     """
@@ -53,7 +53,7 @@ def compact(path: Path, watch: Watch | None = None) -> Compacted:
 
 
 def shrink(path: Path) -> bool:
-    """Compacts a store that this process holds and has not opened yet, where it is large and nearly empty.
+    """Compacts a store that this process has locked and not opened yet, if it is large and nearly empty.
 
     True if it did. Whatever keeps it from that (a backup that runs, a full disk) keeps the file as it is.
     """

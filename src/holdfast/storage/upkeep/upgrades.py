@@ -1,4 +1,4 @@
-"""How a store of an older layout is brought to the present one.
+"""Upgrades a store of an older layout to the present one.
 
 Rules of this file: a crash at any point leaves the old layout or the new one, both whole. A layout that keeps its
 entries otherwise is read by its own reader here and written anew by the present code, into a file beside, which is
@@ -31,12 +31,12 @@ __all__ = ["UPGRADES", "InPlace", "Rewrite", "upgrade"]
 
 BATCH_BYTES: Final = 8 * MIB
 BATCH_COUNT: Final = 10_000
-"""What one transaction of the new file takes."""
+"""Bytes and entries that one transaction of the new file takes at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """`change` brings the store from its version to the next, within one transaction."""
+    """A change in place: `change` upgrades the store from its version to the next, in one transaction."""
 
     change: Callable[[lmdb.Environment, "lmdb.Transaction[bytes]"], None]
 
@@ -52,7 +52,7 @@ class Rewrite:
 
 
 def _entries_of_1(env: lmdb.Environment, txn: "lmdb.Transaction[bytes]") -> Iterator[tuple[int, int, bytes]]:
-    """An entry a record; of one that is longer than `piece` the further pieces lie in `chunks`."""
+    """One entry for each record; the later pieces of an entry longer than `piece` are in `chunks`."""
     piece = 65_520
     chunks = env.open_db(b"chunks", txn=txn, create=False)
     with txn.cursor(db=env.open_db(b"entries", txn=txn, create=False)) as cursor, txn.cursor(db=chunks) as rest:
@@ -73,7 +73,8 @@ def _blobs(env: lmdb.Environment, txn: "lmdb.Transaction[bytes]") -> None:
 
 
 UPGRADES: Final[dict[int, InPlace | Rewrite]] = {1: Rewrite(_entries_of_1), 2: InPlace(_blobs)}
-"""By the version that it starts from. A rewriting leads to the present one at once, a change in place to the next."""
+"""Upgrades by the version that they start from. A rewrite leads to the present version at once, a change in place to
+the next."""
 
 assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
 
@@ -109,7 +110,7 @@ def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
 
 
 def _take(path: Path, version: int, step: InPlace | Rewrite, *, copied: bool) -> int:
-    """The version that it leads to."""
+    """The version that the upgrade leads to."""
     if isinstance(step, Rewrite):
         return _rewrite(path, step, copied=copied)
     with open_quiet(path, write=True) as env, env.begin(write=True) as txn:

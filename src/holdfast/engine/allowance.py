@@ -1,0 +1,26 @@
+"""How often a peer may ask for something: a token bucket.
+
+Rules of this file: no clock, `now` is an argument. A request that is refused takes nothing, so that whoever asks too
+often still gets its rate.
+"""
+
+
+class Allowance:
+    """`per_s` requests a second, and at most `burst` at once. It is full at first."""
+
+    __slots__ = ("_burst", "_left", "_per_s", "_since")
+
+    def __init__(self, now: float, *, per_s: float, burst: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._since = now
+
+    def count(self, now: float) -> bool:
+        """Counts one request; False where it is one too many."""
+        self._left = min(self._burst, self._left + (now - self._since) * self._per_s)
+        self._since = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

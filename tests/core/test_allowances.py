@@ -1,0 +1,23 @@
+"""How often a peer may ask for something: engine/allowance.py and peers/limits/allowances.py."""
+
+from holdfast.engine.allowance import Allowance
+from holdfast.engine.clock import Clock
+from holdfast.peers.limits.allowances import Allowances
+
+
+def test_a_burst_and_then_the_rate() -> None:
+    allowance = Allowance(0.0, per_s=2.0, burst=3.0)
+    assert [allowance.count(0.0) for _ in range(4)] == [True, True, True, False]
+    assert [allowance.count(0.5) for _ in range(2)] == [True, False]
+    assert [allowance.count(60.0) for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_refused_request_takes_nothing() -> None:
+    allowance = Allowance(0.0, per_s=2.0, burst=1.0)
+    taken = [allowance.count(tenth / 10) for tenth in range(101)]
+    assert sum(taken) == 21
+
+
+def test_each_peer_has_its_own() -> None:
+    allowances = Allowances(Clock(now=0.0, wall_ms=0, steady_ms=0), per_s=1.0, burst=1.0)
+    assert [allowances.count(name) for name in ("jfk", "jfk", "ewr")] == [True, False, True]
