@@ -27,6 +27,9 @@ SHAPES: Final[tuple[tuple[str, Shape, float], ...]] = (
     ("static and dynamic mixed, with cuts and refused commits", drawn.MIXED_CUT, 0.5),
 )
 
+UNJUDGED: Final = {what for what, shape, _ in SHAPES if shape.entries}
+"""Who removes an entry takes back what the node has confirmed."""
+
 Tell = Callable[[str], None]
 
 
@@ -136,6 +139,8 @@ def _churn(what: str, runs: Sequence[Outcome]) -> list[str]:
     nodes = f"{min(one.nodes for one in runs)} to {max(one.nodes for one in runs)}"
     fields = ("binds", "due", "missed", "doubled", "suppressed")
     sums = [f"{sum(getattr(one, field) for one in runs):,}" for field in fields]
+    if what in UNJUDGED:
+        sums[fields.index("missed")] = "not judged"
     return [what, str(len(runs)), nodes, *sums, str(sum(bool(one.failure) for one in runs))]
 
 
