@@ -86,7 +86,7 @@ def ended_is_a_copy(original: Original) -> Original:
 def waiting_anew(original: Original) -> Original:
     """A restart forgets how long a gap has been waited for."""
 
-    def load(origin: UUID, record: Any, suffix: str) -> custody.Origin:
+    def load(origin: UUID, record: Any, suffix: str, host: str) -> custody.Origin:
         kept = record.mark, record.passed, GapClocks(), record.finished, record.ended
         return custody.Origin(origin, *kept, suffix=suffix)
 

@@ -75,11 +75,12 @@ class BandsWatch:
             if seen is None:
                 seen = self._seen[name] = _Seen(queue, now)
             came = max(0, queue.next_sequence - seen.next)
-            for priority in refused.get((queue.host, queue.name), []):
-                self._look_refused(node.name, queue, seen, came, priority, now)
             self._look_taken(node.name, queue, seen, came, now)
-            for priority in refused.get((queue.host, queue.name), []):
+            found = refused.get((queue.host, queue.name), [])
+            for priority in found:
                 seen.came(priority, now)
+            for priority in found:
+                self._look_refused(node.name, queue, seen, came, priority, now)
             seen.look(queue)
         self._look_ignoring(node.name, core)
 
@@ -94,10 +95,13 @@ class BandsWatch:
         return found
 
     def _look_refused(self, node: str, queue: Queue, seen: _Seen, came: int, priority: int, now: float) -> None:
-        """It may be refused only where its part may have been full at some time in the turn."""
+        """It may be refused only where its part may have been full at some time in the turn: what came in it may have
+        come before, and have closed the rest of the queue to it."""
         self.refused += 1
         most = queue.config.messages_max
-        part = seen.part(queue, priority, now)
+        # Of what left in the same turn nobody knows the priority.
+        unknown = any(queue.value(queue.next_sequence - back) is None for back in range(1, came + 1))
+        part = seen.part(queue, priority, seen.higher_at[priority == DEFAULT] if unknown else now)
         if most is not None and seen.messages + came + queue.reserved < max(1, int(most * part)):
             raise Violation(
                 f"{queue.name} at {node}: priority {priority} was refused with {seen.messages + came} messages, of "
