@@ -60,6 +60,11 @@ def _text(value: Any) -> str | None:
     return None if isinstance(value, str) and value else "text"
 
 
+def _text_or_empty(value: Any) -> str | None:
+    """Of a field that may be left out: plans hold its default."""
+    return None if isinstance(value, str) else "text"
+
+
 def _texts(value: Any) -> str | None:
     return (
         None if isinstance(value, list) and value and all(_text(item) is None for item in value) else "a list of names"
@@ -187,7 +192,7 @@ def _checks_of(kind: type[Any]) -> tuple[dict[str, Check], tuple[str, ...]]:
             continue
         hint = str(hints[item.name])
         if hint == "<class 'str'>":
-            found[item.name] = _text
+            found[item.name] = _text if item.default else _text_or_empty
         elif hint == "<class 'bool'>":
             found[item.name] = _flag
         elif "int" in hint and "float" not in hint and "[" not in hint:
