@@ -415,7 +415,7 @@ def test_an_assertion_about_what_is_shared_ends_the_node(rig: Rig, node: Node) -
     client.send(link, "a")
     queue = node.queue("work")
     shared: dict[str, Any] = {"__name__": "holdfast.broker.queue"}  # whose function it is, is what counts
-    exec("def fits(self, size):\n    assert False, '1 is not 2'", shared)
+    exec("def fits(self, *_):\n    assert False, '1 is not 2'", shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(queue), "fits", shared["fits"])
         with pytest.raises(BrokenInvariant, match=r"assertion failed at .* fits: 1 is not 2"):

@@ -51,6 +51,8 @@ ALL = (
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
+APART: Final = ("federation",)
+"""Packages that no node runs yet; those of bindings are checked after each event of tests/federation."""
 
 
 def invariants() -> dict[str, tuple[Path, int]]:
@@ -58,6 +60,8 @@ def invariants() -> dict[str, tuple[Path, int]]:
     found: dict[str, tuple[Path, int]] = {}
     for path in (*sorted(SOURCES.rglob("validation.py")), SOURCES / "core" / "invariants.py"):
         package = str(path.parent.relative_to(SOURCES)).replace("/", ".")
+        if package in APART:
+            continue
         for call in _calls(ast.parse(path.read_text())):
             assert isinstance(call.func, ast.Name)
             name = f"{package}: {_text(call.args[1 if call.func.id == 'must' else 2])}"

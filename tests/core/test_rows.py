@@ -104,12 +104,14 @@ def test_alternating_tombstones_go_back_at_the_bound_and_pass_in_order() -> None
     hub = rig.node("hub", limits=Limits(ranges_max=3))
     uuid = rig.uuid()
     take = hub.core.destination.take
-    assert [take(arrival(uuid, number), message_format=0, via="jfk") for number in (2, 4, 6, 8, 10, 7, 4)] == [
+    assert [take("", arrival(uuid, number), message_format=0, via="jfk") for number in (2, 4, 6, 8, 10, 7, 4)] == [
         True, True, True, False, False, True, True,
     ]  # fmt: skip
     origin = hub.core.catalog.ledger.origins[uuid]
     assert list(origin.finished) == [(2, 2), (4, 4), (6, 7)]
-    assert [take(arrival(uuid, number), message_format=0, via="jfk") for number in (1, 3, 8, 10, 5, 9)] == [True] * 6
+    assert [take("", arrival(uuid, number), message_format=0, via="jfk") for number in (1, 3, 8, 10, 5, 9)] == [
+        True
+    ] * 6
     assert origin.mark == 10
 
 

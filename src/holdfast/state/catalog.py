@@ -371,7 +371,7 @@ class Catalog:
         keys += [("node", key) for key in queue.deleted_rows]
         producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.key}
         keys += [("producers", key) for key in producers]
-        destination = queue.destination or None
+        destination, made = queue.destination or None, _is_made(queue)
         kept = [item for item in batch.appends if item[0] != queue_id]
         taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
         # Appends of the commit in flight are on disk when this batch is applied.
@@ -394,7 +394,7 @@ class Catalog:
         for producer_key in producers:
             del self.producers[producer_key]
         del self.queues[queue.key], self.by_id[queue_id]
-        self.made[queue.host] -= _is_made(queue)
+        self.made[queue.host] -= made
         if destination is not None:
             del self.transit[destination]
 

@@ -76,6 +76,7 @@ class NextHop(HopState):
     def recover(self, *, stopping: bool) -> None:
         """After a failure was contained: does what it may have kept from being done."""
         for sender in self.senders.values():
+            sender.cursor.recover()  # first: a sender that only one of its tables knows is then in neither
             if sender not in sender.cursor.consumers and not stopping:
                 sender.cursor.attach(sender)  # its end was cut short (custody/departed.py), and is tried again
             sender.recover()
