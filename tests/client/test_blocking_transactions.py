@@ -18,6 +18,7 @@ from holdfast.client import (
 )
 from holdfast.client.blocking import BlockingConnection
 from holdfast.errors import ConfigError
+from support.eventually import eventually
 from support.process import NodeProcess, killed_at_the_end
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ async def test_a_receiver_gives_and_settles_messages(node: NodeProcess) -> None:
         third.release()
         assert second.settled and third.settled
         receiver.close()
+        eventually(lambda: depth(connection, "in"), lambda count: count == 2, what="the rejection in the store")
         again = list(connection.receiver("in", browse=True, start_sequence=1, end_sequence=4))
         assert [delivery.sequence for delivery in again] == [1, 3]
         assert (again[0].message.message_annotations or {})["x"] == 1

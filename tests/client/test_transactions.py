@@ -131,6 +131,24 @@ async def test_a_kill_rolls_back_what_was_open(node: NodeProcess) -> None:
     await connection.close()
 
 
+async def test_what_came_before_a_break_is_not_settled_in_a_transaction_behind_it(node: NodeProcess) -> None:
+    """The node offers it again, and would commit without it."""
+    connection, sender, receiver = await opened(node)
+    delivery = await anext(receiver)
+    link = delivery.link
+    await node.kill()
+    await node.restart(same_port=True)
+    await becomes(connection, "in", 3)
+    delivery.link = link  # as long as the node has not offered it again
+    assert link.attached, "which is all that the end of a connection leaves of it"
+    with pytest.raises(TransactionRolledBack, match="link of the delivery is gone"):
+        async with connection.transaction() as transaction:
+            await transaction.send(sender, "x")
+            transaction.accept(delivery)
+    assert not delivery.settled and await depth(connection, "out") == 0
+    await connection.close()
+
+
 async def test_a_break_during_the_commit_is_in_doubt(node: NodeProcess) -> None:
     connection, sender, _ = await opened(node)
     transaction = connection.transaction()

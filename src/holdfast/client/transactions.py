@@ -233,13 +233,13 @@ class Transaction:
         self._check()
         if delivery.settled:
             raise ConfigError(f"{delivery!r} is settled already; settle it within the transaction only")
-        if not delivery.link.attached:
-            raise TransactionRolledBack("the link of the delivery is gone: the node offers the message again", None)
         try:
             encode(state)
         except LocalProtocolError as error:
             raise ConfigError(f"invalid outcome ({error}); expected what AMQP can encode") from None
         receiver = delivery.settle_within(state)
+        if receiver is None:
+            raise TransactionRolledBack("the link of the delivery is gone: the node offers the message again", None)
         if isinstance(receiver, Receiver):
             self._receivers[receiver] = None
 

@@ -27,6 +27,9 @@ class Settles(Protocol):
     def settle(self, delivery: "Delivery", outcome: Any) -> None:
         """Marks the delivery as settled with that outcome, which is sent when the turn ends."""
 
+    def holds(self, delivery: "Delivery") -> bool:
+        """Whether it came, or was offered again, over the link that the receiver has now."""
+
 
 class _Done:
     """What accept, reject, release and modify return: awaiting it returns at once."""
@@ -132,8 +135,11 @@ class Delivery:
             self._receiver.settle(self, _encodable(performatives.Modified(delivery_failed, undeliverable_here, told)))
         return _DONE
 
-    def settle_within(self, state: performatives.TransactionalState) -> Settles:
-        """Settles it in a transaction, whose methods call this; returns its receiver."""
+    def settle_within(self, state: performatives.TransactionalState) -> Settles | None:
+        """Settles it in a transaction, whose methods call this; returns its receiver. None if its link is gone, and
+        nothing is settled: the node offers it again, and would never hear of an outcome."""
+        if not self._receiver.holds(self):
+            return None
         self._receiver.settle(self, state)
         return self._receiver
 

@@ -218,6 +218,11 @@ class ReceivingLink(ClientLink):
 
     # ---------------------------------------------------------------------------------- for deliveries
 
+    def holds(self, delivery: Delivery) -> bool:
+        """As `Settles.holds`. The link of a connection that broke says that it is attached for ever."""
+        link = self._link
+        return link is not None and link.attached and delivery.link is link
+
     def settle(self, delivery: Delivery, outcome: Any) -> None:
         """Gives a delivery its outcome, which is sent when the turn ends."""
         if delivery.settled:
