@@ -120,9 +120,11 @@ async def test_a_receiver_gives_and_settles_messages(node: NodeProcess) -> None:
         third.release()
         assert second.settled and third.settled
         receiver.close()
-        eventually(lambda: depth(connection, "in"), lambda count: count == 2, what="the rejection in the store")
-        again = list(connection.receiver("in", browse=True, start_sequence=1, end_sequence=4))
-        assert [delivery.sequence for delivery in again] == [1, 3]
+        again = eventually(
+            lambda: list(connection.receiver("in", browse=True, start_sequence=1, end_sequence=4)),
+            lambda found: [delivery.sequence for delivery in found] == [1, 3],
+            what="the rejection in the store",
+        )
         assert (again[0].message.message_annotations or {})["x"] == 1
         last = connection.receiver("in", count_max=2)
         for delivery in last:
