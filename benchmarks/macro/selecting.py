@@ -27,7 +27,7 @@ AGAINST = "none"
 CASES = "plain,none,all,varied,half,hundredth,nonex4,allx4,nonex200,allx200,eachx200"
 KINDS = {"plain": 0, "none": 1, "all": 1, "varied": 1000, "half": 2, "hundredth": 100}
 """Kinds of message that the sender sends in turn; 0: messages without properties. `each`: as many as consumers.
-`varied`: so many that no properties come again while the node may keep them decoded (sections.SMALL_MAPS_KEPT)."""
+`varied`: hardly any message has the properties of one before it."""
 BASE = "a = 'x' AND d > 1"
 """True of every message with properties."""
 CREDIT_LEAST = 50

@@ -127,19 +127,6 @@ def test_other_encodings_of_a_descriptor_are_read() -> None:
     assert Sections(b"\x00" + b"\xa1\x03abc" + value).application_property("a") is UNDECODABLE
 
 
-def test_properties_that_came_before_are_read_the_same() -> None:
-    """Small maps stay decoded, more of them than are kept pass in between, and a broken one is broken each time."""
-    several = [{"a": number % 700, "b": "x" * (number % 3)} for number in range(1500)]
-    for properties in several:
-        message = Sections(Message(application_properties=properties).encode())
-        assert (message.application_property("a"), message.application_property("b")) == (
-            properties["a"], properties["b"],
-        )  # fmt: skip
-    twice = bytes.fromhex("005374c10d08a1016155 01a1016155 02a101").replace(b" ", b"")
-    for _ in range(2):
-        assert Sections(twice).application_property("a") is UNDECODABLE
-
-
 def test_sections_out_of_order_hide_what_follows() -> None:
     first = Message(application_properties={"a": 1}).encode()
     second = Message(properties=Properties(subject="s")).encode()

@@ -4,7 +4,6 @@ Rules of this file: nothing in a message raises. What cannot be decoded is UNDEC
 value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
 """
 
-from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
@@ -28,8 +27,6 @@ PAIRS_MAX: Final = 16_384
 FIELDS_MAX: Final = 13
 """Of the properties (§3.2.4), the longest list that is read here."""
 PRIORITY_DEFAULT: Final = 4
-SMALL_MAPS_KEPT: Final = 512
-"""Maps of less than 256 bytes that stay decoded; together at most some MiB."""
 
 _DESCRIPTOR_BYTES_MAX: Final = 64
 _SINGLE_MAX: Final = 0xBF
@@ -248,16 +245,10 @@ def _read_map(data: bytes, at: int, end: int) -> Map:
     """The map that is encoded from `at` to `end`, by its names."""
     form = data[at]
     if form == 0xC1 and end > at + 2:
-        return _read_small(bytes(data[at + 3 : end]), data[at + 2])  # a bytearray has no hash
+        return _read_pairs(data, at + 3, end, data[at + 2])
     if form == 0xD1:
         return _read_pairs(data, at + 9, end, int.from_bytes(data[at + 5 : at + 9], "big"))
     return UNDECODABLE
-
-
-@lru_cache(SMALL_MAPS_KEPT)
-def _read_small(items: bytes, count: int) -> Map:
-    """As `_read_pairs`, of a map of less than 256 bytes: many messages have properties that came before."""
-    return _read_pairs(items, 0, len(items), count)
 
 
 def _read_pairs(data: bytes, at: int, end: int, count: int) -> Map:
