@@ -75,7 +75,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "room-for-all-alike": (8, 50),
     "refused-as-if-low": (8, 50),
     "untied-beyond-few": (18, 50),
-    "together-up-to-few": (19, 50),
+    "together-up-to-few": (29, 50),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
 }
