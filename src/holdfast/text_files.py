@@ -1,5 +1,7 @@
-"""A text file that a person named: its text, or one line that says why it cannot be read."""
+"""Text files of a person: the text of one, or one line that says why it cannot be read; and the part of a document that
+a program writes."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.errors import ConfigError
@@ -19,3 +21,17 @@ def read_text(where: str, file: str, bytes_max: int) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{where} {file!r} is not in UTF-8; write it in UTF-8") from None
+
+
+def put_into(document: str, lines: Sequence[str], begin: str, end: str) -> str:
+    """The document with these lines between the marks `begin` and `end`. Raises ConfigError where it has none."""
+    before, found, rest = document.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ConfigError(f"the document has no {begin} with {end} after it; write them where the tables are to be")
+    return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]

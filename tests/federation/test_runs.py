@@ -4,10 +4,11 @@ import networkx as nx
 import pytest
 from networkx.algorithms.approximation import steiner_tree as reference_tree
 
+from holdfast.text_files import put_into
 from holdfast_lab.bindings import drawn, measures
 from holdfast_lab.bindings.histories import HISTORIES
 from holdfast_lab.bindings.planted import RULES, find
-from holdfast_lab.bindings.report import BEGIN, END, Report, page, put_into
+from holdfast_lab.bindings.report import BEGIN, END, Report, page
 
 FEW = 3
 SHAPES = {"churn": drawn.CHURN, "changed": drawn.CHANGED, "mixed": drawn.MIXED, "mixed-cut": drawn.MIXED_CUT}
@@ -73,7 +74,7 @@ def test_the_report_as_text() -> None:
     report = Report()
     report.churn = [("some", [drawn.run(5)])]
     report.bytes = [measures.control_bytes(10)]
-    text = put_into(f"head\n{BEGIN}\nold\n{END}\ntail", page(report, "here"))
+    text = put_into(f"head\n{BEGIN}\nold\n{END}\ntail", page(report, "here"), BEGIN, END)
     assert "| some | 1 |" in text
     assert "old" not in text
     assert text.endswith("tail")

@@ -11,10 +11,11 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import ConfigError
+from holdfast.text_files import put_into
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.traffic import acceptance
 from pyspark_holdfast.traffic.acceptance import SEEDS_FOR_MEANS, Check
-from pyspark_holdfast.traffic.page import BEGIN, END, put_into
+from pyspark_holdfast.traffic.page import BEGIN, END
 from pyspark_holdfast.traffic.pictures import moving_average
 from pyspark_holdfast.traffic.runs import Run, policy_named
 from pyspark_holdfast.traffic.summary import SETTLING_RUNS, settling_s, summary
@@ -246,10 +247,10 @@ def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.
 
 def test_what_is_outside_the_markers_stays() -> None:
     document = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    assert put_into(document, ["new"]) == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
+    assert put_into(document, ["new"], BEGIN, END) == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
     for broken in ("before", f"{BEGIN} but no end", f"{END} before {BEGIN}"):
         with pytest.raises(ConfigError, match="the document has no"):
-            put_into(broken, ["new"])
+            put_into(broken, ["new"], BEGIN, END)
 
 
 def test_a_page_that_cannot_be_written_is_a_mistake_before_the_table_is_read(

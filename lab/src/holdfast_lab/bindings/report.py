@@ -4,13 +4,13 @@ Rules of this file: every figure comes from runs made here; a run that fails is 
 markers of the document stays as it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from statistics import mean, median
 from typing import Any, Final
 
-from holdfast.errors import ConfigError
+from holdfast.text_files import table
 from holdfast_lab.bindings import drawn
 from holdfast_lab.bindings.drawn import Outcome, Shape
 from holdfast_lab.bindings.measures import Bytes, Copies, Stabilised, control_bytes, copies, stabilise
@@ -84,15 +84,6 @@ def _seeds(first: int, seeds: int, part: float) -> range:
 # ---------------------------------------------------------------------------------------------------- as text
 
 
-def put_into(document: str, lines: Sequence[str]) -> str:
-    """The document with these lines between the markers. Raises ConfigError where it has none."""
-    before, found, rest = document.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise ConfigError(f"the document has no {BEGIN} with {END} after it; write them where the tables are to be")
-    return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}"
-
-
 def page(report: Report, command: str) -> list[str]:
     runs = [one for _, of_one in report.churn for one in of_one]
     return [
@@ -100,7 +91,7 @@ def page(report: Report, command: str) -> list[str]:
         "",
         "### Missed and doubled",
         "",
-        *_table(
+        *table(
             ["what was drawn", "runs", "nodes", "binds", "due", "missed", "doubled", "suppressed", "failed"],
             [_churn(what, of_one) for what, of_one in report.churn],
         ),
@@ -117,22 +108,18 @@ def page(report: Report, command: str) -> list[str]:
         "",
         "### Control bytes of two nodes",
         "",
-        *_table(
+        *table(
             ["keys", "all bound at once", "one key more", "a refresh, both ways", "session broke and came back"],
             [[f"{value:,}" for value in one.as_json().values()] for one in report.bytes],
         ),
         "",
         "### Rules taken out",
         "",
-        *_table(
+        *table(
             ["rule", "what was seen without it", "found by"], [[one.sentence, one.text, one.by] for one in report.rules]
         ),
         *([] if not report.failures else ["", "### Failures", "", *(f"- {text}" for text in report.failures)]),
     ]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
 
 
 def _churn(what: str, runs: Sequence[Outcome]) -> list[str]:
@@ -159,7 +146,7 @@ def _stabilised(runs: Sequence[Stabilised]) -> list[str]:
         return []
     refreshes = [one.refreshes for one in runs]
     kilobytes = [one.link_bytes / 1_000 for one in runs]
-    return _table(
+    return table(
         ["runs", "nodes", "diameter", "refreshes until right: mean", "most", "bound held", "kB a link"],
         [
             [
@@ -181,7 +168,7 @@ def _copies(runs: Sequence[Copies]) -> list[str]:
     if not total["shared"]:
         return []
     ratios = [one.shared / one.steiner for one in runs if one.steiner]
-    return _table(
+    return table(
         ["networks", "messages", "links used", "shortest-path trees", "Steiner trees", "single copies", "flooding"],
         [
             [

@@ -8,26 +8,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.errors import ConfigError
+from holdfast.text_files import table
 
 BEGIN: Final = "<!-- traffic control -->"
 END: Final = "<!-- end traffic control -->"
 LINE: Final = 118
 
 Report = dict[str, Any]
-
-
-def put_into(document: str, lines: Sequence[str]) -> str:
-    """The document with these lines between the markers. Raises ConfigError where it has none."""
-    before, found, rest = document.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise ConfigError(f"the document has no {BEGIN} with {END} after it; write them where the tables are to be")
-    return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}"
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
 
 
 def number(value: float, digits: int = 2) -> str:

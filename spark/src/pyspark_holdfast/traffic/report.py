@@ -8,7 +8,8 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
-from pyspark_holdfast.traffic.page import page, put_into
+from holdfast.text_files import put_into
+from pyspark_holdfast.traffic.page import BEGIN, END, page
 from pyspark_holdfast.traffic.runs import read_runs
 from pyspark_holdfast.traffic.summary import summary
 
@@ -21,7 +22,7 @@ def report_traffic(args: argparse.Namespace) -> int:
             document = Path(args.page).read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read {args.page}: {error.strerror}; expected a document with markers") from error
-        put_into(document, [])  # a document without markers is refused before anything is made
+        put_into(document, [], BEGIN, END)  # a document without markers is refused before anything is made
     runs = [run for table in args.tables for run in read_runs(table)]
     report = summary(runs)
     lines = page(report)
@@ -30,6 +31,6 @@ def report_traffic(args: argparse.Namespace) -> int:
 
         draw(runs, report, Path(args.picture))
     if document is not None:
-        Path(args.page).write_text(put_into(document, lines), encoding="utf-8")
+        Path(args.page).write_text(put_into(document, lines, BEGIN, END), encoding="utf-8")
     say(*([json_line(report)] if args.json else lines))
     return 0 if report["holds"] else 1
