@@ -117,8 +117,6 @@ def _text_comparison(equal: bool, read: Reader, text: str) -> Condition:
 
     def comparison(message: Sections) -> bool | None:
         value = read(message)
-        if type(value) is str:
-            return (value == text) is equal
         if value is None or value is UNDECODABLE:
             return None
         return isinstance(value, str) and (value == text) is equal

@@ -214,13 +214,7 @@ class EntrySelector:
     def matches_beside(self, value: bytes) -> bool:
         if self.not_from and self.not_from in self._publisher(value):
             return False
-        predicate = self._predicate
-        if predicate is None:
-            return True
-        decoded = self._decoded
-        if decoded.value is not value:
-            self._decode(value)
-        return predicate.value(decoded.sections) is True
+        return self._predicate is None or self._predicate.matches(self._decode(value).sections)
 
     def subject(self, value: bytes) -> str:
         """The subject of a message, or the one that its address gave it; "" if there is none."""
@@ -244,18 +238,20 @@ class EntrySelector:
     def _decode(self, value: bytes) -> Decoded:
         decoded = self._decoded
         if decoded.value is not value:
-            flags = value[1]
-            durable = flags & entry.DURABLE > 0
-            notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
-            if flags & entry.BLOB:
-                blob, length = entry.blob_of(value)
-                piece = self._store.piece(blob, 0) or b""
-                decoded.sections = Sections(piece, 0, durable, value[2], notes, whole=len(piece) >= length)
-            else:
-                decoded.sections = Sections(value, entry.bare_at(value), durable, value[2], notes)
+            decoded.sections = self._sections(value)
             decoded.value = value
             decoded.subject = decoded.publisher = None
         return decoded
+
+    def _sections(self, value: bytes) -> Sections:
+        flags = value[1]
+        durable, priority = flags & entry.DURABLE > 0, value[2]
+        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+        if not flags & entry.BLOB:
+            return Sections(value, entry.bare_at(value), durable, priority, notes)
+        blob, length = entry.blob_of(value)
+        piece = self._store.piece(blob, 0) or b""
+        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(
