@@ -117,7 +117,7 @@ fuzz: setup
 
 # The traffic paper's experiment: some 1,500 runs on Spark, then acceptance table, policies, sizes of bursts, the VPN and
 # figures, from their table into docs/results. About an hour on two idle cores; exit code 1 where a line of the acceptance
-# table does not hold. `make pacing SWEEP=mine.toml TABLE=/tmp/mine` runs another sweep; the table must be new.
+# table does not hold. `make pacing SWEEP=mine.toml TABLE=build/mine` runs another sweep; the table must be new.
 SWEEP ?= benchmarks/sweeps/traffic.toml
 TABLE ?= build/traffic
 

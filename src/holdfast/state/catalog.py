@@ -173,8 +173,8 @@ class Catalog:
                 name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
             )
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            transit = host == DEFAULT_HOST and name.startswith("@")
-            told = self.config.transmission(name[1:]) if transit else settings.get(stored.key, stored)
+            is_transit = name.startswith("@")
+            told = self.config.transmission(name[1:]) if is_transit else settings.get(stored.key, stored)
             if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
                 told = stored  # changed by an operator since, and the file is unchanged
             is_topic = bool(fields.get(TOPIC_FIELD))
