@@ -5,7 +5,6 @@ only the first batch of a task, so every batch is built from the one schema. Tim
 1970, UTC.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
@@ -13,7 +12,7 @@ from uuid import UUID
 from holdfast.client import Header, Properties
 from holdfast.client.messages.message_json import PLAIN_TYPES, exact_rest
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE, is_placed, way_of
-from holdfast.client.messages.typed_json import TypedBody, json_text, map_text, typed_body
+from holdfast.client.messages.typed_json import TypedBody, compact_json, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
 from pyspark_holdfast.bus import Entry
@@ -281,11 +280,11 @@ def _rest(message: Any, body: TypedBody) -> str | None:
         rest["properties"] = {name: value for name, value in fields.items() if not _is_said(name, value)}
         if not rest["properties"]:
             del rest["properties"]
-    if body.value is not None and _compact(rest.get("body_value")) == body.value:
+    if body.value is not None and compact_json(rest.get("body_value")) == body.value:
         del rest["body_value"]
     if rest.get("body_kind") == body.kind and "body_value" not in rest:
         del rest["body_kind"]  # the column says it
-    return _compact(rest) if rest else None
+    return compact_json(rest) if rest else None
 
 
 def _is_said(name: str, value: Any) -> bool:
@@ -293,10 +292,6 @@ def _is_said(name: str, value: Any) -> bool:
     if name in ("creation_time", "absolute_expiry_time"):
         return _microseconds(value) is not None
     return type(value) is str or name in ("user_id", "group_sequence")
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _flat(mapping: dict[Any, Any] | None) -> tuple[list[str], list[str | None]]:

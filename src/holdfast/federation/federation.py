@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.federation.aliases import Malformed
 from holdfast.federation.confirming import WAITING_MAX, Answer, Bind, Confirming
-from holdfast.federation.index import Asks
+from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import Sets, Write
 from holdfast.federation.messages import (
     DYNAMIC,
@@ -539,7 +539,7 @@ class Federation:
         self,
         topic: str,
         subject: str,
-        asks: Asks = lambda selector: None,
+        asks: Asks = unasked,
         *,
         tags: tuple[str, ...] = (),
         anew: bool = True,

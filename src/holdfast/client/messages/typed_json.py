@@ -38,7 +38,8 @@ PREFIX: Final = "amqp:"
 """Begins the key of every object that stands for a value of another type; no map's own key does."""
 
 
-_encoded: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+compact_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+"""JSON in one line, without blanks; ValueError for NaN and the infinities."""
 _AS_JSON: Final = frozenset((str, bool, int, type(None), Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long))
 """Types of values that JSON has as they are, without their width."""
 
@@ -72,7 +73,7 @@ def typed_body(message: Message) -> TypedBody:
 
 def json_text(value: Any) -> str:
     """`value` in one line of JSON."""
-    return _encoded(typed_json(value))
+    return compact_json(typed_json(value))
 
 
 def map_text(mapping: dict[Any, Any] | None) -> str | None:
@@ -84,9 +85,9 @@ def map_text(mapping: dict[Any, Any] | None) -> str | None:
     for key, item in mapping.items():
         kind = type(key)
         if (kind is not str and kind is not Symbol) or key.startswith(PREFIX):
-            return _encoded(_map(mapping, False))
+            return compact_json(_map(mapping, False))
         told[key] = item if type(item) in _AS_JSON else _typed(item, False)
-    return _encoded(told)
+    return compact_json(told)
 
 
 def typed_json(value: Any) -> Any:
