@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.settings import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
-from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, takes_from, with_scenes
 from holdfast_lab.plan.faults import PUT_BACK, Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -44,10 +44,7 @@ def apart(random: Random, node: str, plan: Plan) -> Scene:
         scene.workloads += [sends, takes, looks, *([later] if random.random() < 0.6 else [])]
     if random.random() < 0.5:
         scene.faults += poor_disk(random, node, min(8.0, plan.safety_s))
-    for _ in range(random.choice((0, 1, 3))):
-        at = round(random.uniform(0.2, plan.safety_s), 6)
-        kind = random.choice(("crash", "power", "cut-clients", "stop"))
-        scene.faults.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    scene.faults += node_ends(random, node, plan, random.choice((0, 1, 3)))
     return scene
 
 

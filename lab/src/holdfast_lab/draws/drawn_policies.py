@@ -12,7 +12,15 @@ from typing import Any, Final
 from holdfast.settings import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails, peers
-from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
+from holdfast_lab.draws.drawn_scenes import (
+    Scene,
+    in_time,
+    node_ends,
+    poor_disk,
+    renewed_in,
+    takes_from,
+    with_scenes,
+)
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -60,16 +68,6 @@ def by_hand(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, moves, *takes], poor_disk(random, node, min(8.0, plan.safety_s)))
 
 
-def _ends(random: Random, node: str, plan: Plan, count: int) -> list[Fault]:
-    """So many times the node is killed or stopped, or loses its clients."""
-    found = []
-    for _ in range(count):
-        at = round(random.uniform(0.2, plan.safety_s), 6)
-        kind = random.choice(("crash", "power", "cut-clients", "stop"))
-        found.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
-    return found
-
-
 def poison(random: Random, node: str, plan: Plan) -> Scene:
     """Messages that nobody can process, at a node that is killed, whose clients are cut off, and whose disk is poor."""
     if fails(plan, node) or node in renewed_in(plan):
@@ -84,7 +82,7 @@ def poison(random: Random, node: str, plan: Plan) -> Scene:
     if random.random() < 0.3:
         takes["selectors"] = ["", "JMSPriority >= 0"]
     faults = poor_disk(random, node, min(8.0, plan.safety_s)) if random.random() < 0.6 else []
-    faults += _ends(random, node, plan, random.choice((1, 3, 6)))
+    faults += node_ends(random, node, plan, random.choice((1, 3, 6)))
     queue = QueueConfig(name=name, deliveries_max=most, order="none")
     return Scene([sends, takes], faults, [(node, queue)])
 
@@ -133,7 +131,7 @@ def sorted_out(random: Random, node: str, plan: Plan) -> Scene:
     if random.random() < 0.2:
         takes["selectors"] = ["", "JMSPriority > 4 OR even"]
     faults = poor_disk(random, where, min(8.0, plan.safety_s)) if random.random() < 0.5 else []
-    faults += _ends(random, where, plan, random.choice((0, 1, 3)))
+    faults += node_ends(random, where, plan, random.choice((0, 1, 3)))
     bound = random.choice((None, None, 5, 30))
     most = random.choice((None, None, 50))
     return Scene(

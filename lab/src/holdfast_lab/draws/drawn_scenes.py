@@ -90,6 +90,16 @@ def poor_disk(random: Random, node: str, until_s: float) -> list[Fault]:
     return faults
 
 
+def node_ends(random: Random, node: str, plan: Plan, count: int) -> list[Fault]:
+    """So many times the node is killed or stopped, or loses its clients."""
+    found = []
+    for _ in range(count):
+        at = round(random.uniform(0.2, plan.safety_s), 6)
+        kind = random.choice(("crash", "power", "cut-clients", "stop"))
+        found.append(Fault(kind=kind, at=at, node=node, seconds=0.2 if kind != "cut-clients" else 0.0))
+    return found
+
+
 def _across(links: Sequence[tuple[str, str]], node: str) -> list[str]:
     """The nodes at the other ends of a node's links."""
     return [name for link in links for name in link if name != node]
