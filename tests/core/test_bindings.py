@@ -78,3 +78,18 @@ def test_what_is_known_survives_a_crash() -> None:
     bind(rig, b, "eu.#")
     rig.run(3)
     assert known(a, "b") == {"eu.#"}
+
+
+def test_a_line_without_a_topology_file_routes_over_its_entries() -> None:
+    """Entries one way; c forwards nothing, and is known to a while it is away."""
+    rig = Rig()
+    a, b, c = rig.graph("a-b", "b-c")
+    rig.run(3)
+    federate(rig, a, "b")
+    federate(rig, b, "c")
+    bind(rig, c, "us.#")
+    rig.run(10)
+    assert known(a, "c") == {"us.#"} and wanting(a, "us.ibm") == ("c",)
+    c.crash()
+    rig.run(10)
+    assert wanting(a, "us.ibm") == ("c",)

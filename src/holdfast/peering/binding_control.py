@@ -70,8 +70,10 @@ class BindingControl:
         *,
         life: int,
         knows: Callable[[str], bool],
+        via: Callable[[str], str],
     ) -> None:
-        """`life`: wall milliseconds at this start. `knows`: whether custody takes messages for that node."""
+        """`life`: wall milliseconds at this start. `knows`: whether custody takes messages for that node; `via`: the
+        neighbour to which they go next."""
         self._config = config
         self._name = config.name
         self._clock = clock
@@ -80,6 +82,7 @@ class BindingControl:
         self._neighbours = neighbours
         self._life = life
         self._knows = knows
+        self.via = via
         found = stored.read(store.table(stored.TABLE))
         self._stored = found.sets
         self.created = found.entries
@@ -90,6 +93,10 @@ class BindingControl:
         self.answered: Callable[[Answer], None] = lambda answer: None
         """Hears the answers to `confirm`."""
         self._network: Network | None = None
+        self._spread: Callable[[Iterable[str]], None] | None = None
+        self._spread_over: dict[str, None] = {}
+        """The neighbours over which topics are forwarded, in either direction, that `_spread` was told."""
+        self._may_spread = True
         self.active: list[Federation] = []
         """What has deadlines; empty without federation."""
         self.eager: dict[str, None] = {}
@@ -108,7 +115,7 @@ class BindingControl:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All that hold: of the configuration, then those that requests made."""
-        configured = getattr(self._config, "federation", ())
+        configured = self._config.federation
         taken = {(entry.topic, entry.neighbour) for entry in configured}
         made = (
             entry
@@ -120,6 +127,14 @@ class BindingControl:
     @property
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
+
+    def is_configured(self, entry: Entry) -> bool:
+        """Whether the configuration file has it."""
+        return entry in self._config.federation
+
+    def is_up(self, neighbour: str) -> bool:
+        """Whether there is a session with it."""
+        return self._neighbours[neighbour].established
 
     def _begin(self) -> Federation:
         now = self._clock.now
@@ -183,6 +198,7 @@ class BindingControl:
         else:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
+        self._may_spread = True
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -221,6 +237,23 @@ class BindingControl:
         return self.federation.choose(topic, subject, asks, tags=tags, anew=anew)
 
     # ------------------------------------------------------------------------------------------------ routes
+
+    def spreads(self, spread: Callable[[Iterable[str]], None]) -> None:
+        """Who is told the neighbours over which topics are forwarded, in either direction: those there are now, and
+        those that come."""
+        self._spread = spread
+        self._tell_spread()
+
+    def _tell_spread(self) -> None:
+        federation = self.federation
+        if federation is None or self._spread is None:
+            return
+        names = [entry.neighbour for entry in self.entries]
+        names += [name for name, neighbour in federation.neighbours.items() if neighbour.modes]
+        new = [name for name in dict.fromkeys(names) if name not in self._spread_over]
+        if new:
+            self._spread_over.update(dict.fromkeys(new))
+            self._spread(new)
 
     def routed_by(self, network: Network) -> None:
         """There is routing."""
@@ -278,6 +311,8 @@ class BindingControl:
             if not fields.get("rows") or fields.get("kind") != "federate":
                 return  # it forwards nothing here, so there is nothing to say
             federation = self._begin()
+        if fields.get("kind") == "federate":
+            self._may_spread = True
         wrong = federation.receive(session.name, fields, self._clock.now)
         if wrong is not None:
             session.drop(f"invalid message of federation: {wrong}")
@@ -286,6 +321,9 @@ class BindingControl:
 
     def speak(self) -> None:
         """Says what is to be said, as far as there is credit."""
+        if self._may_spread:
+            self._may_spread = False
+            self._tell_spread()
         self._route()
         now = self._clock.now
         for name in list(self.eager):
