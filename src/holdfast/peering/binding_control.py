@@ -101,9 +101,9 @@ class BindingControl:
         """What has deadlines; empty without federation."""
         self.eager: dict[str, None] = {}
         """Neighbours to whom something may have to be said."""
-        self._unsent: dict[str, dict[str, Any]] = {}
+        self.unsent: dict[str, dict[str, Any]] = {}
         """What was taken to be said, and found no credit: at most one message for each neighbour."""
-        self._written: Turn | None = None
+        self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._rerouted = True
         kinds |= dict.fromkeys(KINDS, self._hear)
@@ -283,7 +283,7 @@ class BindingControl:
 
     def established(self, session: Session) -> None:
         """The session is up."""
-        self._unsent.pop(session.name, None)
+        self.unsent.pop(session.name, None)
         if self.federation is not None and BINDINGS in session.features:
             self.federation.up(session.name, self._clock.now)
             self._rerouted = True
@@ -292,7 +292,7 @@ class BindingControl:
     def lost(self, session: Session) -> None:
         """The session is gone; it need not have been up."""
         self.eager.pop(session.name, None)
-        self._unsent.pop(session.name, None)
+        self.unsent.pop(session.name, None)
         if self.federation is not None:
             self.federation.down(session.name, self._clock.now)
             self._rerouted = True
@@ -334,13 +334,13 @@ class BindingControl:
         """Whether there is more to say, and credit for it."""
         federation, name = self.federation, session.name
         for _ in range(MESSAGES_A_TURN):
-            message = self._unsent.pop(name, None)
+            message = self.unsent.pop(name, None)
             if message is None and federation is not None:
                 message = next(iter(federation.take(name, CREDIT_KEPT + 1, now)), None)
             if message is None:
                 return False
             if not session.send(message):
-                self._unsent[name] = message
+                self.unsent[name] = message
                 return False
         return True
 
@@ -374,12 +374,12 @@ class BindingControl:
                 turn.batch.deletes.append((stored.TABLE, key))
             else:
                 turn.batch.puts[stored.TABLE, key] = value
-            self._written = turn
+            self.written = turn
 
     def committed(self, turn: Turn) -> None:
         """That turn is on disk: what it stored may be said."""
-        if self.federation is not None and turn is self._written:
-            self._written = None
+        if self.federation is not None and turn is self.written:
+            self.written = None
             self.federation.committed(self._clock.now)
             self._moved()
 
@@ -393,8 +393,8 @@ class BindingControl:
                     self.created[key] = before
         if self.federation is None:
             return
-        if any(turn is self._written for turn in undone.turns):
-            self._written = None
+        if any(turn is self.written for turn in undone.turns):
+            self.written = None
             self.federation.refused(self._clock.now)
         else:
             self.federation.undone(self._clock.now)
