@@ -206,6 +206,10 @@ class EntrySelector:
         self._store = store
         self._decoded = decoded
 
+    @property
+    def condition(self) -> str:
+        return "" if self._predicate is None else self._predicate.text
+
     def matches(self, value: bytes) -> bool:
         if self.pattern is not None and not self.pattern.matches(self.subject(value)):
             return False
@@ -238,20 +242,22 @@ class EntrySelector:
     def _decode(self, value: bytes) -> Decoded:
         decoded = self._decoded
         if decoded.value is not value:
-            decoded.sections = self._sections(value)
+            decoded.sections = sections_of(value, self._store)
             decoded.value = value
             decoded.subject = decoded.publisher = None
         return decoded
 
-    def _sections(self, value: bytes) -> Sections:
-        flags = value[1]
-        durable, priority = flags & entry.DURABLE > 0, value[2]
-        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
-        if not flags & entry.BLOB:
-            return Sections(value, entry.bare_at(value), durable, priority, notes)
-        blob, length = entry.blob_of(value)
-        piece = self._store.piece(blob, 0) or b""
-        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
+
+def sections_of(value: bytes, store: EntryReader) -> Sections:
+    """What selectors look into, of an entry; of a large message as far as its first piece has it."""
+    flags = value[1]
+    durable, priority = flags & entry.DURABLE > 0, value[2]
+    notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+    if not flags & entry.BLOB:
+        return Sections(value, entry.bare_at(value), durable, priority, notes)
+    blob, length = entry.blob_of(value)
+    piece = store.piece(blob, 0) or b""
+    return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(
