@@ -165,6 +165,8 @@ class NodeCore(Parts):
                         text = f"the turn cannot be handed over: {error!r}; it has {self.turns.gathered.describe()}"
                         raise BrokenInvariant(text) from error
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
+        if self.bindings.active:
+            self.containment.run(self.bindings, self.bindings.speak)
         turn_end.flush(self)
         turn_end.account(self)
         self.jobs.settlements.begin_turn()

@@ -56,11 +56,13 @@ from holdfast.management.attach import ManagementAttach
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.triggers import Triggers
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
-from holdfast.peering.sessions import Neighbour, SessionParts
+from holdfast.peering.session_parts import SessionParts
+from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
@@ -218,6 +220,10 @@ class Parts:
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
             self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
         )  # fmt: skip
+        self.bindings = BindingControl(
+            config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
+            knows=self.forwarding.knows,
+        )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination):
             self.destination.took = self.rates.took
         self.descriptors = Descriptors(self.log)
@@ -227,7 +233,7 @@ class Parts:
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
-            self.rates, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
+            self.rates, self.bindings, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
@@ -259,6 +265,7 @@ class Parts:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
+            self.bindings.routed_by(self.routing)
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
@@ -336,6 +343,7 @@ class Parts:
             (self.admission.waiting, self.admission),
             (self.queue_links.windowed, self.queue_links),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
+            (self.bindings.active, self.bindings),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
@@ -343,6 +351,7 @@ class Parts:
         (peers/deadlines.py)."""
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
+            self.bindings,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,
@@ -350,11 +359,12 @@ class Parts:
             self.queue_changes,
             hop_progress,
             self.destination,
+            self.bindings,
         )
         self.undoing: tuple[Undoing, ...] = (
             self.transactions,
             self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding.sent_back,
-            self.large_receives, self.losses,
+            self.large_receives, self.losses, self.bindings,
         )  # fmt: skip
         client_recovery = ClientRecovery(
             self.connections, self.links, memory, self.users, self.queue_changes, self.resume, self.jobs
@@ -364,7 +374,7 @@ class Parts:
         )
         self._recovering: tuple[Recovering, ...] = (
             self.transactions, self.queue_links, client_recovery, self.queue_changes, self.delivery_limits, link_counts,
-            memory, self.users,
+            memory, self.users, self.bindings,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.forwarding.wake()

@@ -214,6 +214,19 @@ class Federation:
         self._retry_at = now + RETRY_S
         self._rerouted = True
 
+    def undone(self, now: float) -> None:
+        """The turn that was gathered is undone, and nothing of it happened; what a commit under way has stays. What
+        neighbours said since is asked for again, at once."""
+        gone = self.sets.undo()
+        if not gone:
+            return
+        for key in gone:
+            self.nonces.pop(key, None)
+        for neighbour in self.neighbours.values():
+            neighbour.say_again()
+        self._rerouted = True
+        self._settle(now)
+
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def receive(self, name: str, fields: dict[Any, Any], now: float) -> str | None:
@@ -500,6 +513,9 @@ class Federation:
                 continue
             found = self.sets.current(key)
             held = found or make(Stamp(self.life, 0), (), ())
+            if found is not None and found.stamp.life < self.life:  # the commit that was to begin this life failed
+                self.sets.put(key, stamped(found, Stamp(self.life, 1)))
+                continue
             if held.stamp.life >= LIFE_HIGH or held.stamp.version >= VERSION_HIGH:
                 self._begin_life(key, held, max(held.stamp.life, self.life))
                 continue

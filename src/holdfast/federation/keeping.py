@@ -164,6 +164,15 @@ class Sets:
         self.under_way = None
         return gone
 
+    def undo(self) -> list[Key]:
+        """What was changed since the last commit began is as it was then; that commit is under way still. The keys."""
+        gone = list(self.staged)
+        for key in gone:
+            under_way = self.under_way or {}
+            self._note(key, self.current(key), under_way[key] if key in under_way else self.stored.get(key))
+            del self.staged[key]
+        return gone
+
     def load(self, rows: Mapping[tuple[str, ...], list[Any]]) -> None:
         """What is on disk, at a start."""
         found: dict[Key, list[Row]] = {}
