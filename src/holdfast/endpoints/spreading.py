@@ -6,6 +6,7 @@ end, chooses again. What cannot be known of a message here sends it: its destina
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.extensions import OWN_PREFIX, SUBJECT
@@ -13,11 +14,13 @@ from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.attaching.filters import SUBJECT_FIELD, sections_of
 from holdfast.endpoints.topic_bindings import federated_name
+from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import EntryReader
 from holdfast.federation.relaying import Choice
@@ -27,6 +30,7 @@ from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import Catalog, TooManyQueues
+from holdfast.state.turns import Turns
 
 PREDICATES_KEPT: Final = 1_024
 """Selectors of other nodes that are kept compiled."""
@@ -48,6 +52,17 @@ class Branch(NamedTuple):
     queue: Queue
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TellListeners(Effect):
+    """A message of a topic that is spread is in the turn: subscriptions that are not durable get it once it is
+    stored."""
+
+    name: str
+    topic: Topic = field(repr=False)
+    value: bytes = field(repr=False)
+    size: int
+
+
 NOWHERE: Final[tuple[Branch, ...]] = ()
 
 
@@ -64,7 +79,10 @@ class Spreading:
         dead_lettering: DeadLettering,
         outbox: Outbox,
         bindings: BindingControl,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
+        turns.effects.on_decided(TellListeners, self._stored)
         self._config = config
         self._catalog = catalog
         self._store = store
@@ -142,6 +160,22 @@ class Spreading:
 
     # ------------------------------------------------------------------------------------------------ spreading
 
+    def append(self, topic: Queue, value: bytes, size: int) -> int:
+        """As `Topic.append`; subscriptions that are not durable are told of it once the turn is stored, with its copies
+        for other nodes."""
+        assert isinstance(topic, Topic)
+        held = topic.hold(value)
+        if held is not None:
+            return held
+        sequence = topic.store(value, size)
+        if topic.listeners:
+            self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
+        return sequence
+
+    def _stored(self, effect: TellListeners, stored: bool) -> None:
+        if stored and self._catalog.has(effect.topic):
+            effect.topic.tell_behind(effect.value, effect.size)
+
     def spread(
         self,
         topic: Queue,
@@ -176,7 +210,9 @@ class _Asked:
 
     __slots__ = ("_compile", "_compiles", "_is_cut", "_sections", "_weight")
 
-    def __init__(self, compile_: Callable[..., tuple[Predicate | None, bool]], sections: Sections, *, is_cut: bool) -> None:
+    def __init__(
+        self, compile_: Callable[..., tuple[Predicate | None, bool]], sections: Sections, *, is_cut: bool
+    ) -> None:
         self._compile = compile_
         self._sections = sections
         self._is_cut = is_cut

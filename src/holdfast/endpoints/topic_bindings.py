@@ -6,6 +6,7 @@ to and fro within a turn is told to nobody, and nothing is withdrawn before what
 receiver that asks for a confirmation is answered with it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,6 @@ from typing import Any, Final
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import CONFIRM, CONFIRMED, WAITING
-from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.host_names import DEFAULT_HOST
@@ -42,6 +42,14 @@ ROWS_KEPT: Final = 4_096
 
 Told = dict[Any, Any] | None
 """Properties of the answer to an attach."""
+
+Answering = Callable[[Callable[[Told], None]], None]
+"""Has an attach answered, now or later."""
+
+
+def at_once(answer: Callable[[Told], None]) -> None:
+    """The usual way."""
+    answer(None)
 
 
 def federated_name(queue: Queue) -> str | None:
@@ -93,6 +101,7 @@ class TopicBindings:
         """They came in this turn."""
         self.waiting: dict[int, Asking] = {}
         """By the number of the confirmation."""
+        self._answers: deque[Answer] = deque()
         bindings.bound = self._all
         bindings.answered = self._answered
 
@@ -146,13 +155,15 @@ class TopicBindings:
                 self._bind(name)
         for asking in self._take_asking():
             self._ask(asking)
+        self._tell_answers()
 
     def _bind(self, name: str) -> None:
         if self._bindings.bind(name, self._rows_of(name)):
             self._refused.discard(name)
         elif name not in self._refused:
             self._refused.add(name)
-            self._log.write("WARNING", f"topic {name!r} is one too many to be federated: its subscriptions are told nobody")
+            text = f"topic {name!r} is one too many to be federated: what its subscriptions want is told to nobody"
+            self._log.write("WARNING", text)
 
     def undo(self, undone: Undone) -> None:
         """What was told in those turns is told again, as it is then."""
@@ -180,7 +191,7 @@ class TopicBindings:
     def is_due(self) -> bool:
         """Whether `tell` has something to do."""
         federation = self._bindings.federation
-        if self._asking or self._work.rebound:
+        if self._asking or self._answers or self._work.rebound:
             return True
         return federation is not None and self._told_to != (federation, federation.revision)
 
@@ -194,12 +205,17 @@ class TopicBindings:
             asking.answer(_told((), ()))
             return
         self.waiting[asking.token] = asking
-        self._bindings.settle()
 
     def _answered(self, answer: Answer) -> None:
-        asking = self.waiting.pop(answer.token, None)
-        if asking is not None:
-            asking.answer(_told(answer.confirmed, answer.waiting))
+        """It is told when the turn ends: who calls this may not fail."""
+        self._answers.append(answer)
+
+    def _tell_answers(self) -> None:
+        while self._answers:
+            answer = self._answers.popleft()
+            asking = self.waiting.pop(answer.token, None)
+            if asking is not None:
+                asking.answer(_told(answer.confirmed, answer.waiting))
 
     def left(self, peer: Peer) -> None:
         """The connection is gone: nobody waits there."""

@@ -128,6 +128,10 @@ class Federation:
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
         return {*self.own, *(entry.topic for entry in self.entries), *told}
 
+    def spreads(self, topic: str) -> bool:
+        """Whether a message of the topic may have to go to another node."""
+        return topic in self.sets.topics() or self.relays.has(topic)
+
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> bool:
         """All that this node's clients want of a topic. False where there are too many topics."""
         if topic not in self.own and len(self.own) >= self.bounds.topics_max:
@@ -571,8 +575,8 @@ class Federation:
         anew: bool = True,
     ) -> Choice:
         """Where a message goes from here. `anew`: it was published here or a static entry brought it; else this node is
-        one of those that its publisher chose. `tags`: who has delivered it. `subject`: None where it is not known, which
-        sends the message to all that want any."""
+        one of those that its publisher chose. `tags`: who has delivered it. `subject`: None where it is not known: it
+        goes to all that want any."""
         tags = tagged(tags, self.name)
         wanting: Collection[str] = ()
         if anew:

@@ -43,6 +43,10 @@ class Relays:
                 patterns = (Pattern(ANY),) if entry.mode == PUSH else tuple(map(Pattern, entry.patterns))
                 self._patterns.setdefault(entry.topic, {})[entry.neighbour] = patterns
 
+    def has(self, topic: str) -> bool:
+        """Whether messages of the topic may be relayed."""
+        return topic in self._patterns
+
     def patterns(self, topic: str) -> set[str]:
         """What this node wants for its neighbours."""
         return {pattern.text for of_one in self._patterns.get(topic, {}).values() for pattern in of_one}

@@ -124,11 +124,7 @@ def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: boo
     if sent is not None:
         return sent
     number = fields.get(NUMBER)
-    kept = {
-        key: value
-        for key, value in fields.items()
-        if not _ours(key) or (is_carried and _is_carried(key, value))
-    }
+    kept = {key: value for key, value in fields.items() if not _ours(key) or (is_carried and _is_carried(key, value))}
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 
