@@ -3,7 +3,6 @@ and a hostile neighbour (docs/adr/0079, docs/adr/0081)."""
 
 from collections.abc import Iterable
 
-from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
@@ -25,7 +24,15 @@ def federate(rig: Rig, node: Node, *neighbours: str) -> None:
 
 
 def bind(rig: Rig, node: Node, *patterns: str) -> None:
-    control(node).bind(TOPIC, map(Row, patterns))
+    """A client subscribes to these patterns, and ends what an earlier one of that node had."""
+    whose = f"subscriber of {node.name}"
+    formers = [one for one in rig.clients if one.amqp.settings.container_id == whose and not one.over]
+    client = rig.client(node, container_id=whose)
+    for pattern in patterns:
+        client.receiver(f"topic/{TOPIC}/{pattern}")
+    rig.settle()
+    for former in formers:
+        former.close_transport()
     rig.settle()
 
 

@@ -28,7 +28,7 @@ from holdfast.peering.binding_control import BindingControl
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog, TooManyQueues
 from holdfast.state.turns import Turns
 

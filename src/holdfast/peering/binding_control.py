@@ -24,7 +24,7 @@ from holdfast.peers.neighbours.features import BINDINGS
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing.paths import Edges
 from holdfast.routing.topology import MICRO
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turn, Turns, Undone
 

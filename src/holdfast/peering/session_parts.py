@@ -22,7 +22,7 @@ from holdfast.peering.clocks import Clocks
 from holdfast.peering.rate_control import RateControl
 from holdfast.peers.connections import Connections
 from holdfast.peers.neighbours.session_port import ControlKinds, Routing
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 
 
