@@ -327,3 +327,16 @@ def confirmation(link: Receiver) -> tuple[list[str], list[str]]:
     attach = link.remote_attach
     assert attach is not None and attach.properties is not None
     return attach.properties[Symbol("holdfast:confirmed")], attach.properties[Symbol("holdfast:waiting")]
+
+
+def test_a_restarted_node_that_reaches_nobody_sends_by_what_it_stored(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    b.crash()
+    a.crash()
+    a.start()
+    publish(rig, publisher(rig, a), "a")
+    assert sent_to(a, "c") == 1
+    b.start()
+    rig.run(10)
+    assert client.bodies() == ["a"]
