@@ -2,7 +2,13 @@
 and a hostile neighbour (docs/adr/0079, docs/adr/0081)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
@@ -85,3 +91,144 @@ def test_what_is_known_survives_a_crash() -> None:
     bind(rig, b, "eu.#")
     rig.run(3)
     assert known(a, "b") == {"eu.#"}
+
+
+def test_a_line_without_a_topology_file_routes_over_its_entries() -> None:
+    """Entries one way; c forwards nothing, and is known to a while it is away."""
+    rig = Rig()
+    a, b, c = rig.graph("a-b", "b-c")
+    rig.run(3)
+    federate(rig, a, "b")
+    federate(rig, b, "c")
+    bind(rig, c, "us.#")
+    rig.run(10)
+    assert known(a, "c") == {"us.#"} and wanting(a, "us.ibm") == ("c",)
+    c.crash()
+    rig.run(10)
+    assert wanting(a, "us.ibm") == ("c",)
+
+
+# ---------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_what_is_not_stored_is_not_said_and_a_refused_commit_leaves_all_as_it_was() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#")
+    assert known(a, "b") == {"us.#"}
+    b.refuse_all, b.refuse = True, 3
+    control(b).bind(TOPIC, [Row("us.#"), Row("eu.#")])
+    rig.settle()
+    assert known(b, "b") == known(a, "b") == {"us.#"}
+    rig.run(10)
+    assert b.refuse == 0 and known(a, "b") == {"us.#", "eu.#"}
+
+
+def test_what_a_neighbour_said_in_a_refused_turn_is_asked_for_again() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    a.refuse_all, a.refuse = True, 2
+    bind(rig, b, "us.#")
+    assert known(a, "b") != {"us.#"} and not wanting(a, "us.ibm")
+    rig.run(10)
+    assert a.refuse == 0 and known(a, "b") == {"us.#"} and wanting(a, "us.ibm") == ("b",)
+
+
+def test_an_entry_of_a_refused_turn_does_not_hold() -> None:
+    rig = Rig()
+    a, _ = network(rig, "a-b")
+    rig.run(3)
+    a.refuse_all, a.refuse = True, 1
+    control(a).add(Entry(TOPIC, "b"))
+    rig.settle()
+    assert a.refuse == 0 and control(a).entries == ()
+    a.crash()
+    a.start()
+    assert control(a).entries == ()
+
+
+def test_a_contained_failure_takes_back_what_came_in_its_turn() -> None:
+    """The set came in the turn that is undone; it comes again, and what is under way stays."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    a.hold_commits = True
+    bind(rig, b, "us.#")
+    bind(rig, b, "us.#", "eu.#")
+    assert a.core is not None
+    federation = control(a).federation
+    assert federation is not None and federation.sets.under_way and federation.sets.staged
+    a.core.recovery.take_back_gathered(())
+    assert not federation.sets.staged and federation.sets.under_way
+    a.hold_commits = False
+    rig.settle()
+    rig.run(3)
+    assert known(a, "b") == {"us.#", "eu.#"}
+
+
+def test_what_became_false_in_memory_heals() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#", "eu.#")
+    federation = control(a).federation
+    assert federation is not None
+    key = Key("b", TOPIC)
+    held = federation.sets.stored[key]
+    a.checks = False
+    federation.sets.stored[key] = replace(held, rows=frozenset([Row("asia.#")]))
+    rig.run(70)
+    a.checks = True
+    assert known(a, "b") == {"us.#", "eu.#"} and federation.voided == 1
+    assert wanting(a, "us.ibm") == ("b",) and wanting(a, "asia.x") == ()
+    assert a.core is not None
+    a.core.validate()
+
+
+def test_an_entry_that_is_removed_withdraws_all_that_came_by_it() -> None:
+    rig = Rig()
+    a, b, _ = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#")
+    control(a).remove(TOPIC, "b")
+    rig.run(1)
+    assert known(a, "b") is None and not wanting(a, "us.ibm")
+    a.crash()
+    a.start()
+    rig.run(3)
+    assert known(a, "b") is None and control(a).entries == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"kind": "federate", "rows": [[Ulong(19_999), "dynamic"]]}, "unknown alias for a topic"),
+        ({"kind": "federate", "rows": [[[Ulong(0), "t"], "other"]]}, "invalid row of federate"),
+        ({"kind": "follow", "rows": "all"}, "invalid rows of follow"),
+        ({"kind": "change"}, "unknown alias for an origin"),
+        ({"kind": "stored", "origin": "a@b", "topic": "t"}, "invalid an origin"),
+    ],
+)
+def test_what_is_no_message_of_federation_ends_that_session_alone(fields: dict[str, Any], why: str) -> None:
+    rig = Rig()
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, b, "a")
+    federate(rig, b, "c")
+    bind(rig, c, "us.#")
+    assert a.core is not None and b.core is not None
+    before = {name: one.established_count for name, one in b.core.neighbours.items()}
+    assert a.core.neighbours["b"].send(fields)
+    rig.run(1)
+    assert any(f"invalid message of federation: {why}" in line for line in b.logs), b.logs
+    rig.run(5)
+    after = {name: one.established_count for name, one in b.core.neighbours.items()}
+    assert after == {"a": before["a"] + 1, "c": before["c"]}
+    assert known(b, "c") == {"us.#"} and known(b, "a") == set()

@@ -79,6 +79,7 @@ from holdfast.peers.peer_log import PeerLog
 from holdfast.peers.users import Users
 from holdfast.queue_links.handing import HandingParts
 from holdfast.queue_links.links import QueueLinks
+from holdfast.routing.topology import Topology, star
 from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
@@ -224,7 +225,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
-            knows=self.forwarding.knows,
+            knows=self.forwarding.knows, via=self.forwarding.via,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination):
             self.destination.took = self.rates.took
@@ -263,17 +264,7 @@ class Parts:
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
-        if config.topology is not None:
-            self.routing = self.session_parts.routing = Routes(
-                config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
-                self.neighbours, self.control_kinds,
-                version=wall_ms, advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
-            )  # fmt: skip
-            self.store_names.routed_by(self.routing)
-            self.destination.paths.routed_by(self.routing)
-            self.forwarding.routed_by(self.routing)
-            self.disk.each_change(self.routing.disk_changed)
-            self.bindings.routed_by(self.routing)
+        routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
@@ -300,9 +291,10 @@ class Parts:
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
-            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
+            neighbours=self.neighbours, clocks=self.clocks, routing=lambda: self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, admission=self.admission,
+            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
+            admission=self.admission,
             transactions=self.transactions,
             authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
@@ -316,8 +308,8 @@ class Parts:
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
-            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.rates,
-            self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
+            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, lambda: self.routing,
+            self.rates, self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
@@ -343,7 +335,7 @@ class Parts:
             self.disk,
             self.expiry,
             self.delays,
-            *([] if self.routing is None else [self.routing]),
+            *routing,
         ]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
@@ -386,6 +378,7 @@ class Parts:
             memory, self.users, self.bindings,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
+        self.bindings.spreads(self._route_over)
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
@@ -400,6 +393,35 @@ class Parts:
     def _other_connections(self) -> int:
         """How many connections do not count as clients: neighbours', and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+
+    # ------------------------------------------------------------------------------------------------ routing
+
+    def _route_by(self, topology: Topology) -> Routes:
+        routing = self.routing = self.session_parts.routing = Routes(
+            self.config, topology, self.clock, self.rng, self.log, self.identities, self.forwarding, self.disk,
+            self.neighbours, self.control_kinds, version=self.started_wall_ms,
+            advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
+        )  # fmt: skip
+        self.store_names.routed_by(routing)
+        self.destination.paths.routed_by(routing)
+        self.forwarding.routed_by(routing)
+        self.disk.each_change(routing.disk_changed)
+        self.bindings.routed_by(routing)
+        return routing
+
+    def _route_over(self, names: Iterable[str]) -> None:
+        """Topics are forwarded over those neighbours: without a topology file routing uses the links to them."""
+        if self.config.topology is not None:
+            return
+        if self.routing is None:
+            routing = self._route_by(star(self.config.name, names))
+            self.timed.append((ALWAYS, routing))
+            for neighbour in self.neighbours.values():
+                if neighbour.offered:
+                    routing.link_up(neighbour)
+            return
+        for name in names:
+            self.routing.join(self.neighbours[name])
 
     # ------------------------------------------------------------------------------------------------ who is where
 

@@ -18,7 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
-from holdfast.endpoints.attaching.filters import SUBJECT_FIELD, sections_of
+from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox

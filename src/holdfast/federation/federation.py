@@ -531,7 +531,9 @@ class Federation:
 
     def _find_parents(self, now: float) -> None:
         topics = dict.fromkeys([*self.sets.topics(), *(entry.topic for entry in self.entries)])
-        if not self._rerouted:
+        if self._rerouted:
+            topics.update(dict.fromkeys(key.topic for key in self.parents))
+        else:
             topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
         self._rerouted, self.sets.touched = False, set()
         for topic in topics:

@@ -70,8 +70,10 @@ class BindingControl:
         *,
         life: int,
         knows: Callable[[str], bool],
+        via: Callable[[str], str],
     ) -> None:
-        """`life`: wall milliseconds at this start. `knows`: whether custody takes messages for that node."""
+        """`life`: wall milliseconds at this start. `knows`: whether custody takes messages for that node; `via`: the
+        neighbour to which they go next."""
         self._config = config
         self._name = config.name
         self._clock = clock
@@ -80,6 +82,7 @@ class BindingControl:
         self._neighbours = neighbours
         self._life = life
         self._knows = knows
+        self.via = via
         found = stored.read(store.table(stored.TABLE))
         self._stored = found.sets
         self.created = found.entries
@@ -90,13 +93,17 @@ class BindingControl:
         self.answered: Callable[[Answer], None] = lambda answer: None
         """Hears the answers to `confirm`."""
         self._network: Network | None = None
+        self._spread: Callable[[Iterable[str]], None] | None = None
+        self._spread_over: dict[str, None] = {}
+        """The neighbours over which topics are forwarded, in either direction, that `_spread` was told."""
+        self._may_spread = True
         self.active: list[Federation] = []
         """What has deadlines; empty without federation."""
         self.eager: dict[str, None] = {}
         """Neighbours to whom something may have to be said."""
-        self._unsent: dict[str, dict[str, Any]] = {}
+        self.unsent: dict[str, dict[str, Any]] = {}
         """What was taken to be said, and found no credit: at most one message for each neighbour."""
-        self._written: Turn | None = None
+        self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._rerouted = True
         kinds |= dict.fromkeys(KINDS, self._hear)
@@ -108,7 +115,7 @@ class BindingControl:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All that hold: of the configuration, then those that requests made."""
-        configured = getattr(self._config, "federation", ())
+        configured = self._config.federation
         taken = {(entry.topic, entry.neighbour) for entry in configured}
         made = (
             entry
@@ -120,6 +127,14 @@ class BindingControl:
     @property
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
+
+    def is_configured(self, entry: Entry) -> bool:
+        """Whether the configuration file has it."""
+        return entry in self._config.federation
+
+    def is_up(self, neighbour: str) -> bool:
+        """Whether there is a session with it."""
+        return self._neighbours[neighbour].established
 
     def _begin(self) -> Federation:
         now = self._clock.now
@@ -183,6 +198,7 @@ class BindingControl:
         else:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
+        self._may_spread = True
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -226,6 +242,23 @@ class BindingControl:
 
     # ------------------------------------------------------------------------------------------------ routes
 
+    def spreads(self, spread: Callable[[Iterable[str]], None]) -> None:
+        """Who is told the neighbours over which topics are forwarded, in either direction: those there are now, and
+        those that come."""
+        self._spread = spread
+        self._tell_spread()
+
+    def _tell_spread(self) -> None:
+        federation = self.federation
+        if federation is None or self._spread is None:
+            return
+        names = [entry.neighbour for entry in self.entries]
+        names += [name for name, neighbour in federation.neighbours.items() if neighbour.modes]
+        new = [name for name in dict.fromkeys(names) if name not in self._spread_over]
+        if new:
+            self._spread_over.update(dict.fromkeys(new))
+            self._spread(new)
+
     def routed_by(self, network: Network) -> None:
         """There is routing."""
         self._network = network
@@ -254,7 +287,7 @@ class BindingControl:
 
     def established(self, session: Session) -> None:
         """The session is up."""
-        self._unsent.pop(session.name, None)
+        self.unsent.pop(session.name, None)
         if self.federation is not None and BINDINGS in session.features:
             self.federation.up(session.name, self._clock.now)
             self._rerouted = True
@@ -263,7 +296,7 @@ class BindingControl:
     def lost(self, session: Session) -> None:
         """The session is gone; it need not have been up."""
         self.eager.pop(session.name, None)
-        self._unsent.pop(session.name, None)
+        self.unsent.pop(session.name, None)
         if self.federation is not None:
             self.federation.down(session.name, self._clock.now)
             self._rerouted = True
@@ -282,6 +315,8 @@ class BindingControl:
             if not fields.get("rows") or fields.get("kind") != "federate":
                 return  # it forwards nothing here, so there is nothing to say
             federation = self._begin()
+        if fields.get("kind") == "federate":
+            self._may_spread = True
         wrong = federation.receive(session.name, fields, self._clock.now)
         if wrong is not None:
             session.drop(f"invalid message of federation: {wrong}")
@@ -290,6 +325,9 @@ class BindingControl:
 
     def speak(self) -> None:
         """Says what is to be said, as far as there is credit."""
+        if self._may_spread:
+            self._may_spread = False
+            self._tell_spread()
         self._route()
         now = self._clock.now
         for name in list(self.eager):
@@ -300,13 +338,13 @@ class BindingControl:
         """Whether there is more to say, and credit for it."""
         federation, name = self.federation, session.name
         for _ in range(MESSAGES_A_TURN):
-            message = self._unsent.pop(name, None)
+            message = self.unsent.pop(name, None)
             if message is None and federation is not None:
                 message = next(iter(federation.take(name, CREDIT_KEPT + 1, now)), None)
             if message is None:
                 return False
             if not session.send(message):
-                self._unsent[name] = message
+                self.unsent[name] = message
                 return False
         return True
 
@@ -340,12 +378,12 @@ class BindingControl:
                 turn.batch.deletes.append((stored.TABLE, key))
             else:
                 turn.batch.puts[stored.TABLE, key] = value
-            self._written = turn
+            self.written = turn
 
     def committed(self, turn: Turn) -> None:
         """That turn is on disk: what it stored may be said."""
-        if self.federation is not None and turn is self._written:
-            self._written = None
+        if self.federation is not None and turn is self.written:
+            self.written = None
             self.federation.committed(self._clock.now)
             self._moved()
 
@@ -359,8 +397,8 @@ class BindingControl:
                     self.created[key] = before
         if self.federation is None:
             return
-        if any(turn is self._written for turn in undone.turns):
-            self._written = None
+        if any(turn is self.written for turn in undone.turns):
+            self.written = None
             self.federation.refused(self._clock.now)
         else:
             self.federation.undone(self._clock.now)

@@ -29,7 +29,7 @@ from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
 from holdfast.routing.paths import Edges, Graph, Path
 from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
 from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
 
@@ -245,6 +245,16 @@ class Routes:
         cost = self.measured[name].measured(self.clock.now, round_trip_s, loss_share, backlog_bytes)
         if cost is not None:
             self.set_cost(name, cost)
+
+    def join(self, neighbour: Session) -> None:
+        """Without a topology file: messages of other nodes may go over that neighbour from now on."""
+        name = neighbour.name
+        if name not in self.costs:
+            self.costs[name] = MICRO
+            self.states.changed = True
+            if neighbour.offered and not self._disk.takes_nothing:
+                self.up[name] = None
+            self.wake()
 
     def set_cost(self, neighbour: str, cost_micro: int) -> None:
         """The link to that neighbour costs so much from now on, in millionths."""

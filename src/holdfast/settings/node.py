@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.broker.bands import check_bands
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, shown
 from holdfast.errors import ConfigError
+from holdfast.federation.settings import Entry, check_entries
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
@@ -35,6 +36,7 @@ class NodeConfig:
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
+    `federation`: the topics that go to neighbours (docs/federation.md).
     """
 
     name: str
@@ -58,6 +60,7 @@ class NodeConfig:
     topology: Topology | None = None
     routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
+    federation: tuple[Entry, ...] = ()
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -101,6 +104,7 @@ class NodeConfig:
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
+        check_entries(self.federation, self.name, set(neighbours))
         for queue in self.queues:
             queue.validate()
         for link in self.links:
