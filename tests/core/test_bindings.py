@@ -30,7 +30,15 @@ def federate(rig: Rig, node: Node, *neighbours: str) -> None:
 
 
 def bind(rig: Rig, node: Node, *patterns: str) -> None:
-    control(node).bind(TOPIC, map(Row, patterns))
+    """A client subscribes to these patterns, and ends what an earlier one of that node had."""
+    whose = f"subscriber of {node.name}"
+    formers = [one for one in rig.clients if one.amqp.settings.container_id == whose and not one.over]
+    client = rig.client(node, container_id=whose)
+    for pattern in patterns:
+        client.receiver(f"topic/{TOPIC}/{pattern}")
+    rig.settle()
+    for former in formers:
+        former.close_transport()
     rig.settle()
 
 
@@ -111,7 +119,7 @@ def test_what_is_not_stored_is_not_said_and_a_refused_commit_leaves_all_as_it_wa
     bind(rig, b, "us.#")
     assert known(a, "b") == {"us.#"}
     b.refuse_all, b.refuse = True, 3
-    control(b).bind(TOPIC, [Row("us.#"), Row("eu.#")])
+    rig.client(b).receiver(f"topic/{TOPIC}/eu.#")
     rig.settle()
     assert known(b, "b") == known(a, "b") == {"us.#"}
     rig.run(10)
@@ -175,7 +183,9 @@ def test_what_became_false_in_memory_heals() -> None:
     held = federation.sets.stored[key]
     a.checks = False
     federation.sets.stored[key] = replace(held, rows=frozenset([Row("asia.#")]))
-    rig.run(70)
+    for _ in range(7):
+        rig.run(10)
+        bind(rig, b, "us.#", "eu.#")  # clients that say nothing for a minute are gone
     a.checks = True
     assert known(a, "b") == {"us.#", "eu.#"} and federation.voided == 1
     assert wanting(a, "us.ibm") == ("b",) and wanting(a, "asia.x") == ()

@@ -181,6 +181,8 @@ class NodeCore(Parts):
             extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self, extent)
+            if self.topic_bindings.is_due:
+                self.containment.run(self.topic_bindings, self.topic_bindings.tell)
             if self.turns.in_flight is not None or not self._begin_commit():
                 break
             extent = None

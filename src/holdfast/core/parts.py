@@ -38,6 +38,8 @@ from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.recovery import ClientRecovery
+from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
 from holdfast.engine.incidents import Incidents
@@ -249,10 +251,16 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        self.topic_bindings = TopicBindings(self.catalog, self.work, self.log, self.bindings)
+        self.connections.each_leaves(self.topic_bindings.left)
+        self.spreading = Spreading(
+            config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
+            self.bindings, self.turns,
+        )  # fmt: skip
         self.queue_links = QueueLinks(
             HandingParts(
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
-                self.identities, self.dead_lettering, self.forwarding,
+                self.identities, self.dead_lettering, self.forwarding, self.spreading,
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
@@ -264,7 +272,8 @@ class Parts:
             large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
-            streams=self.streams, rng=rng, resting=self.containment.resting,
+            streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
+            resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
@@ -356,7 +365,7 @@ class Parts:
         self.undoing: tuple[Undoing, ...] = (
             self.transactions,
             self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding.sent_back,
-            self.large_receives, self.losses, self.bindings,
+            self.large_receives, self.losses, self.bindings, self.topic_bindings,
         )  # fmt: skip
         client_recovery = ClientRecovery(
             self.connections, self.links, memory, self.users, self.queue_changes, self.resume, self.jobs
@@ -420,6 +429,7 @@ class Parts:
         """Deletes a queue that no link uses, with everything that is kept of it; requests that wait for the end of a
         purge are answered."""
         self.jobs.forget(queue)
+        self.work.rebound[queue] = None
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)

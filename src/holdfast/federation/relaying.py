@@ -43,16 +43,20 @@ class Relays:
                 patterns = (Pattern(ANY),) if entry.mode == PUSH else tuple(map(Pattern, entry.patterns))
                 self._patterns.setdefault(entry.topic, {})[entry.neighbour] = patterns
 
+    def has(self, topic: str) -> bool:
+        """Whether messages of the topic may be relayed."""
+        return topic in self._patterns
+
     def patterns(self, topic: str) -> set[str]:
         """What this node wants for its neighbours."""
         return {pattern.text for of_one in self._patterns.get(topic, {}).values() for pattern in of_one}
 
-    def choose(self, topic: str, subject: str, skip: Collection[str]) -> tuple[str, ...]:
-        """The neighbours that it is relayed to."""
+    def choose(self, topic: str, subject: str | None, skip: Collection[str]) -> tuple[str, ...]:
+        """The neighbours that it is relayed to; `subject`: None where it is not known."""
         return tuple(
             neighbour
             for neighbour, patterns in sorted(self._patterns.get(topic, {}).items())
-            if neighbour not in skip and any(pattern.matches(subject) for pattern in patterns)
+            if neighbour not in skip and (subject is None or any(pattern.matches(subject) for pattern in patterns))
         )
 
 

@@ -202,19 +202,23 @@ class BindingControl:
 
     # ------------------------------------------------------------------------------------------------ topics
 
-    def bind(self, topic: str, rows: Iterable[Row]) -> None:
-        """All that this node's clients want of a topic, from now on. Nothing where there is no federation: it asks
-        (`bound`) when it begins."""
-        if self.federation is not None:
-            self.federation.bind(topic, rows, self._clock.now)
-            self._moved()
+    def bind(self, topic: str, rows: Iterable[Row]) -> bool:
+        """All that this node's clients want of a topic, from now on; False where there are too many topics. Nothing
+        where there is no federation: it asks (`bound`) when it begins."""
+        if self.federation is None:
+            return True
+        bound = self.federation.bind(topic, rows, self._clock.now)
+        self._moved()
+        return bound
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:
         """Asks who has stored what `row` wants, which `bind` was told; `answered` hears of it, with this number, in
         this turn or later. None without federation: nobody else has the topic."""
         if self.federation is None:
             return None
-        return self.federation.confirm(topic, row, self._clock.now, wait_s)
+        token = self.federation.confirm(topic, row, self._clock.now, wait_s)
+        self.eager.update(dict.fromkeys(self.federation.neighbours))  # an answer that is there is told in this turn
+        return token
 
     def cancel(self, token: int) -> None:
         """Who asked for that confirmation is gone."""
@@ -224,7 +228,7 @@ class BindingControl:
     def choose(
         self,
         topic: str,
-        subject: str,
+        subject: str | None,
         asks: Asks = unasked,
         *,
         tags: tuple[str, ...] = (),

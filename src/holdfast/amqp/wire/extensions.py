@@ -49,6 +49,13 @@ TELLS_PATH: Final = Symbol("holdfast:path")
 """Capability of a reader's link: it is told which nodes each message passed, and its identity (docs/amqp.md, "Paths").
 """
 
+CONFIRM: Final = Symbol("holdfast:confirm")
+"""Property of the attach of a topic's receiver (ulong): for how many milliseconds the answer may wait until the other
+nodes know what it wants (docs/federation.md)."""
+CONFIRMED: Final = Symbol("holdfast:confirmed")
+WAITING: Final = Symbol("holdfast:waiting")
+"""Properties of that answer: lists of nodes that send what they accept from then on, and that were waited for."""
+
 OWN_PREFIX: Final = "x-opt-holdfast-"
 """Annotations that nodes say, and no client."""
 NUMBER: Final = Symbol("x-opt-holdfast-number")

@@ -20,6 +20,7 @@ from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, ORIGIN, OWN_PREFI
 from holdfast.amqp.wire.types import Described, Ulong
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
 
 PATHS_MAX: Final = 1_024
 """Paths whose encoding is remembered."""
@@ -57,6 +58,13 @@ LINKS_MAX: Final = 64
 
 def _are_links(value: object) -> bool:
     return isinstance(value, bytes) and not len(value) % LINK_ID_BYTES and len(value) <= LINK_ID_BYTES * LINKS_MAX
+
+
+def _is_carried(key: object, value: object) -> bool:
+    """Whether nodes pass on this annotation of theirs."""
+    if key == SUBJECT:
+        return isinstance(value, str) and len(value) <= NAME_BYTES_MAX
+    return key == LINKS and _are_links(value)
 
 
 def links_passed(value: bytes) -> bytes:
@@ -99,7 +107,8 @@ def subject_items(subject: str) -> bytes:
 
 def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: bool = False) -> Annotations:
     """The message annotations of a payload without those that only nodes set. RemoteProtocolError if they are not a
-    map, or too large. `is_carried`: they come from a neighbour, which may say which links the message has passed."""
+    map, or too large. `is_carried`: they come from a neighbour, which may say which links the message has passed, and
+    the subject that an address gave it."""
     first, last = sections.annotations
     if first == last:
         return NO_ANNOTATIONS
@@ -115,11 +124,7 @@ def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: boo
     if sent is not None:
         return sent
     number = fields.get(NUMBER)
-    kept = {
-        key: value
-        for key, value in fields.items()
-        if not _ours(key) or (is_carried and key == LINKS and _are_links(value))
-    }
+    kept = {key: value for key, value in fields.items() if not _ours(key) or (is_carried and _is_carried(key, value))}
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 

@@ -21,8 +21,8 @@ class Work(Generic[QueueT]):
 
     __slots__ = (
         "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved", "offered_bytes",
-        "offered_bytes_max", "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten",
-        "turns", "urgent", "wheel",
+        "offered_bytes_max", "offered_count", "offered_count_max", "rebound", "referred", "retires_in_flight",
+        "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,6 +49,8 @@ class Work(Generic[QueueT]):
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.rebound: dict[QueueT, None] = {}
+        """Topics whose subscriptions are others than before (endpoints/topic_bindings.py)."""
         self.offered_bytes = self.offered_count = 0
         """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
         resumed link does counts as several (endpoints/resumption/consumer.py)."""
