@@ -372,13 +372,20 @@ class BindingControl:
         """Adds the sets that were changed."""
         if not self.is_due or self.federation is None:
             return
-        for write in self.federation.records(self._clock.now):
-            key, value = stored.row_of(write)
+        writes = self.federation.records(self._clock.now)
+        if not writes:
+            return
+        try:
+            rows = [stored.row_of(write) for write in writes]
+        except Exception:
+            self.federation.refused(self._clock.now)
+            raise
+        self.written = turn
+        for key, value in rows:
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))
             else:
                 turn.batch.puts[stored.TABLE, key] = value
-            self.written = turn
 
     def committed(self, turn: Turn) -> None:
         """That turn is on disk: what it stored may be said."""
@@ -407,13 +414,23 @@ class BindingControl:
         self._moved()
 
     def recover(self) -> None:
-        """After a failure: what is derived from the sets is made anew, and neighbours that are gone are forgotten."""
-        federation = self.federation
+        """After a failure: what is derived from the sets is made anew, and all is told again that it may have kept
+        from federation."""
+        federation, now = self.federation, self._clock.now
         if federation is None:
             return
         federation.sets.rebuild()
-        for name in list(federation.neighbours):
-            if not self._neighbours[name].established:
-                federation.down(name, self._clock.now)
-        self._rerouted = True
+        for name, session in self._neighbours.items():
+            is_up = session.established and BINDINGS in session.features
+            if is_up and name not in federation.neighbours:
+                federation.up(name, now)
+            elif not is_up and name in federation.neighbours:
+                federation.down(name, now)
+        for waits in (self.eager, self.unsent):
+            for name in [name for name in waits if name not in federation.neighbours]:
+                del waits[name]
+        federation.configure(self.entries, now)
+        for topic, wanted in self.bound():
+            federation.bind(topic, wanted, now)
+        self._rerouted = self._may_spread = True
         self._moved()
