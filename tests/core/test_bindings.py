@@ -138,17 +138,35 @@ def test_what_a_neighbour_said_in_a_refused_turn_is_asked_for_again() -> None:
     assert a.refuse == 0 and known(a, "b") == {"us.#"} and wanting(a, "us.ibm") == ("b",)
 
 
-def test_an_entry_of_a_refused_turn_does_not_hold() -> None:
+def test_an_entry_of_a_refused_turn_is_stored_with_the_next() -> None:
+    """As all that requests change: who asked is answered once it is on disk."""
     rig = Rig()
     a, _ = network(rig, "a-b")
     rig.run(3)
     a.refuse_all, a.refuse = True, 1
     control(a).add(Entry(TOPIC, "b"))
-    rig.settle()
-    assert a.refuse == 0 and control(a).entries == ()
+    rig.run(2)
+    assert a.refuse == 0
     a.crash()
     a.start()
-    assert control(a).entries == ()
+    assert control(a).entries == (Entry(TOPIC, "b"),)
+
+
+def test_what_a_refused_turn_was_to_delete_is_on_disk_still() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    first = bind(rig, b, "us.#", "eu.#")
+    assert known(a, "b") == {"us.#", "eu.#"} and first is None
+    a.refuse_all, a.refuse = True, 1
+    control(b).bind(TOPIC, [Row("eu.#")])
+    while a.refuse:
+        rig.run(0.1)
+    a.crash()
+    b.crash()
+    a.start()
+    assert known(a, "b") == {"us.#", "eu.#"}
 
 
 def test_a_contained_failure_takes_back_what_came_in_its_turn() -> None:

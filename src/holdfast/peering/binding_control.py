@@ -83,9 +83,8 @@ class BindingControl:
         self._life = life
         self._knows = knows
         self.via = via
-        found = stored.read(store.table(stored.TABLE))
-        self._stored = found.sets
-        self.created = found.entries
+        self._stored = stored.sets_of(store.table(stored.TABLE))
+        self.created = stored.entries_of(store.table(stored.ENTRIES))
         """Entries that requests made, by topic and neighbour."""
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
@@ -179,8 +178,7 @@ class BindingControl:
 
     def _change(self, key: tuple[str, str], entry: Entry | None) -> None:
         turn = self._turns.gathered
-        turn.federated.setdefault(key, self.created.get(key))
-        place = stored.TABLE, stored.entry_key(*key)
+        place = stored.ENTRIES, stored.entry_key(*key)
         turn.changes += 1
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
@@ -395,13 +393,7 @@ class BindingControl:
             self._moved()
 
     def undo(self, undone: Undone) -> None:
-        """Reverts the sets and entries of those turns."""
-        for turn in undone.turns:
-            for key, before in turn.federated.items():
-                if before is None:
-                    self.created.pop(key, None)
-                else:
-                    self.created[key] = before
+        """Reverts the sets of those turns. Entries stay, as all that requests changed: the next turn stores them."""
         if self.federation is None:
             return
         if any(turn is self.written for turn in undone.turns):
@@ -409,8 +401,6 @@ class BindingControl:
             self.federation.refused(self._clock.now)
         else:
             self.federation.undone(self._clock.now)
-        if any(turn.federated for turn in undone.turns):
-            self.federation.configure(self.entries, self._clock.now)
         self._moved()
 
     def recover(self) -> None:
