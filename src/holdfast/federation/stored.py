@@ -12,6 +12,7 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.errors import ConfigError, RemoteProtocolError, StorageError
 from holdfast.federation.keeping import ROW, SET, Put, Write
+from holdfast.federation.rows import Row, row_hash
 from holdfast.federation.settings import Entry
 
 TABLE: Final = "bindings"
@@ -19,6 +20,9 @@ TABLE: Final = "bindings"
 _SET: Final = b"s"
 _ROW: Final = b"r"
 _ENTRY: Final = b"e"
+KINDS: Final = (_SET, _ROW, _ENTRY)
+"""What a key begins with."""
+
 _HASH_BYTES: Final = 16
 _ROW_HASH_BYTES: Final = 8
 
@@ -92,6 +96,19 @@ def unpack(key: bytes, value: bytes) -> list[Any]:
     if len(key) != _LENGTHS.get(key[:1]) or not isinstance(fields, list) or len(fields) < _FIELDS[key[:1]]:
         raise StorageError(f"a row of federation cannot be read: it has another form than {key[:1]!r} has")
     return fields
+
+
+def check_row(key: bytes, value: bytes) -> None:
+    """Raises StorageError where the row has not the form of its kind, or belongs to other names than it says."""
+    fields = unpack(key, value)
+    if key[:1] == _ROW:
+        right = key[1 + _HASH_BYTES :].hex() == f"{row_hash(Row(str(fields[0]), fields[1], int(fields[2]))):016x}"
+    else:
+        if key[:1] == _ENTRY:
+            entry_of(fields)
+        right = key[1:] == _hash(str(fields[0]), str(fields[1]))
+    if not right:
+        raise StorageError("a row of federation cannot be read: its key is another's")
 
 
 def entry_of(fields: list[Any]) -> Entry:
