@@ -15,8 +15,8 @@ SUBJECT_FIELD: Final = 3
 
 
 def sections_of(value: bytes, store: EntryReader, layouts: Layouts | None = None) -> Sections:
-    """What selectors look into, of an entry; of a large message as far as its first piece has it. `layouts`: those of
-    messages before."""
+    """What selectors look into, of an entry; of a large message as far as its first piece has it. `layouts` as
+    `Sections` has it."""
     flags = value[1]
     durable, priority = flags & entry.DURABLE > 0, value[2]
     notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None

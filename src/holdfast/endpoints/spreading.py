@@ -26,6 +26,7 @@ from holdfast.engine.port import EntryReader
 from holdfast.federation.relaying import Choice
 from holdfast.peering.binding_control import BindingControl
 from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.layouts import Layouts
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 from holdfast.settings.node import NodeConfig
@@ -92,6 +93,7 @@ class Spreading:
         self._outbox = outbox
         self._bindings = bindings
         self._predicates: dict[str, Predicate | None] = {}
+        self._layouts = Layouts()
 
     # ------------------------------------------------------------------------------------------------ choosing
 
@@ -118,7 +120,7 @@ class Spreading:
         return tuple(found)
 
     def _choose(self, queue: Queue, value: bytes) -> Choice:
-        sections = sections_of(value, self._store)
+        sections = sections_of(value, self._store, self._layouts)
         subject: str | None = None
         told = sections.property_field(SUBJECT_FIELD)
         if told is None:
