@@ -340,3 +340,77 @@ def test_a_restarted_node_that_reaches_nobody_sends_by_what_it_stored(rig: Rig, 
     b.start()
     rig.run(10)
     assert client.bodies() == ["a"]
+
+
+# ------------------------------------------------------------------------------------------------ relays
+
+
+def relay(rig: Rig, *ways: str, mode: str = "push", patterns: tuple[str, ...] = ()) -> None:
+    """`a>b`: a forwards the topic to b by a static entry."""
+    for way in ways:
+        here, there = way.split(">")
+        core = rig.nodes[here].core
+        assert core is not None
+        core.bindings.add(Entry("flights", there, mode, patterns))
+    rig.run(2)
+
+
+def test_a_static_entry_s_target_chooses_anew(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c", mode="static", patterns=("a.#",))
+    clients = [subscribe(rig, node, name="d", source=DURABLE)[0] for node in (a, b, c)]
+    publish(rig, publisher(rig, a), "a.b", "b")
+    rig.run(2)
+    assert [client.bodies() for client in clients] == [["a.b", "b"], ["a.b"], ["a.b"]]
+    publish(rig, publisher(rig, c), "a.c")
+    assert clients[1].bodies() == ["a.b"], "an entry has one direction"
+
+
+def test_copies_that_come_by_several_ways_are_dropped(rig: Rig) -> None:
+    nodes = network(rig, "a-b", "b-c", "c-d", "d-a", "a-c")
+    rig.run(3)
+    relay(rig, *(f"{one}>{other}" for one in "abcd" for other in "abcd" if one != other and {one, other} != {"b", "d"}))
+    clients = [subscribe(rig, node, name="d", source=DURABLE)[0] for node in nodes]
+    publish(rig, publisher(rig, nodes[0]), "1", "2", "3")
+    publish(rig, publisher(rig, nodes[1]), "4")
+    rig.run(5)
+    for client in clients:
+        assert sorted(client.bodies()) == ["1", "2", "3", "4"]
+    assert sum(node.core.duplicates.suppressed for node in nodes if node.core is not None) > 0
+
+
+def test_static_and_dynamic_entries_together_give_one_copy(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c", "a-c")
+    rig.run(3)
+    federate(rig, "a-c", "b-c")
+    relay(rig, "a>b")
+    client, _ = subscribe(rig, c, "x", name="d", source=DURABLE)
+    other, _ = subscribe(rig, b, "x", name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "x", "y")
+    rig.run(5)
+    assert client.bodies() == ["x"] and other.bodies() == ["x"]
+
+
+def test_what_a_publisher_chose_goes_on_by_static_entries(rig: Rig) -> None:
+    """A node wants for itself what its static entries send on."""
+    a, _, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, "a-b")
+    relay(rig, "b>c", mode="static", patterns=("a",))
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "a", "b")
+    rig.run(5)
+    assert client.bodies() == ["a"] and sent_to(a, "b") == 1
+
+
+def test_a_relay_whose_disk_refuses_what_came_passes_it_on_once(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c")
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    near, _ = subscribe(rig, b, name="d", source=DURABLE)
+    b.refuse = 2
+    publish(rig, publisher(rig, a), "1", "2")
+    rig.run(20)
+    assert client.bodies() == ["1", "2"] and near.bodies() == ["1", "2"] and b.refuse == 0

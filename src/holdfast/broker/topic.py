@@ -99,6 +99,9 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 if no durable subscription wants the message."""
+        arrives = self.work.arrives
+        if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
+            return 0
         held = self.hold(value)
         return self.deliver(value, size) if held is None else held
 

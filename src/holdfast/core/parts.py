@@ -37,6 +37,7 @@ from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
+from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.endpoints.spreading import Spreading
 from holdfast.endpoints.topic_bindings import TopicBindings
@@ -257,6 +258,7 @@ class Parts:
             config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
             self.bindings, self.turns,
         )  # fmt: skip
+        self.passing_on = PassingOn(self.work, self.turns, self.bindings, self.spreading, self.duplicates)
         self.queue_links = QueueLinks(
             HandingParts(
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,

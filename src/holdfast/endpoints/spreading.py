@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from holdfast.amqp.wire.extensions import OWN_PREFIX, SUBJECT
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import annotate, entry
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
@@ -23,7 +25,7 @@ from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import EntryReader
-from holdfast.federation.relaying import Choice
+from holdfast.federation.relaying import Choice, Publications
 from holdfast.peering.binding_control import BindingControl
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.layouts import Layouts
@@ -47,10 +49,38 @@ BRANCH_EFFORT: Final = 8
 
 
 class Branch(NamedTuple):
-    """A destination that was chosen, and its transmission queue."""
+    """A destination that was chosen, and its transmission queue. `is_relay`: it is to choose anew."""
 
     destination: str
     queue: Queue
+    is_relay: bool = False
+
+
+class Passed(NamedTuple):
+    """What relays tell each other of a message: which one it is, and who has delivered it."""
+
+    publication: tuple[str, int]
+    tags: tuple[str, ...]
+
+
+def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
+    """With what the next nodes are told of it."""
+    notes = annotate.notes_of(item)
+    store, number = passed.publication
+    notes |= {PUBLICATION: [store, Ulong(number)], TAGS: list(passed.tags)}
+    notes.pop(RELAY, None)
+    if is_relay:
+        notes[RELAY] = True
+    items = b"".join(encode(key) + encode(part) for key, part in notes.items())
+    return item._replace(annotation_count=2 * len(notes), annotations=memoryview(items))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published(Effect):
+    """A publication is in the turn: it is forgotten if that is undone."""
+
+    store: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +114,9 @@ class Spreading:
     ) -> None:
         self._turns = turns
         turns.effects.on_decided(TellListeners, self._stored)
+        turns.effects.on_decided(Published, self._published)
+        self.publications = Publications()
+        """What came by relays, since the node's start."""
         self._config = config
         self._catalog = catalog
         self._store = store
@@ -106,20 +139,23 @@ class Spreading:
         return name is not None and federation.spreads(name)
 
     def branches(self, queue: Queue, value: bytes) -> tuple[Branch, ...]:
-        """Where else a message goes that comes to the queue, which changes nothing yet."""
-        if not self.is_spread(queue):
-            return NOWHERE
+        """Where else a message goes that is published to the queue, which changes nothing yet."""
+        return self.branches_of(self.choose(queue, value)) if self.is_spread(queue) else NOWHERE
+
+    def branches_of(self, choice: Choice) -> tuple[Branch, ...]:
+        """The transmission queues of what was chosen; who chooses anew also delivers it."""
         found = []
-        for node in self._choose(queue, value).branches:
+        for node in (*choice.relays, *(node for node in choice.branches if node not in choice.relays)):
             try:
                 transmission = self._catalog.transmission(node)
             except TooManyQueues:
                 continue
             self._forwarding.steer(node)
-            found.append(Branch(node, transmission))
+            found.append(Branch(node, transmission, node in choice.relays))
         return tuple(found)
 
-    def _choose(self, queue: Queue, value: bytes) -> Choice:
+    def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
+        """As `Federation.choose`, of an entry."""
         sections = sections_of(value, self._store, self._layouts)
         subject: str | None = None
         told = sections.property_field(SUBJECT_FIELD)
@@ -131,7 +167,8 @@ class Spreading:
             subject = ""  # as its subscriptions here see it
         name = federated_name(queue)
         assert name is not None
-        return self._bindings.choose(name, subject, _Asked(self._compiled, sections, is_cut=value[1] & entry.BLOB > 0))
+        asks = _Asked(self._compiled, sections, is_cut=value[1] & entry.BLOB > 0)
+        return self._bindings.choose(name, subject, asks, tags=tags, anew=anew)
 
     def _compiled(self, text: str, *, compiles: bool) -> tuple[Predicate | None, bool]:
         """The selector, None where it is not asked here; and whether it was compiled now."""
@@ -154,7 +191,8 @@ class Spreading:
     def full(self, branches: Iterable[Branch], size: int, count: int = 1) -> Queue | None:
         """The first transmission queue without room for so many more messages of that size in all, unless it drops or
         dead-letters what does not fit."""
-        for _, queue in branches:
+        for branch in branches:
+            queue = branch.queue
             fits = queue.fits(size) if count == 1 else queue.fits_all(count, size)
             if not fits and queue.config.when_full in ("block", "refuse"):
                 return queue
@@ -174,6 +212,10 @@ class Spreading:
             self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
         return sequence
 
+    def _published(self, effect: Published, stored: bool) -> None:
+        if not stored:
+            self.publications.forget(effect.store, effect.number)
+
     def _stored(self, effect: TellListeners, stored: bool) -> None:
         if stored and self._catalog.has(effect.topic):
             effect.topic.tell_behind(effect.value, effect.size)
@@ -184,25 +226,33 @@ class Spreading:
         branches: Iterable[Branch],
         value: bytes,
         group: Callable[[str], entry.Group | None] = lambda node: None,
+        *,
+        passed: Passed | None = None,
     ) -> None:
         """Puts a copy of the message for each of these nodes into the turn. `group`: of a transaction, its place among
-        those for that node."""
-        item = size = None
-        for node, queue in branches:
-            if item is None:
-                item = entry.unpack(value)
-                size = item.size
-            assert size is not None
+        those for that node. `passed`: of a message that came by a relay."""
+        plain = relayed = size = None
+        for node, queue, is_relay in branches:
+            if plain is None or size is None:
+                plain = entry.unpack(value)
+                size = plain.size
             fits = queue.fits(size) or queue.config.when_full in ("block", "refuse")  # it was asked before
             if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
                 text = f"queue {queue.name!r} is full"
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")
                 continue
             identity = self._identities.next(node)
+            if is_relay and passed is None:  # copies of it may come to one node on several ways
+                passed = Passed((f"{identity.origin} {node}", identity.number), (self._config.name,))
+                self.publications.take(*passed.publication)
+                self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
+            if passed is not None and relayed is None:
+                relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
+            item = plain if relayed is None else relayed[0 if is_relay else 1]
             copied = entry.repack(
                 item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
             )
-            sequence = queue.append(copied, size)
+            sequence = queue.append(copied, entry.size_of(copied))
             if self._config.telemetry_messages:
                 record_message(self._outbox, "stored", queue, sequence, copied)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.subjects import ANY, Pattern
 from holdfast.federation.messages import DYNAMIC, PUSH
@@ -19,8 +20,6 @@ RANGES_MAX: Final = 4_096
 """Of the publications of one store that are remembered."""
 
 PUBLISHERS_MAX: Final = 10_000
-TAGS_MAX: Final = 64
-"""Nodes that are named as having delivered a message; past them the first are forgotten, and get a copy."""
 
 
 class Choice(NamedTuple):
@@ -61,7 +60,7 @@ class Relays:
 
 
 def tagged(tags: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """With one more node that delivered it."""
+    """With one more node that delivered it; past TAGS_MAX the first are forgotten, and get a copy."""
     return tags if name in tags else (*tags, name)[-TAGS_MAX:]
 
 
@@ -100,3 +99,9 @@ class Publications:
             del self.ranges[gone]
             self.floors.pop(gone, None)
         return Seen.NEW
+
+    def forget(self, store: str, number: int) -> None:
+        """It has not come: its turn was undone."""
+        numbers = self.ranges.get(store)
+        if numbers is not None and number in numbers:
+            numbers.remove(number)

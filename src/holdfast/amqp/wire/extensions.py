@@ -68,6 +68,12 @@ LINKS: Final = Symbol("x-opt-holdfast-links")
 PUBLISHER: Final = Symbol("x-opt-holdfast-publisher")
 """Of a message of a topic: digests of the connection and of the container that published it."""
 
+RELAY: Final = Symbol("x-opt-holdfast-relay")
+PUBLICATION: Final = Symbol("x-opt-holdfast-publication")
+TAGS: Final = Symbol("x-opt-holdfast-tags")
+"""Of a message that goes to a neighbour by a static entry of federation: that it is to choose anew (true); which
+message of which node it was, a list of text and number; and the nodes that have delivered it."""
+
 DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
 """Message annotations: when a message is to be delivered at the earliest, in milliseconds since 1970, or after how many

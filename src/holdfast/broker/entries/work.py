@@ -20,9 +20,9 @@ class Work(Generic[QueueT]):
     """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved", "offered_bytes",
-        "offered_bytes_max", "offered_count", "offered_count_max", "rebound", "referred", "retires_in_flight",
-        "rewritten", "turns", "urgent", "wheel",
+        "arrives", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved",
+        "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "rebound", "referred",
+        "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -36,6 +36,9 @@ class Work(Generic[QueueT]):
         self.hold: Callable[[QueueT, bytes], int | None] | None = None
         """Takes a message that is not to be delivered yet, and gives its sequence; None where it is to be
         (custody/delays.py)."""
+        self.arrives: Callable[[QueueT, bytes], bool] | None = None
+        """Looks at a message in custody that comes to a topic; False where it came before on another way
+        (endpoints/passing_on.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again
         (broker/cursors/halting.py)."""
