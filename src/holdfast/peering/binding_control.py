@@ -42,9 +42,10 @@ class Tables(Protocol):
 
 
 class Network(Protocol):
-    """The node's routing. `computed`: called when it is another one."""
+    """The node's routing."""
 
-    computed: Callable[[], None]
+    def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
+        """Calls them when the table was computed, and when a node left for good."""
 
     @property
     def edges(self) -> Edges:
@@ -105,6 +106,8 @@ class BindingControl:
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._rerouted = True
+        self._due_at: float | None = None
+        """When federation acts next; None where that is to be asked again."""
         kinds |= dict.fromkeys(KINDS, self._hear)
         if self.entries or self._stored:
             self._begin()
@@ -156,6 +159,7 @@ class BindingControl:
             self.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
+        self._due_at = None
 
     # ------------------------------------------------------------------------------------------------ entries
 
@@ -215,6 +219,7 @@ class BindingControl:
         if self.federation is None:
             return None
         token = self.federation.confirm(topic, row, self._clock.now, wait_s)
+        self._due_at = None
         self.eager.update(dict.fromkeys(self.federation.neighbours))  # an answer that is there is told in this turn
         return token
 
@@ -260,12 +265,18 @@ class BindingControl:
     def routed_by(self, network: Network) -> None:
         """There is routing."""
         self._network = network
-        network.computed = self.rerouted
+        network.followed_by(self.rerouted, self._forgot)
         self._rerouted = True
 
     def rerouted(self) -> None:
         """Routing, or what this node may send to, is another one."""
         self._rerouted = True
+
+    def _forgot(self, name: str) -> None:
+        """A node left for good: what it wanted goes."""
+        if self.federation is not None:
+            self.federation.forget(name, self._clock.now)
+            self._moved()
 
     def _route(self) -> None:
         if not self._rerouted or self.federation is None:
@@ -335,6 +346,7 @@ class BindingControl:
     def _tell(self, session: Session, now: float) -> bool:
         """Whether there is more to say, and credit for it."""
         federation, name = self.federation, session.name
+        self._due_at = None
         for _ in range(MESSAGES_A_TURN):
             message = self.unsent.pop(name, None)
             if message is None and federation is not None:
@@ -352,10 +364,14 @@ class BindingControl:
         if self.federation is None:
             return None
         now = self._clock.now
-        return now if self.eager or self._rerouted else self.federation.next_deadline(now)
+        if self.eager or self._rerouted or self._may_spread:
+            return now
+        if self._due_at is None:
+            self._due_at = self.federation.next_deadline(now)
+        return self._due_at
 
     def tick(self, now: float) -> None:
-        if self.federation is not None and now >= self.federation.next_deadline(now):
+        if self.federation is not None and (self._due_at is None or now >= self._due_at):
             self.federation.tick(now)
             self._moved()
 
