@@ -219,8 +219,7 @@ class BindingControl:
         if self.federation is None:
             return None
         token = self.federation.confirm(topic, row, self._clock.now, wait_s)
-        self._due_at = None
-        self.eager.update(dict.fromkeys(self.federation.neighbours))  # an answer that is there is told in this turn
+        self._moved()
         return token
 
     def cancel(self, token: int) -> None:
