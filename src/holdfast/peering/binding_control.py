@@ -288,8 +288,10 @@ class BindingControl:
             up = {self._name: {name: MICRO for name, one in self._neighbours.items() if one.offered}}
             nodes = set(self._neighbours)
         known = {name for name in nodes if name != self._name and self._knows(name)}
-        self.federation.route(Routes(up, known), self._clock.now)
-        self._moved()
+        routes = Routes(up, known)
+        if routes != self.federation.routes:
+            self.federation.route(routes, self._clock.now)
+            self._moved()
 
     # ------------------------------------------------------------------------------------------------ sessions
 
