@@ -17,6 +17,7 @@ from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.ranges import first_since, measured
 from holdfast.names import check_name
 from holdfast.schema import is_whole
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
@@ -41,6 +42,22 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
         "tail": Ulong(queue.visible),
         "lease_epoch": Ulong(cursor.lease_epoch),
     }
+
+
+def _beginning(queue: Queue, arguments: dict[str, Any]) -> int:
+    """Where a new subscription begins."""
+    start, head = arguments.get("start", "first"), queue.head()
+    if "start_ms" in arguments:
+        if "start" in arguments:
+            raise Refused(400, "start and start_ms exclude each other; give one of them")
+        return first_since(queue, head, number_of(arguments, "start_ms"))
+    if start == "first":
+        return head
+    if start == "next":
+        return queue.next_sequence
+    if is_whole(start):
+        return min(max(int(start), head), queue.next_sequence)
+    raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
 
 
 def _identity(key: tuple[Queue, str]) -> str:
@@ -113,16 +130,7 @@ class SubscriptionOperations:
                 self._resume.release(queue)
                 if queue.shared.consumers or queue.shared.acquired:
                     raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
-            start = arguments.get("start", "first")
-            if start == "first":
-                place = queue.head()
-            elif start == "next":
-                place = queue.next_sequence
-            elif is_whole(start):
-                place = min(max(int(start), queue.head()), queue.next_sequence)
-            else:
-                raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
-            cursor = queue.add_cursor(name, mode, place)
+            cursor = queue.add_cursor(name, mode, _beginning(queue, arguments))
             status = 201
         elif cursor.mode != mode:
             raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
@@ -144,18 +152,26 @@ class SubscriptionOperations:
         return queue, cursor
 
     def peek(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """The end of a range within both limits; changes nothing."""
+        """The end of a range within both limits, that of bytes by the average unless `exact`; changes nothing."""
         queue, _ = self._held(host, name, arguments)
         start = number_of(arguments, "start")
         messages_max = number_of(arguments, "messages_max", 2**62)
         bytes_max = number_of(arguments, "bytes_max", 2**62)
+        exact = arguments.get("exact", False)
+        if not isinstance(exact, bool):
+            raise Refused(400, f"invalid value {exact!r} for exact; expected true or false")
         end = queue.visible
+        tail = Ulong(max(start, end))
+        if exact:
+            found = measured(queue, start, messages_max, bytes_max)
+            told = {"messages": Ulong(found.messages), "bytes": Ulong(found.bytes), "more": found.more}
+            return Answer(200, "OK", {"end": Ulong(found.end), "tail": tail, **told})
         if end - start > messages_max or queue.bytes_held > bytes_max:
             end = min(end, start + messages_max)
             if queue.messages and queue.bytes_held > bytes_max:
                 average = max(1, queue.bytes_held // queue.messages)
                 end = min(end, start + max(1, bytes_max // average))
-        return Answer(200, "OK", {"end": Ulong(max(start, end))})
+        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail})
 
     def advance(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._held(host, name, arguments)
