@@ -7,7 +7,9 @@ import pytest
 from core.test_readers import held, open_subscription
 from holdfast.amqp.wire.performatives import Header
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.gone import RANGES_MAX, Gone
 from holdfast.management.operations import ranges
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
@@ -31,11 +33,13 @@ def sizes_of(node: Node) -> list[int]:
 
 
 def test_the_tail_is_told_with_the_end() -> None:
-    rig, _, client = world()
+    rig, node, client = world()
     fill(rig, client, 5)
     body = open_subscription(client)
-    assert peeked(client, body, start=2, messages_max=2) == {"end": 4, "tail": 6}
-    assert peeked(client, body, start=9) == {"end": 9, "tail": 9}
+    average = sizes_of(node)[0]
+    assert peeked(client, body, start=2, messages_max=2) == {"end": 4, "tail": 6, "average": average}
+    assert peeked(client, body, start=2, bytes_max=3 * average)["end"] == 5
+    assert peeked(client, body, start=9) == {"end": 9, "tail": 9, "average": average}
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4_096])
@@ -97,3 +101,43 @@ def test_a_subscription_begins_at_a_time() -> None:
         arguments = {"queue": "work", "mode": "copy", **given}
         status, _, text = client.manage("OPEN", "subscription", "sub", **arguments)
         assert status == 400 and said in text
+
+
+def gaps(client: Client, body: dict[str, Any], *ranges: int) -> tuple[int, int]:
+    status, told, text = client.manage(
+        "GAPS", "subscription", "sub", queue="work", queue_uuid=body["queue_uuid"], ranges=list(ranges)
+    )
+    assert status == 200, text
+    return told["expired"], told["dropped"]
+
+
+def test_what_expired_and_what_was_dropped_is_told() -> None:
+    rig, node, client = world(QueueConfig(name="work", messages_max=4, when_full="drop-oldest"))
+    body = open_subscription(client, "copy")
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 7):
+        client.send(link, str(number), header=Header(ttl=500 if number == 5 else None))
+    rig.settle()
+    assert gaps(client, body, 1, 7) == (0, 2)
+    rig.run(3.0)
+    assert [sequence for sequence, _ in node.queue("work").read(0, count_max=9, bytes_max=9_999)] == [3, 4, 6]
+    assert gaps(client, body, 1, 7) == (1, 2)
+    assert gaps(client, body, 2, 3, 5, 6) == (1, 1)
+    assert gaps(client, body, 3, 5) == (0, 0)
+    arguments = {"queue": "work", "queue_uuid": body["queue_uuid"]}
+    for wrong in ([1], [1, -1], "x", [0, 1] * 257):
+        status, _, text = client.manage("GAPS", "subscription", "sub", ranges=wrong, **arguments)
+        assert status == 400 and "invalid value for ranges" in text
+    status, _, text = client.manage("GAPS", "subscription", "sub", ranges=[], queue="work", queue_uuid="x")
+    assert status == 412 and "deleted and created again" in text
+
+
+def test_a_bounded_number_of_gaps_is_remembered() -> None:
+    known = Gone()
+    for sequence in range(1, 1_000, 3):
+        known.note_expired([sequence])
+        known.note_dropped([sequence + 1])
+    assert len(known.expired) == len(known.dropped) == RANGES_MAX
+    assert known.count(0, 1_000) == (RANGES_MAX, RANGES_MAX)
+    assert known.count(998, 1_000) == (0, 1)

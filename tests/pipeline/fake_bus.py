@@ -114,9 +114,9 @@ class FakeBus:
         end, messages, size, tail = start, 0, 0, self._position().tail
         for sequence, own in rows:
             if messages and (messages >= rows_max or size + own > bytes_max):
-                return Window(end, tail, messages, size, True)
+                return Window(end, tail, 0, messages, size, True)
             end, messages, size = sequence + 1, messages + 1, size + own
-        return Window(max(start, tail), tail, messages, size)
+        return Window(max(start, tail), tail, 0, messages, size)
 
     def advance(self, lease: Lease, sequence: int) -> int:
         self._check(lease)

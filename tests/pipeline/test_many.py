@@ -264,6 +264,61 @@ def test_a_batch_that_was_begun_waits_for_its_nodes(tmp_path: Path, monkeypatch:
     assert written(query) == all_of(("a/x", 4), ("b/x", 4))
 
 
+def test_a_batch_has_no_more_bytes_than_its_limit(tmp_path: Path) -> None:
+    """A body is its sequence as text, and so is its size; the average would not do."""
+    one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
+    one.put(200)
+    other.put(30)
+    query = Query(tmp_path, "ab", 1_000)
+    query.options["maxBytesPerTrigger"] = "50"
+    query.run()
+    assert written(query) == all_of(("a/x", 200), ("b/x", 30))
+    for log in SinkLog(query.out).batches().values():
+        rows = [row for file in SinkLog(query.out).files_of(log) for row in json.loads(file.read_text())]
+        assert 0 < sum(len(str(sequence)) for _, _, sequence in rows) <= 50
+
+
+def test_with_too_little_for_a_batch_it_waits_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = queue(tmp_path, "a", "x")
+    query = Query(tmp_path, "a", 100)
+    query.options["minRowsPerTrigger"] = "10"
+    query.options["maxDelaySeconds"] = "60"
+    now = 0.0
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now)
+    reader = query.reader()
+    one.put(1)
+    start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    assert start["at"] == {"a/x": 2}, "the first batch does not wait"
+    one.put(9)
+    now = 59.0
+    assert reader.latestOffset(start, ReadMaxRows(100)) == start
+    now = 60.0
+    start = reader.latestOffset(start, ReadMaxRows(100))
+    assert start["at"] == {"a/x": 11}
+    one.put(10)
+    assert reader.latestOffset(start, ReadMaxRows(100))["at"] == {"a/x": 21}, "enough"
+
+
+def test_what_is_there_now_does_not_wait(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(5)
+    query = Query(tmp_path, "a", 2)
+    query.options["maxRowsPerTrigger"] = "2"
+    query.options["minRowsPerTrigger"] = "2"
+    query.run()
+    assert written(query) == all_of(("a/x", 5))
+
+
+def test_a_subscription_begins_at_a_sequence_in_each_queue(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(5)
+    queue(tmp_path, "b", "x").put(4)
+    query = Query(tmp_path, "ab", 100)
+    query.options["startingFrom"] = "4"
+    query.run()
+    assert written(query) == {"a/x": [4, 5], "b/x": [4]}
+
+
 def test_a_queue_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
     queue(tmp_path, "a", "x").put(2)
     query = Query(tmp_path, "a", 100)

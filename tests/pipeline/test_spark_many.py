@@ -15,7 +15,7 @@ from holdfast.client import connect
 from holdfast.errors import HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.ingest import IngestJob, default_checkpoint
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
 from pyspark_holdfast.tables import read_arrow
 from support.eventually import eventually_true
 
@@ -75,7 +75,7 @@ async def test_queues_of_two_nodes_and_one_of_them_away(
         await send(url, queue, 1, 400)
     ingest = job(tmp_path, a.url, b.url, available_now=False)
     stop = threading.Event()
-    running = asyncio.create_task(run(spark, ingest, stop))
+    running = asyncio.create_task(asyncio.to_thread(run_ingest, spark, ingest, stop, lambda progress: None))
 
     def has(node: str, queue: str, last: int) -> bool:
         return running.done() or rows(ingest.out).get((node, queue)) == bodies(queue, last)

@@ -53,12 +53,13 @@ class Entry(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a batch may take of a queue: the entries below `end`; `tail` is where the queue ends now. `messages` and
-    `bytes` are counted only where an exact bound was asked for; `more`: whether entries from `end` on would fit, which
-    were not looked at yet."""
+    """What a batch may take of a queue: the entries below `end`; `tail` is where the queue ends now, and `average` the
+    size of its messages, 0 where it is not known. `messages` and `bytes` are counted only where an exact bound was
+    asked for; then `more` says whether the bound ended the range."""
 
     end: int
     tail: int
+    average: int = 0
     messages: int | None = None
     bytes: int | None = None
     more: bool = False

@@ -129,7 +129,7 @@ class NodeBus:
             arguments["bytes_max"] = bytes_max
         told = self._subscription("PEEK", arguments, lease)
         end = int(told["end"])
-        return Window(end, int(told.get("tail", end)))
+        return Window(end, int(told.get("tail", end)), int(told.get("average", 0)))
 
     def measure(self, lease: Lease, start: int, rows_max: int, bytes_max: int) -> Window:
         """A node looks at a bounded part of a queue at a time, and says whether there is more."""
@@ -145,9 +145,9 @@ class NodeBus:
             if not messages or int(told["bytes"]) <= bytes_max - size:
                 end, messages, size = int(told["end"]), messages + int(told["messages"]), size + int(told["bytes"])
             else:
-                return Window(end, int(told["tail"]), messages, size, True)
+                return Window(end, int(told["tail"]), 0, messages, size, True)
             if not told["more"] or messages >= rows_max or size >= bytes_max:
-                return Window(end, int(told["tail"]), messages, size, end < int(told["tail"]))
+                return Window(end, int(told["tail"]), 0, messages, size, end < int(told["tail"]))
 
     def advance(self, lease: Lease, sequence: int) -> int:
         return int(self._subscription("ADVANCE", {"sequence": sequence}, lease)["advanced"])

@@ -24,7 +24,7 @@ NAMES: Final = (
     "url", "urlFile", "passwordFile", "caFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
-    "onNodeAway",
+    "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
 
@@ -33,11 +33,14 @@ AWAY: Final = {"goon": "goOn", "fail": "fail"}
 """What `onNodeAway` may be, by its lower case."""
 UNREADABLE: Final = {"row": "row", "fail": "fail", "deadletter": "deadLetter"}
 """What `onUnreadable` may be, by its lower case."""
-SAME: Final = {"startingOffsets": "startingFrom", "maxOffsetsPerTrigger": "maxRowsPerTrigger"}
+SAME: Final = {
+    "startingOffsets": "startingFrom",
+    "maxOffsetsPerTrigger": "maxRowsPerTrigger",
+    "minOffsetsPerTrigger": "minRowsPerTrigger",
+}
 """Names of Spark's Kafka source for options that mean the same here."""
 
 FORMER: Final = {
-    "maxBytesPerTrigger": "it is called bytesPerTrigger now: a trigger aims at it, it is not a limit",
     "leaseSeconds": "it was removed, since it had no effect: a query that starts fences the one before it at once",
 }
 
@@ -50,9 +53,11 @@ class SourceOptions:
     """`checkpoint` and `sink_path` are local directories; `checkpoint` is the query's own checkpointLocation.
 
     A trigger takes at most `rows_max` entries; it aims at `bytes_aim` bytes, by the average size of what the queue
-    holds. A task reads `rows_per_partition` sequences; an Arrow batch holds at most `rows_per_batch` rows. `retry_s`:
-    how long a node that cannot be reached is tried again before the query fails. `on_unreadable`: row, fail or
-    deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn or fail.
+    holds, or takes at most `bytes_max`, which the node counts. With less than `rows_min` entries it waits, for at most
+    `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
+    `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
+    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn or
+    fail.
     """
 
     urls: tuple[Url, ...]
@@ -72,6 +77,9 @@ class SourceOptions:
     dead_letter_path: Path | None = None
     fail_on_data_loss: bool = True
     on_node_away: str = "goOn"
+    bytes_max: int | None = None
+    rows_min: int = 1
+    delay_s: float = 900.0
 
     @property
     def url(self) -> Url:
@@ -114,6 +122,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
         raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
+    if "maxbytespertrigger" in given and "bytespertrigger" in given:
+        raise ConfigError("options 'maxBytesPerTrigger' and 'bytesPerTrigger' exclude each other; give one of them")
+    rows_max = whole(_given(given, "maxOffsetsPerTrigger", "maxRowsPerTrigger"), given, 100_000)
+    rows_min = whole(_given(given, "minOffsetsPerTrigger", "minRowsPerTrigger"), given, 1)
+    if rows_min > rows_max:
+        raise ConfigError(f"option 'minRowsPerTrigger' is {rows_min}; expected at most maxRowsPerTrigger, {rows_max}")
     return SourceOptions(
         urls=urls,
         addresses=addresses_of(given["address"]),
@@ -122,9 +136,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         starting_from=_start(given),
         checkpoint=local_path("checkpoint", given["checkpoint"]) if "checkpoint" in given else None,
         sink_path=local_path("sinkPath", given["sinkpath"]) if "sinkpath" in given else None,
-        rows_max=whole(
-            "maxOffsetsPerTrigger" if "maxoffsetspertrigger" in given else "maxRowsPerTrigger", given, 100_000
-        ),
+        rows_max=rows_max,
         bytes_aim=whole("bytesPerTrigger", given, 256 * MIB),
         rows_per_partition=whole("rowsPerPartition", given, 50_000),
         rows_per_batch=whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
@@ -134,7 +146,15 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         dead_letter_path=local_path("deadLetterPath", given["deadletterpath"]) if "deadletterpath" in given else None,
         fail_on_data_loss=one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true",
         on_node_away=AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))],
+        bytes_max=whole("maxBytesPerTrigger", given, 1) if "maxbytespertrigger" in given else None,
+        rows_min=rows_min,
+        delay_s=seconds("maxDelaySeconds", given, 900.0, 0.0, 86_400.0),
     )
+
+
+def _given(given: Mapping[str, str], one: str, other: str) -> str:
+    """Which of two names of an option is given; the second if none is."""
+    return one if one.lower() in given else other
 
 
 def url_of(given: Mapping[str, str]) -> Url:

@@ -7,7 +7,7 @@ proves, after that proof is on disk. A node that is away keeps its place in ever
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from holdfast.errors import ConfigError
-from pyspark_holdfast.admission import turned, within_rows
+from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
 from pyspark_holdfast.checkpoint import Checkpoint, SinkLog
 from pyspark_holdfast.fleet import Fleet
@@ -59,6 +59,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         """Where each queue ended when it was looked at last."""
         self._targets: dict[str, int] | None = None
         self._turn = 0
+        self._planned_at: float | None = None
         self._begun: set[str] = set()
         """Queues whose place was compared with what this run's checkpoint says."""
         self._warned: set[str] = set()
@@ -80,19 +81,25 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         self._release()
         first = self._parsed(start)
         rows_max: int | None = self.options.rows_max
-        bytes_max: int | None = self.options.bytes_aim
+        bytes_max = self.options.bytes_max
         if isinstance(limit, ReadMaxRows):
             rows_max = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
             bytes_max = limit.max_bytes
         elif isinstance(limit, ReadAllAvailable):
             rows_max = bytes_max = None
-        begins, windows = self._looked_at(first, rows_max, bytes_max)
+        begins = {key: self._begin(first, member) for key, member in self._members().items()}
         self._turn += 1
-        keys = turned(sorted(windows), self._turn)
-        ends = within_rows({key: windows[key] for key in keys}, begins, rows_max)
+        begins = {key: begins[key] for key in turned(sorted(begins), self._turn)}
+        if bytes_max is not None and rows_max is not None:
+            ends = within_bytes(begins, rows_max, bytes_max, self._measured)
+        else:
+            ends = within_aim(self._peeked(begins, rows_max), begins, rows_max, self.options.bytes_aim)
         reached = self._reached(first, begins, ends)
-        return start if reached is None else reached.json()
+        if reached is None or self._waits(begins):
+            return start
+        self._planned_at = time.monotonic()
+        return reached.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.rows_max)
@@ -259,20 +266,35 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     # ---------------------------------------------------------------------------------------------- the places
 
-    def _looked_at(
-        self, first: Offset, rows_max: int | None, bytes_max: int | None
-    ) -> tuple[dict[str, int], dict[str, Window]]:
-        """By queue where the next batch begins, and what it may take."""
-        begins: dict[str, int] = {}
-        for key, member in self._members().items():
-            begins[key] = self._begin(first, member)
+    def _peeked(self, begins: Mapping[str, int], rows_max: int | None) -> dict[str, Window]:
+        """What the next batch may take of each queue; without `rows_max` all."""
+        bytes_max = None if rows_max is None else self.options.bytes_aim
 
         def look(member: Member) -> Window:
             return member.bus.peek(member.lease, begins[member.key], rows_max, bytes_max)
 
-        windows = self._each_member({key: self._members()[key] for key in begins}, look)
-        self._tails |= {key: window.tail for key, window in windows.items()}
-        return begins, windows
+        return self._windows(begins, look)
+
+    def _measured(self, wanted: Mapping[str, Request]) -> dict[str, Window]:
+        def look(member: Member) -> Window:
+            return member.bus.measure(member.lease, *wanted[member.key])
+
+        return self._windows(wanted, look)
+
+    def _windows(self, keys: Iterable[str], look: Callable[[Member], Window]) -> dict[str, Window]:
+        """What these queues answer, in the order of `keys`."""
+        members = self._members()
+        found = self._each_member({key: members[key] for key in keys if key in members}, look)
+        self._tails |= {key: window.tail for key, window in found.items()}
+        return {key: found[key] for key in keys if key in found}
+
+    def _waits(self, begins: Mapping[str, int]) -> bool:
+        """Whether there is too little for a batch, and time left."""
+        options = self.options
+        if self._targets is not None or self._planned_at is None or options.rows_min <= 1:
+            return False
+        there = sum(max(0, self._tails.get(key, begin) - begin) for key, begin in begins.items())
+        return there < options.rows_min and time.monotonic() - self._planned_at < options.delay_s
 
     def _reached(self, first: Offset, begins: Mapping[str, int], ends: Mapping[str, int]) -> Offset | None:
         """The offset of a batch with these ends; None where there is nothing for one."""

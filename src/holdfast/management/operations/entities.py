@@ -66,6 +66,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "OPEN"): ("queue", "mode", "start", "start_ms"),
     (SUBSCRIPTION, "READ"): ("queue",),
     (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max", "exact"),
+    (SUBSCRIPTION, "GAPS"): ("queue", "queue_uuid", "ranges"),
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),

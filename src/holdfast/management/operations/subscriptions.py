@@ -19,9 +19,11 @@ from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.operations.ranges import first_since, measured
 from holdfast.names import check_name
-from holdfast.schema import is_whole
+from holdfast.schema import is_whole, is_whole_within
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
+GAPS_MAX: Final = 256
+"""Ranges that one request may ask about."""
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
 
@@ -77,6 +79,7 @@ class SubscriptionOperations:
             (SUBSCRIPTION, "OPEN"): self.open,
             (SUBSCRIPTION, "READ"): self.read,
             (SUBSCRIPTION, "PEEK"): self.peek,
+            (SUBSCRIPTION, "GAPS"): self.gaps,
             (SUBSCRIPTION, "ADVANCE"): self.advance,
             (SUBSCRIPTION, "DELETE"): self.delete,
             (SUBSCRIPTION, "QUERY"): self.query,
@@ -142,11 +145,16 @@ class SubscriptionOperations:
         queue, cursor = self._subscription(host, name, arguments)
         return Answer(200, "OK", _subscription_map(queue, cursor))
 
-    def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
-        """The subscription, if the caller still holds its lease and means this queue."""
+    def _of_queue(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        """The subscription, if the caller means this queue."""
         queue, cursor = self._subscription(host, name, arguments)
         if text_of(arguments, "queue_uuid") != str(queue.uuid):
             raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
+        return queue, cursor
+
+    def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        """The subscription, if the caller still holds its lease and means this queue."""
+        queue, cursor = self._of_queue(host, name, arguments)
         if number_of(arguments, "lease_epoch") != cursor.lease_epoch:
             raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
         return queue, cursor
@@ -166,12 +174,24 @@ class SubscriptionOperations:
             found = measured(queue, start, messages_max, bytes_max)
             told = {"messages": Ulong(found.messages), "bytes": Ulong(found.bytes), "more": found.more}
             return Answer(200, "OK", {"end": Ulong(found.end), "tail": tail, **told})
+        average = max(1, queue.bytes_held // queue.messages) if queue.messages else 0
         if end - start > messages_max or queue.bytes_held > bytes_max:
             end = min(end, start + messages_max)
-            if queue.messages and queue.bytes_held > bytes_max:
-                average = max(1, queue.bytes_held // queue.messages)
+            if average and queue.bytes_held > bytes_max:
                 end = min(end, start + max(1, bytes_max // average))
-        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail})
+        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail, "average": Ulong(average)})
+
+    def gaps(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """Why there are no messages at the sequences of these ranges, as far as that is known."""
+        queue, _ = self._of_queue(host, name, arguments)
+        ranges = arguments.get("ranges")
+        if not isinstance(ranges, list) or len(ranges) % 2 or len(ranges) > 2 * GAPS_MAX:
+            raise Refused(400, f"invalid value for ranges; expected first and end of at most {GAPS_MAX} ranges")
+        if not all(is_whole_within(number, 0, 2**63) for number in ranges):
+            raise Refused(400, "invalid value for ranges; expected numbers from 0 to 2^63 - 1")
+        counts = [queue.gone.count(int(first), int(end)) for first, end in zip(ranges[::2], ranges[1::2], strict=True)]
+        expired, dropped = sum(one for one, _ in counts), sum(other for _, other in counts)
+        return Answer(200, "OK", {"expired": Ulong(expired), "dropped": Ulong(dropped)})
 
     def advance(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._held(host, name, arguments)
