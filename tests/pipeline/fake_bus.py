@@ -20,6 +20,7 @@ TABLES = """
 create table queue (uuid text, next integer);
 create table entry (seq integer primary key, body blob);
 create table subscription (name text primary key, advanced integer, epoch integer);
+create table gone (seq integer primary key, why text);
 create table call (number integer primary key autoincrement, what text, sequence integer);
 """
 
@@ -52,6 +53,13 @@ class FakeQueue:
             )
             connection.execute("update queue set next = ?", (first + count,))
             connection.execute("commit")
+
+    def lose(self, why: str, *sequences: int) -> None:
+        """These entries leave: they have `expired`, were `dropped`, or nobody knows why."""
+        with contextlib.closing(self.connect()) as connection:
+            for sequence in sequences:
+                connection.execute("delete from entry where seq = ?", (sequence,))
+                connection.execute("insert into gone values (?, ?)", (sequence, why))
 
     def advanced(self, name: str = "s") -> int:
         with contextlib.closing(self.connect()) as connection:
@@ -117,6 +125,11 @@ class FakeBus:
                 return Window(end, tail, 0, messages, size, True)
             end, messages, size = sequence + 1, messages + 1, size + own
         return Window(max(start, tail), tail, 0, messages, size)
+
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        gone = self.connection.execute("select seq, why from gone").fetchall()
+        reasons = [why for sequence, why in gone for first, end in ranges if first <= sequence < end]
+        return reasons.count("expired"), reasons.count("dropped")
 
     def advance(self, lease: Lease, sequence: int) -> int:
         self._check(lease)

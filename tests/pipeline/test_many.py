@@ -393,6 +393,42 @@ def test_two_urls_of_one_node_are_refused(tmp_path: Path) -> None:
         query.run()
 
 
+def test_sources_of_one_query_find_their_places_by_themselves(tmp_path: Path) -> None:
+    """Two under one name, and one of another name, in any order; each releases its own."""
+    queues = {name: queue(tmp_path, "a", name) for name in "xyz"}
+    query = Query(tmp_path, "a", 100)
+    readers = []
+    for address, subscription in (("y", "s"), ("z", "other"), ("x", "s")):
+        queues[address].put(5)
+        query.options |= {"address": address, "subscription": subscription}
+        readers.append(query.reader())
+    starts = [reader.initialOffset() for reader in readers]
+    for batch, ends in enumerate(((2, 4, 5), (6, 6, 6))):
+        limits = [ReadMaxRows(end - 1) for end in ends]
+        planned = [reader.latestOffset(*asked) for reader, *asked in zip(readers, starts, limits, strict=True)]
+        query._write(query.checkpoint / "offsets" / str(batch), "v1", "{}", *map(json.dumps, planned))
+        for reader, start, end in zip(readers, starts, planned, strict=True):
+            assert reader.partitions(start, end)
+        query._write(query.out / "_spark_metadata" / str(batch), "v1")
+        query._write(query.checkpoint / "commits" / str(batch), "v1", "{}")
+        starts = planned
+        for reader in readers:
+            reader.commit({})
+        released = [queues[name].advanced(owner) for name, owner in (("y", "s"), ("z", "other"), ("x", "s"))]
+        assert released == list(ends)
+
+
+def test_two_sources_of_one_name_and_queue_are_refused(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(2)
+    query = Query(tmp_path, "a", 100)
+    reader = query.reader()
+    end = json.dumps(reader.latestOffset(reader.initialOffset(), ReadMaxRows(100)))
+    query._write(query.checkpoint / "offsets" / "0", "v1", "{}", end, end)
+    query._write(query.checkpoint / "commits" / "0", "v1", "{}")
+    with pytest.raises(ConfigError, match="several sources of this query are subscription 's' of queue 'x'"):
+        reader.commit({})
+
+
 # ------------------------------------------------------------------------------- an earlier version's checkpoint
 
 
@@ -448,6 +484,32 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_if_its_queue_is_gone(tmp_
     query.options["address"] = "x"
     with pytest.raises(ConfigError, match="queue 'x' of node 'a' was deleted and created again"):
         query.run()
+
+
+def test_a_batch_that_an_earlier_version_began_waits_for_its_node(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(5)
+
+    def die(step: str) -> None:
+        if step == "read":
+            raise Died(step)
+
+    query = Query(tmp_path, "a", 3)
+    query.run()
+    queue_of_a = FakeQueue(tmp_path / "a" / "x.db")
+    queue_of_a.put(2)
+    query.at_step = die
+    with pytest.raises(Died):
+        query.run()
+    made_former(query)
+    query.at_step = never
+    queue(tmp_path, "b", "x").put(4)
+    query.options["url"] = "amqp://a:1,amqp://b:1"
+    query.away.add("a")
+    with pytest.raises(NodeUnreachable, match="reads the queue of an earlier version's checkpoint, and nodes are away"):
+        query.run()
+    query.away.clear()
+    query.run()
+    assert written(query) == all_of(("a/x", 7), ("b/x", 4))
 
 
 def test_an_offset_of_an_earlier_version_is_kept_until_its_node_comes(tmp_path: Path) -> None:

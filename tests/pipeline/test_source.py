@@ -11,10 +11,11 @@ from random import Random
 import pytest
 
 import pyspark_holdfast
-from holdfast.errors import ConfigError
-from pipeline.fake_bus import FakeDataSource, FakeQueue
-from pyspark_holdfast.bus import ReaderFenced
+from holdfast.errors import ConfigError, HoldfastError
+from pipeline.fake_bus import FakeBus, FakeDataSource, FakeQueue
+from pyspark_holdfast.bus import Entry, ReaderFenced
 from pyspark_holdfast.checkpoint import SinkLog, batches_in
+from pyspark_holdfast.gaps import GAPS_MAX, Gaps
 from pyspark_holdfast.offsets import offset_of
 from pyspark_holdfast.ranges import PARTITIONS_MAX, QueueRange, tasks_of
 from pyspark_holdfast.source import HoldfastDataSource
@@ -202,6 +203,53 @@ def test_without_fail_on_data_loss_a_query_reads_the_queue_made_anew(
     query.run()
     assert written(query) == before + list(range(1, 10))
     assert queue.advanced() == 10
+
+
+def test_what_was_dropped_before_it_was_read_ends_the_query(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options["rowsPerPartition"] = "9"
+    queue.lose("dropped", 3, 4)
+    queue.lose("expired", 7)
+    with pytest.raises(HoldfastError) as caught:
+        query.run()
+    assert "of the messages from 3 to 7 3 are missing: 1 expired, 2 dropped to make room" in str(caught.value)
+    assert "\n" not in str(caught.value) and written(query) == []
+
+
+def test_without_fail_on_data_loss_it_is_told_and_the_query_goes_on(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options |= {"failOnDataLoss": "false", "rowsPerPartition": "9"}
+    queue.lose("dropped", 2)
+    queue.lose("unknown", 8, 9)
+    query.run()
+    assert written(query) == [1, 3, 4, 5, 6, 7]
+    told = "from 2 to 9 3 are missing: 1 dropped to make room for later ones, 2 for reasons that are not known"
+    assert told in caplog.text
+
+
+def test_what_expired_is_told_and_ends_nothing(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(5)
+    queue.lose("expired", 2)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.run()
+    assert written(query) == [1, 3, 4, 5]
+    assert "of the messages from 2 to 2 1 are missing: 1 expired" in caplog.text
+
+
+def test_a_bounded_number_of_gaps_is_told_apart() -> None:
+    wanted = QueueRange("q", 1, 2_001, None, "u")
+    gaps = Gaps(wanted, "hub")
+    entries = [Entry(sequence, None, None) for sequence in range(2, 2_000, 2)]
+    assert list(gaps.through(iter(entries))) == entries
+    assert len(gaps.found) == GAPS_MAX
+    assert gaps.found[:2] == [(1, 2), (3, 4)] and gaps.found[-1] == (511, 2_001)
+    gaps.tell(FakeBus.__new__(FakeBus), fail_on_data_loss=True)  # nobody to ask without a subscription
 
 
 def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:

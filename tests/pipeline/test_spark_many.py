@@ -1,6 +1,7 @@
 """Many real nodes and queues in one query: exact rows of each, though nodes are killed and stay away."""
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from functools import partial
@@ -11,11 +12,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
+
 from holdfast.client import connect
 from holdfast.errors import HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.source import HoldfastDataSource
 from pyspark_holdfast.tables import read_arrow
 from support.eventually import eventually_true
 
@@ -124,3 +129,74 @@ async def test_a_batch_query_of_many_queues(spark: "SparkSession", tmp_path: Pat
     reader = spark.read.format("holdfast").option("url", f"{a.url}, {b.url}").option("address", "flights-*")
     counted = await asyncio.to_thread(reader.load().groupBy("node").count().collect)
     assert {row["node"]: row["count"] for row in counted} == {"a": 15, "b": 4}
+
+
+async def test_several_sources_of_one_query(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    """Under one name, at two nodes: each releases what is its own, over a restart of the query."""
+    a, b = await start_node("a"), await start_node("b")
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def query() -> None:
+        sources = []
+        for url, queue in ((a.url, "flights-1"), (b.url, "flights-1"), (a.url, "flights-2")):
+            reader = spark.readStream.format("holdfast").option("url", url).option("address", queue)
+            sources.append(reader.option("subscription", "s").option("checkpoint", checkpoint).load())
+        rows = sources[0].union(sources[1]).union(sources[2])
+        writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        started = writer.option("path", str(tmp_path / "table")).trigger(availableNow=True).start()
+        started.awaitTermination()
+
+    for first in (1, 21):
+        for url, queue in ((a.url, "flights-1"), (b.url, "flights-1"), (a.url, "flights-2")):
+            await send(url, queue, first, first + 19)
+        await asyncio.to_thread(query)
+    last = {("a", "flights-1"), ("a", "flights-2"), ("b", "flights-1")}
+    assert rows(tmp_path / "table") == {key: bodies(key[1], 40) for key in last}
+    for url, queue in ((a.url, "flights-1"), (b.url, "flights-1"), (a.url, "flights-2")):
+        async with await connect(url) as connection:
+            told = await connection.manage("READ", "holdfast:subscription", "s", {"queue": queue})
+        assert told["advanced"] == 41
+
+
+async def test_what_a_node_dropped_is_told(tmp_path: Path, start_node: StartNode) -> None:
+    """Between the planning of a batch and its reading."""
+    node = await start_node("a")
+    async with await connect(node.url) as connection:
+        limits = {"messages_max": 5, "when_full": "drop-oldest"}
+        await connection.manage("CREATE", "holdfast:queue", "flights-1", limits)
+    await send(node.url, "flights-1", 1, 5)
+    options = job(tmp_path, node.url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options).streamReader(StructType())
+    start = await asyncio.to_thread(reader.initialOffset)
+    end = await asyncio.to_thread(reader.latestOffset, start, ReadMaxRows(100))
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    (task,) = await asyncio.to_thread(reader.partitions, start, end)
+    await send(node.url, "flights-1", 6, 8)
+    with pytest.raises(HoldfastError, match=r"from 1 to 3 3 are missing: 3 dropped to make room for later ones"):
+        await asyncio.to_thread(lambda: list(reader.read(task)))
+    await asyncio.to_thread(reader.stop)
+
+
+async def test_a_batch_of_a_node_has_no_more_bytes_than_its_limit(tmp_path: Path, start_node: StartNode) -> None:
+    """Messages of very different sizes, which an average does not tell."""
+    node = await start_node("a")
+    sizes = [100] * 50 + [400_000] * 5 + [100] * 50
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("flights-1")
+        for size in sizes:
+            await sender.submit(b"x" * size)
+        await sender.close()
+    options = job(tmp_path, node.url, maxBytesPerTrigger="1000000").options
+    options |= {"checkpoint": str(tmp_path / "checkpoint"), "maxRowsPerTrigger": "1000", "startingFrom": "11"}
+    reader = HoldfastDataSource(options).streamReader(StructType())
+    offset = await asyncio.to_thread(reader.initialOffset)
+    ends = []
+    while True:
+        found = await asyncio.to_thread(reader.latestOffset, offset, ReadMaxRows(1000))
+        if found == offset:
+            break
+        offset = found
+        ends.append(offset["at"]["a/flights-1"])
+    await asyncio.to_thread(reader.stop)
+    assert ends == [53, 55, 106]

@@ -89,6 +89,9 @@ class Bus(Protocol):
         """The range from `start` with at most so many messages and bytes, both counted; one message at least, whatever
         its size."""
 
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        """How many of the messages of these ranges expired, and how many were dropped, as far as the node knows."""
+
     def advance(self, lease: Lease, sequence: int) -> int:
         """All below `sequence` is done; returns the place reached. Idempotent and monotone."""
 

@@ -18,6 +18,8 @@ from pyspark_holdfast.options import SourceOptions
 MANAGE_LIMIT_S: Final = 30.0
 
 QUEUE: Final = "holdfast:queue"
+SUBSCRIPTION: Final = "holdfast:subscription"
+NOT_IMPLEMENTED: Final = 501
 
 _NEWER_HOLDER: Final = "newer holder"
 _ILLEGAL_STATE: Final = "amqp:illegal-state"
@@ -149,6 +151,21 @@ class NodeBus:
             if not told["more"] or messages >= rows_max or size >= bytes_max:
                 return Window(end, int(told["tail"]), 0, messages, size, end < int(told["tail"]))
 
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        numbers = [number for one in ranges for number in one]
+        told = {"queue": self._options.address, "queue_uuid": lease.queue_uuid, "ranges": numbers}
+        try:
+            answer = self._link.connected().manage(
+                "GAPS", SUBSCRIPTION, lease.subscription, told, limit_s=self._link.limit_s
+            )
+        except ManagementError as error:
+            if error.code == NOT_IMPLEMENTED:  # a node of an earlier version
+                return 0, 0
+            raise self._told(error) from error
+        except ConnectionFailed as error:
+            raise self._told(error) from error
+        return int(answer["expired"]), int(answer["dropped"])
+
     def advance(self, lease: Lease, sequence: int) -> int:
         return int(self._subscription("ADVANCE", {"sequence": sequence}, lease)["advanced"])
 
@@ -156,7 +173,7 @@ class NodeBus:
         told = {"queue": self._options.address, **arguments}
         if lease is not None:
             told |= {"queue_uuid": lease.queue_uuid, "lease_epoch": lease.lease_epoch}
-        return self._manage(operation, "holdfast:subscription", self._options.subscription, told)
+        return self._manage(operation, SUBSCRIPTION, self._options.subscription, told)
 
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
         """One request."""

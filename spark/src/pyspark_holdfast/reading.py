@@ -35,6 +35,7 @@ class Reading:
     def rows(self, task: InputPartition) -> Iterator["RecordBatch"]:
         """Runs in a worker, with a connection of its own that ends with the task."""
         from pyspark_holdfast.dead_letters import DeadLetterTable
+        from pyspark_holdfast.gaps import Gaps
         from pyspark_holdfast.rows import Unreadable, batches
 
         assert isinstance(task, NodeTask)
@@ -49,8 +50,11 @@ class Reading:
                     table = DeadLetterTable(options.dead_letter_path, wanted.address, wanted.queue_uuid)
                 unreadable = Unreadable(options.on_unreadable, table)
                 bus = node.bus(wanted.address)
+                gaps = Gaps(wanted, task.node)
                 # A task may end before its range does (limit): the link goes before its connection.
                 with closing(bus.entries(wanted.start, wanted.end, wanted.lease)) as entries:
-                    yield from batches(wanted.address, entries, options.rows_per_batch, unreadable, node=task.node)
+                    found = gaps.through(entries)
+                    yield from batches(wanted.address, found, options.rows_per_batch, unreadable, node=task.node)
+                gaps.tell(bus, fail_on_data_loss=options.fail_on_data_loss)
         finally:
             node.close()

@@ -128,14 +128,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                 "this query's own checkpointLocation"
             )
         self._opened()
-        first, last = self._parsed(start), self._parsed(end)
-        members = self._needed([key for key, place in last.places.items() if first.places.get(key) != place])
-        first, last = self._named(first), self._named(last)
+        first, last, members = self._needed(self._parsed(start), self._parsed(end))
         ranges: dict[tuple[int, str], list[QueueRange]] = {}
-        for key, place in last.places.items():
-            if key not in members or first.places.get(key) == place:
-                continue
-            number, member = members[key]
+        for key, (number, member) in members.items():
+            place = last.places[key]
             begin = self._begin(first, member)
             stop = self._begin(last, member)
             if place.queue != member.uuid:  # gone, and the query is to go on all the same
@@ -242,15 +238,16 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         work = {number: partial(calls, some) for number, some in by_node.items()}
         return {key: value for found in self._reach().each(work).values() for key, value in found.items()}
 
-    def _needed(self, keys: list[str]) -> dict[str, tuple[int, Member]]:
-        """Those that are there, with all that a batch which was begun reads: it cannot do without. NodeUnreachable
-        after the time for which a node is tried again."""
+    def _needed(self, first: Offset, last: Offset) -> tuple[Offset, Offset, dict[str, tuple[int, Member]]]:
+        """The queues that a batch from `first` to `last` reads: it cannot do without one of them. NodeUnreachable after
+        the time for which a node is tried again."""
         until = time.monotonic() + self.options.retry_s
         while True:
-            placed = self._placed()
-            missing = [key for key in keys if key not in placed and key != FORMER]
+            placed, first, last = self._placed(), self._named(first), self._named(last)
+            keys = [key for key, place in last.places.items() if first.places.get(key) != place]
+            missing = [key for key in keys if key not in placed]
             if not missing:
-                return placed
+                return first, last, {key: placed[key] for key in keys}
             assert self._fleet is not None
             away = self._fleet.away
             if not away:
