@@ -20,7 +20,9 @@ def test_a_pattern_matches_as_the_regular_expression_does(pattern: str, address:
 
 
 def test_a_pattern_without_a_node_is_about_this_one() -> None:
-    found = [text for text in ("orders*", "*", "*@hub", "*@*", "orders@hub", "@*") if Pattern(text).matches("orders@hub")]
+    found = [
+        text for text in ("orders*", "*", "*@hub", "*@*", "orders@hub", "@*") if Pattern(text).matches("orders@hub")
+    ]
     assert found == ["*", "*@hub", "*@*", "orders@hub"]
     assert [text for text in ("*", "*@hub", "@*", "*hub") if Pattern(text).matches("@hub")] == ["*", "*@hub", "@*"]
 

@@ -146,9 +146,7 @@ def test_a_queue_is_made_on_demand_by_who_may_create_it(hub: Node, asked: Asked)
         ),
     ],
 )
-def test_to_read_and_leave_it_there_is_to_browse(
-    hub: Node, asked: Asked, source: dict[str, Any], action: str
-) -> None:
+def test_to_read_and_leave_it_there_is_to_browse(hub: Node, asked: Asked, source: dict[str, Any], action: str) -> None:
     client = hub.rig.client(hub)
     client.sender("work")
     hub.rig.settle()

@@ -30,6 +30,7 @@ from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings import NodeConfig
 from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, TooManyQueues
+from holdfast.state.on_demand import makes
 
 MANAGEMENT: Final = "$management"
 """Where requests go, and where the answers to them come from (management/requests.py)."""
@@ -119,11 +120,7 @@ class Resolver:
 
     def makes(self, meant: Address) -> bool:
         """Whether to use that address creates a queue or topic of this node."""
-        if not self._config.create_queues or meant.node is not None or meant.queue.startswith("$"):
-            return False
-        topic = split_topic(meant.queue)
-        names = (meant.queue,) if topic is None else (meant.queue, topic[0])
-        return all(self._catalog.find(meant.host, name) is None for name in names)
+        return meant.node is None and makes(self._catalog, meant.host, meant.queue)
 
     def _is_own(self, peer: Peer, meant: Address) -> bool:
         """Whether the dynamic node was created by the peer's user."""
