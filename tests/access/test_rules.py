@@ -39,7 +39,7 @@ def test_many_stars_cost_no_more() -> None:
 
 @pytest.mark.parametrize("text", ["", "a\nb", "x" * (PATTERN_BYTES_MAX + 1), "topic/news/world", "topic/news/*"])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="invalid address .* in access 'a'; expected"):
+    with pytest.raises(ConfigError, match=r"invalid address .* in access 'a'; expected"):
         check("access 'a'", text)
     check("access 'a'", "x" * PATTERN_BYTES_MAX)
 

@@ -9,7 +9,7 @@ from holdfast.amqp.wire.extensions import START_SEQUENCE
 from holdfast.amqp.wire.performatives import Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.peers.authorise import Everyone
-from holdfast.settings import UserConfig
+from holdfast.settings.hosts import UserConfig
 from support.rig import Client, Node, Rig
 
 UNAUTHORIZED = "amqp:unauthorized-access"

@@ -18,6 +18,7 @@ from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.faults import Publishing
 from holdfast.custody.arrival.measured import MeasuredDestination
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delays import Delays
@@ -75,7 +76,7 @@ from holdfast.peers.peer_log import PeerLog
 from holdfast.peers.users import Users
 from holdfast.queue_links.handing import HandingParts
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
@@ -192,6 +193,9 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
+        if config.access.rules:
+            accounts = {item.name: item.account for item in config.neighbours}
+            self.destination.fault_of = Publishing(self.catalog, authoriser, accounts).fault_of
         self.expiry = Expiry(
             clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
         )

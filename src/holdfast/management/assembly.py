@@ -64,7 +64,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
@@ -164,7 +164,8 @@ class Administration:
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries, EntityOperations(types),
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)

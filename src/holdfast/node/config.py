@@ -14,23 +14,18 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
+from holdfast.node import access
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number, is_whole
-from holdfast.settings import (
-    DeadLettersConfig,
-    Limits,
-    LinkConfig,
-    NeighbourConfig,
-    NodeConfig,
-    QueueConfig,
-    TriggerConfig,
-    UserConfig,
-    VhostConfig,
-)
+from holdfast.settings.hosts import UserConfig, VhostConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
 from holdfast.units import MIB
@@ -392,7 +387,7 @@ def _settings(
     listen: Sequence[str] | None,
     data: Path | None,
 ) -> NodeSettings:
-    check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
+    check_document(document, tables=_TABLES, lists={**_LISTS, **access.LISTS}, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())
@@ -422,6 +417,7 @@ def _settings(
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),
+        access=access.access_of(document),
     )
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))
