@@ -171,6 +171,7 @@ def test_each_message_of_a_transaction_is_asked_about() -> None:
     link = ann.session.attach_sender("anonymous", Source(), None)
     coordinator = ann.session.attach_sender("coordinator", Source(), Coordinator())
     hub.rig.settle()
+
     def ask(body: Any) -> Any:
         ann.outcomes.clear()
         coordinator.send(Message(value=body).encode(), context="t")

@@ -201,6 +201,7 @@ _STEPS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 )
 _LISTS: Final[Mapping[str, Keys]] = {
+    **access.LISTS,
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
@@ -387,7 +388,7 @@ def _settings(
     listen: Sequence[str] | None,
     data: Path | None,
 ) -> NodeSettings:
-    check_document(document, tables=_TABLES, lists={**_LISTS, **access.LISTS}, named_by=_NAMED_BY)
+    check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())
