@@ -5,7 +5,7 @@ Rules of this file: events are in the past tense and never change; commands are 
 milliseconds since the epoch. Connections are named by integers that the driver gives out, never used twice.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.engine.port import Batch
@@ -123,6 +123,13 @@ class NetworkChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsersChanged:
+    """The file of users was read. `users`: all of it, as (virtual host, name, credential)."""
+
+    users: tuple[tuple[str, str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
     """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
 
@@ -185,6 +192,7 @@ Event = (
     | TurnEnded
     | ForwardingChanged
     | NetworkChanged
+    | UsersChanged
     | CommandEnded
     | DriverWarned
     | OutputMeasured

@@ -52,6 +52,7 @@ from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.node.process.writer import CommitWriter
+from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0
@@ -94,6 +95,8 @@ class NodeRuntime:
         self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors)
         self._peers = self._connections.peers
         self._dials = Dials(settings.core.neighbours, self._feed, self._connections)
+        file = settings.users_file
+        self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
@@ -122,6 +125,8 @@ class NodeRuntime:
         ConfigError or HoldfastError if it cannot listen.
         """
         try:
+            if self._users is not None:
+                self._users.start()
             served = await self._connections.listen(self._settings.listen)
             self._writer.start()
             if self._dials.wanted:
@@ -397,6 +402,8 @@ class NodeRuntime:
         self._descriptors.close()
         self._dials.cancel()
         self._commands.close()
+        if self._users is not None:
+            self._users.close()
         if self._network is not None:
             self._network.close()
         if self._timer is not None:

@@ -9,13 +9,14 @@ from functools import partial
 from itertools import compress
 from json import dumps
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
@@ -25,8 +26,10 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
+from holdfast.peers.accounts import NOBODY, Accounts
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
+from holdfast.peers.credentials import parse
 from holdfast.peers.deadlines import Deadlines
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
@@ -35,9 +38,12 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.logins import Login, Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
+from holdfast.peers.user_list import StoredUser
 from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
+
+LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
 
 
 class Session(Protocol):
@@ -95,6 +101,7 @@ class Doors:
         self._deliver = deliver
         self._store = store
         self._is_stopping = is_stopping
+        self._accounts = Accounts(config.users, config.neighbours, has_file=config.has_users_file)
         self._came_as_neighbour = came_as_neighbour
         self.offers: tuple[str, ...] = features.ALL
         """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
@@ -139,7 +146,7 @@ class Doors:
             )
             engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
         else:
-            named = bool(self._config.users) or not event.loopback  # nobody comes in without a name
+            named = self._accounts.has_users or not event.loopback  # nobody comes in without a name
             hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
@@ -215,21 +222,16 @@ class Doors:
         return None if reason is None else self._refusals.error(peer, reason)
 
     def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        users = {user.key: user.password for user in self._config.users}
-        theirs = {
-            hosted(DEFAULT_HOST, item.user): item.password
-            for item in self._config.neighbours
-            if item.user and item.password
-        }
-        known = theirs | users
-        login = Login(self._logins, host_of(event.peer), known)
+        accounts = self._accounts
+        login = Login(self._logins, host_of(event.peer), accounts)
 
         def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
             """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
             peer = self._connections[event.connection]
             hostname = peer.amqp.login_hostname
+            known = accounts.known  # as it is now: the file of users may have changed
             hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
-            if not hosts and not users and event.loopback:
+            if not hosts and not accounts.has_users and event.loopback:
                 named = self._hosts.named(hostname)
                 peer.login_hosts = (named,) if named else ()
                 return True
@@ -241,10 +243,32 @@ class Doors:
             if waits_until is not None:
                 raise LoginWaits(waits_until)
             fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
+            if not names and accounts.has_file:
+                proof(NOBODY)  # how long it takes does not tell who is known
             peer.login_hosts = tuple(compress(hosts, fits))
             return login.answered(name, any(fits))
 
         return authenticate
+
+    def users_changed(self, event: events.UsersChanged) -> None:
+        """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
+        again."""
+        stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
+        gone = set(self._accounts.change(stored))
+        self._users.know(self._accounts.stored_names())
+        for peer in list(self._connections.values()) if gone else ():
+            user = peer.amqp.authenticated_user
+            hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
+            if user is None or not any(hosted(host, user) in gone for host in hosts):
+                continue
+            peer.log("INFO", f"connection {LOGGED_OUT}")
+            if not peer.amqp.usable:
+                self._connections.drop(peer, LOGGED_OUT)
+                continue
+            peer.why_closed = LOGGED_OUT
+            peer.amqp.close(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), LOGGED_OUT))
+            peer.touch()
+            self._refusals.closing(peer)
 
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
         """The peer said who it is: a neighbour whose session begins, or else a client."""
@@ -291,7 +315,7 @@ class Doors:
         user = peer.amqp.authenticated_user
         if config.user is not None and config.password is not None:
             return user == config.user
-        if self._config.users:
+        if self._accounts.has_users:
             return user == (config.user or name)
         return peer.loopback
 

@@ -35,6 +35,7 @@ class NodeConfig:
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `has_users_file`: there are users in a file, which the driver reads and tells of.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
     """
 
@@ -48,6 +49,7 @@ class NodeConfig:
     users: tuple[UserConfig, ...] = ()
     vhosts: tuple[VhostConfig, ...] = ()
     hostnames: tuple[str, ...] = ()
+    has_users_file: bool = False
     create_queues: bool = False
     unknown_destination: str = "refuse"
     own_addresses: tuple[str, ...] = ()
@@ -60,6 +62,11 @@ class NodeConfig:
     routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
     access: AccessConfig = NO_ACCESS
+
+    @property
+    def has_users(self) -> bool:
+        """Whether only users may log in."""
+        return bool(self.users) or self.has_users_file
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -124,7 +131,7 @@ class NodeConfig:
     def _validate_access(self) -> None:
         """Rules are about users who may log in, and about as whom neighbours' messages are published."""
         rules = self.access.rules
-        if rules and not self.users:
+        if rules and not self.has_users:
             raise ConfigError(f"access {rules[0].name!r} is there without a [[user]]; add users, or remove the rules")
         known = {user.key for user in self.users}
         for neighbour in self.neighbours:
@@ -135,7 +142,8 @@ class NodeConfig:
                     raise ConfigError(f"{text} has the name of the neighbour's account; give it another name")
         accounts = {hosted(host, item.account) for item in self.neighbours for host in (DEFAULT_HOST, *item.hosts)}
         logins = {hosted(DEFAULT_HOST, item.user) for item in self.neighbours if item.user}
-        self.access.validate([host.name for host in self.vhosts], known | accounts | logins)
+        users = None if self.has_users_file else known | accounts | logins
+        self.access.validate([host.name for host in self.vhosts], users)
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""
