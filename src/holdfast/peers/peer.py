@@ -100,7 +100,7 @@ class Peer:
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
-        "request_bytes", "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
+        "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
