@@ -15,7 +15,7 @@ from holdfast.node.config import parse_source
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.transport import Peer, PeerOwner, describe
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 
 _log = logging.getLogger(__name__)
 
