@@ -17,8 +17,8 @@ from holdfast.engine.port import Batch
 class ConnectionOpened:
     """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection.
 
-    `encrypted`: TLS is spoken on it; Secured comes before its first bytes. `nonce`: random bytes of this connection, for
-    logins that need some; without them none of those is offered.
+    `encrypted`: TLS is spoken on it; Secured comes before its first bytes. `nonce`: random bytes of this connection,
+    for logins that need some; without them none of those is offered.
     """
 
     connection: int

@@ -93,9 +93,7 @@ class NodeRuntime:
         self._descriptors = Descriptors(self._loop, self._feed)
         self._reads = Reads(self._feed, time.monotonic)
         self._certificates = certificates_of(settings)
-        self._connections = Connections(
-            settings.core, self._feed, self._reads, self._descriptors, self._certificates
-        )
+        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors, self._certificates)
         self._peers = self._connections.peers
         self._dials = Dials(settings.core.neighbours, self._feed, self._connections, self._certificates)
         self._commands = Commands(self._loop, self._command_ended)

@@ -9,8 +9,6 @@ from typing import Final
 
 from holdfast.errors import ConfigError
 
-SCHEME: Final = "amqps://"
-"""Before HOST:PORT, where TLS is spoken there."""
 CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
 VERSIONS: Final = ("1.2", "1.3")
 
@@ -48,8 +46,4 @@ class TlsFiles:
         return tuple((key, path) for key, path in listed if path is not None)
 
 
-def without_scheme(text: str) -> tuple[bool, str]:
-    """Whether TLS is spoken there, and HOST:PORT. `amqp://` says that none is."""
-    if text.startswith(SCHEME):
-        return True, text.removeprefix(SCHEME)
-    return False, text.removeprefix("amqp://")
+NO_TLS: Final = TlsFiles()

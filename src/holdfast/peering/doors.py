@@ -226,7 +226,7 @@ class Doors:
         return None if reason is None else self._refusals.error(peer, reason)
 
     def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        users = {user.key: user.password for user in self._config.users}
+        users = {user.key: user.password for user in self._config.users if user.password is not None}
         theirs = {
             hosted(DEFAULT_HOST, item.user): item.password
             for item in self._config.neighbours

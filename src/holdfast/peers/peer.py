@@ -120,6 +120,8 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
+        self.tls_version: str | None = None
+        """Of the TLS that is spoken on it; None where none is, or none yet."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST

@@ -34,6 +34,7 @@ class NodeConfig:
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `plain_without_tls`: a password may come as it is from another machine, without TLS.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
     """
 
@@ -47,6 +48,7 @@ class NodeConfig:
     users: tuple[UserConfig, ...] = ()
     vhosts: tuple[VhostConfig, ...] = ()
     hostnames: tuple[str, ...] = ()
+    plain_without_tls: bool = True
     create_queues: bool = False
     unknown_destination: str = "refuse"
     own_addresses: tuple[str, ...] = ()

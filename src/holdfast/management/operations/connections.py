@@ -80,6 +80,8 @@ class ConnectionOperations:
             "container_id": None if opened is None else str(opened.container_id),
             "user": peer.amqp.authenticated_user,
             "address": peer.address,
+            "tls": peer.tls_version,
+            "certificate": peer.amqp.certificate,
             "kind": "client" if peer.neighbour is None else "neighbour",
             "sessions": len(sessions),
             "links": sum(len(session.links) for session in sessions),

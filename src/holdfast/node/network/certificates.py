@@ -1,6 +1,7 @@
-"""The node's certificates: reads them at start, and again when their files change, and makes the TLS of each connection.
+"""The node's certificates: reads them at start, and again when their files change, and makes each connection's TLS.
 
-Rules of this file: a connection keeps what it began with; files that cannot be used change nothing, and are logged once.
+Rules of this file: a connection keeps what it began with; files that cannot be used change nothing, and are logged
+once.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ class Certificates:
         self._timer: asyncio.TimerHandle | None = None
         self._seen = self._state()
         self._told: str | None = None
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
         self._load()
 
     def accepted(self) -> Encryption:
@@ -93,8 +96,7 @@ class Certificates:
     def _load(self) -> None:
         server = _server_context(self._files) if self._serves else None
         client = _client_context(self._files) if self._dials else None
-        self._server: ssl.SSLContext | None = server
-        self._client: ssl.SSLContext | None = client
+        self._server, self._client = server, client
 
 
 def certificates_of(settings: NodeSettings) -> Certificates | None:
@@ -117,9 +119,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext:
     _set(context, files)
     context.num_tickets = 0  # whoever comes again shows its certificate again
     if files.client_certificates != "none":
-        context.verify_mode = (
-            ssl.CERT_REQUIRED if files.client_certificates == "required" else ssl.CERT_OPTIONAL
-        )
+        context.verify_mode = ssl.CERT_REQUIRED if files.client_certificates == "required" else ssl.CERT_OPTIONAL
         _trust(context, files)
     _identify(context, files)
     return context

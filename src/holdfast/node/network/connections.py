@@ -19,13 +19,12 @@ from holdfast.engine.events import (
     WritingResumed,
 )
 from holdfast.engine.reads import Reads
-from holdfast.names import HostPort
+from holdfast.names import TLS_SCHEME, HostPort
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.failures import Failures
 from holdfast.node.network.transport import BACKLOG, Peer, listen
-from holdfast.node.tls import SCHEME
 from holdfast.peers.limits.refusals import REFUSALS_MAX
 from holdfast.settings.node import NodeConfig
 
@@ -74,7 +73,7 @@ class Connections:
         served: list[str] = []
         for scheme, places, make in (
             ("", where, lambda: Peer(self, None)),
-            (SCHEME, where_tls, lambda: Peer(self, None, self._accepted())),
+            (TLS_SCHEME, where_tls, lambda: Peer(self, None, self._accepted())),
         ):
             for place in places:
                 listeners = listen(place, loopback_only=self._loopback_only)
@@ -150,9 +149,7 @@ class Connections:
         """TLS is established on a connection."""
         if peer.connection in self.peers:
             self._feed(
-                Secured(
-                    connection=peer.connection, version=encryption.version, certificate=encryption.certificate
-                )
+                Secured(connection=peer.connection, version=encryption.version, certificate=encryption.certificate)
             )
 
     def securing_failed(self, peer: Peer, reason: str) -> None:

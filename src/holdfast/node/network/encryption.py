@@ -1,7 +1,8 @@
 """TLS of one connection, between the bytes of its socket and those of its peer.
 
-Rules of this file: no socket and no loop; a peer that breaks TLS, or asks for more than a bound, ends its own connection
-(`failure`). Session tickets of TLS 1.3 and renegotiation are off (certificates.py). Source: RFC 8446, RFC 5246.
+Rules of this file: no socket and no loop; a peer that breaks TLS, or asks for more than a bound, ends its own
+connection (`failure`). Session tickets of TLS 1.3 and renegotiation are off (certificates.py). Source: RFC 8446,
+RFC 5246.
 """
 
 import ssl
@@ -34,9 +35,7 @@ class Encryption:
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, server_name: str | None = None) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server, server_hostname=server_name
-        )
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server, server_hostname=server_name)
         self._waiting: list[bytes | memoryview] = []
         """Written before the handshake was over."""
         self._handshake_bytes = 0

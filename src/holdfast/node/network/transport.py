@@ -49,8 +49,8 @@ class PeerOwner(Protocol):
 class Peer(asyncio.Protocol, Reading):
     """One connection. `connection` is 0 until its owner has accepted it, and stays 0 if the owner refused it.
 
-    `encryption`: of TLS; None where none is spoken. Then `written_bytes` and whatever else counts output counts what the
-    socket was given, which is more than what the core has said.
+    `encryption`: of TLS; None where none is spoken. With it, `written_bytes` and whatever else counts output counts
+    what the socket was given, as the kernel does; never what the core has said.
     """
 
     __slots__ = (
