@@ -38,7 +38,7 @@ def url(node: NodeProcess) -> str:
     return f"amqps://{node.ready['amqps']}"
 
 
-async def test_messages_over_tls_and_what_the_node_says_of_the_connection(node: NodeProcess) -> None:
+async def test_messages_over_tls(node: NodeProcess) -> None:
     ann = of_client("ann")
     async with await connect(
         url(node), ca_file=ann.authority, certificate_file=ann.certificate, key_file=ann.key, retry_s=5
@@ -52,8 +52,6 @@ async def test_messages_over_tls_and_what_the_node_says_of_the_connection(node: 
             delivery = await anext(receiver)
             assert delivery.message.body_bytes() == body
             await delivery.accept()
-        answer = await connection.manage("QUERY", "holdfast:connection")
-        assert "TLSv1.3" in str(answer) and "ann" in str(answer)
 
 
 async def test_the_commands_speak_tls(node: NodeProcess, tmp_path: Path) -> None:
@@ -158,5 +156,3 @@ async def test_two_nodes_over_tls(tmp_path: Path) -> None:
                 delivery = await anext(receiver)
                 assert delivery.message.body_bytes() == b"over TLS"
                 await delivery.accept()
-                answer = await connection.manage("QUERY", "holdfast:connection")
-                assert "TLSv1.3" in str(answer) and "neighbour" in str(answer)

@@ -31,7 +31,10 @@ def test_one_noisy_address_hides_no_other() -> None:
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and no TLS is spoken at this port"),
         (b"GET / HT", "an HTTP client"),
-        (b"AMQP\x02\x01\x00\x00", "a client that wants TLS within AMQP; connect to a port where TLS is spoken from the start"),
+        (
+            b"AMQP\x02\x01\x00\x00",
+            "a client that wants TLS within AMQP; connect to a port where TLS is spoken from the start",
+        ),
         (b"AMQP\x00\x00\x09\x01", "an AMQP 0-9-1 client; use AMQP 1.0"),
     ],
 )

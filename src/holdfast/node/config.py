@@ -174,6 +174,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
+    "store": {"bytes_max": COUNT, "must_exist": FLAG},
     "tls": {
         "certificate_file": TEXT,
         "key_file": TEXT,
@@ -181,7 +182,6 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "client_certificates": TEXT,
         "version_min": TEXT,
     },
-    "store": {"bytes_max": COUNT, "must_exist": FLAG},
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
