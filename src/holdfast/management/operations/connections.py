@@ -19,7 +19,8 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.peer import Peer
 
 CONNECTION_ATTRIBUTES: Final = (
-    "container_id", "user", "address", "tls", "certificate", "kind", "sessions", "links", "bytes_in", "writable", "paused",
+    "container_id", "user", "address", "tls", "certificate", "kind", "sessions", "links", "bytes_in", "writable",
+    "paused",
 )  # fmt: skip
 ATTACHMENT_ATTRIBUTES: Final = ("connection", "direction", "address", "credit", "session")
 CLOSED: Final = "closed by an operator"
