@@ -421,14 +421,27 @@ class Rig:
         client.end = self.attach(client, node, loopback=loopback)
         return client
 
-    def attach(self, party: Party, node: Node, *, peer: str = "client", loopback: bool = True) -> End:
+    def attach(
+        self,
+        party: Party,
+        node: Node,
+        *,
+        peer: str = "client",
+        loopback: bool = True,
+        encrypted: bool = False,
+        nonce: bytes = b"",
+    ) -> End:
         """Joins to the node whoever is at the other end of a new wire; returns the party's end of it."""
         wire = Wire()
         theirs = self._join(wire, node)
         end = End(wire, None, 0, party)
         wire.ends.append(end)
         self.wires.append(wire)
-        node.handle(events.ConnectionOpened(connection=theirs.number, peer=peer, loopback=loopback))
+        node.handle(
+            events.ConnectionOpened(
+                connection=theirs.number, peer=peer, loopback=loopback, encrypted=encrypted, nonce=nonce
+            )
+        )
         return end
 
     def connect(self) -> None:

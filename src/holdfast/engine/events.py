@@ -15,12 +15,36 @@ from holdfast.engine.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection."""
+    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection.
+
+    `encrypted`: TLS is spoken on it; Secured comes before its first bytes. `nonce`: random bytes of this connection,
+    for logins that need some; without them none of those is offered.
+    """
 
     connection: int
     peer: str
     loopback: bool
     neighbour: str | None = None
+    encrypted: bool = False
+    nonce: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """The TLS of a connection is established. `certificate`: the name in its peer's certificate, which was checked;
+    None without one. `version`: of TLS, for people."""
+
+    connection: int
+    version: str
+    certificate: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuringFailed:
+    """The peer broke the TLS of a connection, or is not trusted; ConnectionLost follows."""
+
+    connection: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +204,8 @@ class Stopping:
 
 Event = (
     ConnectionOpened
+    | Secured
+    | SecuringFailed
     | BytesReceived
     | ConnectionLost
     | DriverFailed

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import HostPort, parse_host_port
+from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
 from holdfast.node.passwords import password_in as _password
+from holdfast.node.tls import NO_TLS, TlsFiles
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
@@ -41,9 +42,9 @@ and at most the default of DeadLettersConfig."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The settings of a node. `core` is for the NodeCore, the rest for the driver. `listen` in the order given; port 0
-    means any free port. `store_bytes_max` bounds the store's file, in bytes; `store_must_exist`: no new store is
-    created.
+    """The settings of a node. `core` is for the NodeCore, the rest for the driver. `listen` in the order given, and
+    `listen_tls`, where TLS is spoken, by `tls`; port 0 means any free port. `store_bytes_max` bounds the store's file,
+    in bytes; `store_must_exist`: no new store is created.
     """
 
     core: NodeConfig
@@ -52,6 +53,8 @@ class NodeSettings:
     telemetry_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
     store_must_exist: bool = False
+    listen_tls: tuple[HostPort, ...] = ()
+    tls: TlsFiles = NO_TLS
     users_file: Path | None = None
     """Of users beside those of the configuration (node/users_file.py)."""
     dead_letters_bounded: bool = False
@@ -68,10 +71,14 @@ class NodeSettings:
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         self.core.validate()
-        if not self.listen:
+        self.tls.validate()
+        listens = (*self.listen, *self.listen_tls)
+        if not listens:
             raise ConfigError("invalid value [] for node listen; expected at least one HOST:PORT")
-        for index, where in enumerate(self.listen):
-            if where.port and where in self.listen[:index]:
+        if self.listen_tls and self.tls.certificate is None:
+            raise ConfigError(f"node listen has amqps://{self.listen_tls[0]} without [tls] certificate_file; give one")
+        for index, where in enumerate(listens):
+            if where.port and where in listens[:index]:
                 raise ConfigError(f"node listen has {where} twice; list it once")
             if not self.core.has_users and where.host != "localhost" and not is_loopback(where.host):
                 raise ConfigError(
@@ -168,10 +175,18 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "roles": TEXTS,
         "hostnames": TEXTS,
         "users_file": TEXT,
+        "plain_without_tls": FLAG,
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
     "store": {"bytes_max": COUNT, "must_exist": FLAG},
+    "tls": {
+        "certificate_file": TEXT,
+        "key_file": TEXT,
+        "ca_file": TEXT,
+        "client_certificates": TEXT,
+        "version_min": TEXT,
+    },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
@@ -214,6 +229,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
         "hosts": TEXTS,
+        "server_name": TEXT,
         "user": TEXT,
         "password_file": TEXT,
     },
@@ -235,6 +251,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "user": {
         "name": TEXT,
         "password_file": TEXT,
+        "certificate": TEXT,
         "connections_max": COUNT,
         "links_max": COUNT,
         "unsettled_bytes_max": COUNT,
@@ -271,7 +288,8 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     if "source" in given:
         given["source"] = str(parse_source(f"{where} source", given["source"]))
     if remote is not None:
-        given["remote"] = str(parse_host_port(f"{where} remote", remote, port_min=1))
+        given["tls"], address = without_scheme(remote)
+        given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
         if ("user" in given) != (file is not None):
             missing = "password_file" if file is None else "user"
             raise ConfigError(f"{where} has no {missing}; give user and password_file together")
@@ -287,10 +305,11 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     where = f"user {name!r}"
     if not (name and name.isprintable()):
         raise ConfigError(f"invalid name of {where}; expected printable characters, not empty")
-    if "password_file" not in table:
-        raise ConfigError(f"{where} has no password_file; expected a readable file")
-    bounds = {key: value for key, value in table.items() if key not in ("name", "password_file")}
-    return UserConfig(name=name, password=_password(where, table["password_file"]), **bounds)
+    if "password_file" not in table and "certificate" not in table:
+        raise ConfigError(f"{where} has no password_file and no certificate; expected a readable file, or a name")
+    rest = {key: value for key, value in table.items() if key != "password_file"}
+    password = _password(where, table["password_file"]) if "password_file" in table else None
+    return UserConfig(password=password, **rest)
 
 
 def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:
@@ -358,6 +377,16 @@ def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
     return tuple(named)
 
 
+def _tls(table: Mapping[str, Any]) -> TlsFiles:
+    files: dict[str, Any] = {
+        name: Path(table[key])
+        for name, key in (("certificate", "certificate_file"), ("key", "key_file"), ("authorities", "ca_file"))
+        if key in table
+    }
+    rest = {key: table[key] for key in ("client_certificates", "version_min") if key in table}
+    return TlsFiles(**files, **rest)
+
+
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
     roots = tuple(table.get("roots", ()))
@@ -379,7 +408,9 @@ def _settings(
     roles, neighbours, topology = _joined(document, name)
     store_bytes_max = document.get("store", {}).get("bytes_max", STORE_BYTES_MAX)
     addresses = listen if listen else node.get("listen", [LISTEN_DEFAULT])
-    listens = tuple(parse_host_port("node listen", address, port_min=0) for address in addresses)
+    told = [without_scheme(address) for address in addresses]
+    places = [(tls, parse_host_port("node listen", address, port_min=0)) for tls, address in told]
+    listens = tuple(where for _, where in places)
     core = NodeConfig(
         name=name,
         roles=roles,
@@ -393,6 +424,7 @@ def _settings(
         vhosts=tuple(_vhost(table) for table in document.get("vhost", ())),
         hostnames=tuple(node.get("hostnames", ())),
         has_users_file="users_file" in node,
+        plain_without_tls=node.get("plain_without_tls", False),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),
@@ -410,7 +442,9 @@ def _settings(
     file = telemetry.get("file")
     settings = NodeSettings(
         core=core,
-        listen=listens,
+        listen=tuple(where for tls, where in places if not tls),
+        listen_tls=tuple(where for tls, where in places if tls),
+        tls=_tls(document.get("tls", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
         store_bytes_max=store_bytes_max,

@@ -42,6 +42,7 @@ from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import Core, RecordLine
+from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.dials import Dials
@@ -92,9 +93,10 @@ class NodeRuntime:
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)
         self._descriptors = Descriptors(self._loop, self._feed)
         self._reads = Reads(self._feed, time.monotonic)
-        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors)
+        self._certificates = certificates_of(settings)
+        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors, self._certificates)
         self._peers = self._connections.peers
-        self._dials = Dials(settings.core.neighbours, self._feed, self._connections)
+        self._dials = Dials(settings.core.neighbours, self._feed, self._connections, self._certificates)
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
@@ -127,11 +129,13 @@ class NodeRuntime:
         try:
             if self._users is not None:
                 self._users.start()
-            served = await self._connections.listen(self._settings.listen)
+            served = await self._connections.listen(self._settings.listen, self._settings.listen_tls)
             self._writer.start()
             if self._dials.wanted:
                 self._network = NetworkWatch(self._network_changed)
             self._descriptors.start()
+            if self._certificates is not None:
+                self._certificates.watch(self._loop)
             self._loop.call_soon(self._end_turn)
             self._begin_turn()
             self._thread_cpu_s = time.thread_time()
@@ -193,7 +197,10 @@ class NodeRuntime:
                         if type(command) is SendBytes:
                             peer = self._peers.get(command.connection)
                             if peer is not None:
-                                peer.written_bytes += write(peer.transport, command.chunks)
+                                if peer.encryption is None:
+                                    peer.written_bytes += write(peer.transport, command.chunks)
+                                else:
+                                    peer.write_encrypted(peer.encryption, command.chunks)
                                 self._connections.written[command.connection] = peer
                                 if self._committed:
                                     self._settled = True
@@ -400,6 +407,8 @@ class NodeRuntime:
 
     def _release(self) -> None:
         self._descriptors.close()
+        if self._certificates is not None:
+            self._certificates.close()
         self._dials.cancel()
         self._commands.close()
         if self._users is not None:

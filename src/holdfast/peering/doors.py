@@ -190,6 +190,17 @@ class Doors:
         if self._is_stopping():
             self._connections.drop(peer, "the node is stopping")
 
+    def secured(self, event: events.Secured | events.SecuringFailed) -> None:
+        """TLS is established on a connection, before its first bytes, or has failed."""
+        peer = self._connections.get(event.connection)
+        if peer is None:
+            return
+        if isinstance(event, events.SecuringFailed):
+            peer.log("INFO", event.reason)
+            return
+        peer.tls_version = event.version
+        peer.amqp.certificate = event.certificate
+
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """The error with which the connection is closed right behind our open; None if it is accepted.
 

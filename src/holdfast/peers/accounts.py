@@ -4,7 +4,7 @@ node runs, and neighbours that this node dials.
 Rules of this file: a user of the node's own file has precedence over one of the same name that the other file has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.peers.credentials import Credential, make
@@ -24,18 +24,18 @@ class Accounts:
 
     def __init__(
         self,
-        users: Iterable[UserConfig],
+        users: Sequence[UserConfig],
         neighbours: Iterable[NeighbourConfig],
         *,
         has_file: bool,
     ) -> None:
         """`has_file`: there is a file of users; before it was read, and while it has none, nobody comes in by it."""
-        self._users: dict[HostedName, Known] = {user.key: user.password for user in users}
+        self._users: dict[HostedName, Known] = {user.key: user.password for user in users if user.password is not None}
         self._neighbours: dict[HostedName, Known] = {
             hosted(DEFAULT_HOST, item.user): item.password for item in neighbours if item.user and item.password
         }
         self.has_file = has_file
-        self.has_users = bool(self._users) or has_file
+        self.has_users = bool(users) or has_file
         self._stored: Mapping[HostedName, Credential] = {}
         self.known: dict[HostedName, Known] = {}
         self.change(())

@@ -100,7 +100,7 @@ class Peer:
         "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
-        "request_bytes", "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
+        "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -120,6 +120,8 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
+        self.tls_version: str | None = None
+        """Of the TLS that is spoken on it; None where none is, or none yet."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST

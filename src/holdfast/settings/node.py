@@ -36,6 +36,7 @@ class NodeConfig:
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
     `has_users_file`: there are users in a file, which the driver reads and tells of.
+    `plain_without_tls`: a password may come as it is from another machine, without TLS.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
     """
 
@@ -50,6 +51,7 @@ class NodeConfig:
     vhosts: tuple[VhostConfig, ...] = ()
     hostnames: tuple[str, ...] = ()
     has_users_file: bool = False
+    plain_without_tls: bool = True
     create_queues: bool = False
     unknown_destination: str = "refuse"
     own_addresses: tuple[str, ...] = ()
