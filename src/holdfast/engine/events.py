@@ -307,6 +307,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """A record for the audit log (docs/security.md); none comes if no file is configured."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """One line for the operator; `level` is a name of the logging module."""
 
@@ -329,6 +336,7 @@ Command = (
     | RunCommand
     | Commit
     | Record
+    | Audit
     | Log
     | Stopped
 )

@@ -51,6 +51,7 @@ class NodeSettings:
     listen: tuple[HostPort, ...]
     data: Path
     telemetry_file: Path | None = None
+    audit_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
     store_must_exist: bool = False
     listen_tls: tuple[HostPort, ...] = ()
@@ -189,6 +190,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
     },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
+    "audit": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -404,6 +406,7 @@ def _settings(
     check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
+    audit = document.get("audit", {})
     name = name if name is not None else node.get("name", socket.gethostname())
     roles, neighbours, topology = _joined(document, name)
     store_bytes_max = document.get("store", {}).get("bytes_max", STORE_BYTES_MAX)
@@ -429,6 +432,7 @@ def _settings(
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),
         telemetry="file" in telemetry,
+        audit="file" in audit,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
         dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
@@ -447,6 +451,7 @@ def _settings(
         tls=_tls(document.get("tls", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
+        audit_file=Path(audit["file"]) if "file" in audit else None,
         store_bytes_max=store_bytes_max,
         users_file=Path(node["users_file"]) if "users_file" in node else None,
         store_must_exist=document.get("store", {}).get("must_exist", False),

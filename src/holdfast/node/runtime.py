@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.engine.events import (
+    Audit,
     CloseConnection,
     Command,
     CommandEnded,
@@ -51,7 +52,7 @@ from holdfast.node.network.transport import describe, write
 from holdfast.node.process.commands import Commands
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
-from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
 from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
@@ -80,6 +81,7 @@ class NodeRuntime:
         memory: ResidentMemory,
         record_line: RecordLine,
         telemetry: TelemetryFile | None = None,
+        audit: AuditFile | None = None,
         points: Points | None = None,
     ) -> None:
         self._core = core
@@ -88,6 +90,7 @@ class NodeRuntime:
         self._memory = memory
         self._record_line = record_line
         self._telemetry = telemetry
+        self._audit = audit
         self._points = points
         self._loop = asyncio.get_running_loop()
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)
@@ -257,6 +260,8 @@ class NodeRuntime:
         if not self._over:
             if self._telemetry is not None:
                 self._telemetry.flush()
+            if self._audit is not None:
+                self._audit.flush()
             if self._committed:
                 self._committed = False
                 if self._settled:
@@ -319,6 +324,9 @@ class NodeRuntime:
             case Record(kind=kind, fields=fields):
                 if self._telemetry is not None:
                     self._record(self._telemetry, kind, fields)
+            case Audit(fields=fields):
+                if self._audit is not None:
+                    self._audit.record(fields, node=self._settings.core.name, wall_ms=time.time_ns() // 1_000_000)
             case Log(level=level, text=text):
                 _log.log(logging.getLevelNamesMapping()[level], "%s", one_line(text))
             case CloseConnection(connection=connection, abort=abort):
@@ -419,5 +427,6 @@ class NodeRuntime:
             self._timer.cancel()
         for peer in list(self._peers.values()):
             peer.transport.abort()
-        if self._telemetry is not None:
-            self._telemetry.close()
+        for file in (self._telemetry, self._audit):
+            if file is not None:
+                file.close()

@@ -15,7 +15,14 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.login.mechanisms import (
+    MECHANISMS,
+    Authenticate,
+    LoginNotChecked,
+    LoginWaits,
+    Proof,
+    mechanism_for,
+)
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
@@ -27,6 +34,7 @@ from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
 from holdfast.peers.accounts import NOBODY, Accounts
+from holdfast.peers.audit import NOT_CHECKED, OK, REFUSED, Audit
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
 from holdfast.peers.credentials import parse
@@ -76,6 +84,7 @@ class Doors:
         partials: Partials,
         neighbours: Mapping[str, Session],
         hosts: VirtualHosts,
+        audit: Audit,
         *,
         log: Callable[[FrameType, Peer, str, str], None],
         deliver: Deliver,
@@ -97,6 +106,7 @@ class Doors:
         self._partials = partials
         self._neighbours = neighbours
         self._hosts = hosts
+        self._audit = audit
         self._log = log
         self._deliver = deliver
         self._store = store
@@ -179,6 +189,7 @@ class Doors:
             log=self._log,
         )
         engine.tell = partial(self._deliver, peer)
+        peer.audit = self._audit if self._audit.is_wanted else None
         self._connections[event.connection] = peer
         self._memory.passed_bytes += CONNECTION_BYTES
         self._deadlines.watch(peer)
@@ -247,6 +258,7 @@ class Doors:
                 peer.login_hosts = (named,) if named else ()
                 return True
             if proof is None:
+                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism)
                 return False
             names = [hosted(host, user or "") for host in hosts]
             name = names[0] if names else None
@@ -257,7 +269,15 @@ class Doors:
             if not names and accounts.has_file:
                 proof(NOBODY)  # how long it takes does not tell who is known
             peer.login_hosts = tuple(compress(hosts, fits))
-            return login.answered(name, any(fits))
+            known_user = user if names else None  # another one may be a password
+            try:
+                entered = login.answered(name, any(fits))
+            except LoginNotChecked:
+                self._audit.login(peer, outcome=NOT_CHECKED, mechanism=mechanism, user=known_user)
+                raise
+            if not entered:
+                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism, user=known_user)
+            return entered
 
         return authenticate
 
@@ -288,6 +308,8 @@ class Doors:
             reason = self._users.enter(peer)
             if reason is not None:
                 self._refusals.refuse(peer, reason)
+            elif not peer.dialled:
+                self._audit.login(peer, outcome=OK)
 
     def _meet(self, peer: Peer, event: amqp.Opened) -> None:
         self._guard.opened(peer)

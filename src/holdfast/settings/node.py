@@ -29,6 +29,7 @@ class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
 
+    `audit`: whether there is an audit log.
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
@@ -58,6 +59,7 @@ class NodeConfig:
     telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
+    audit: bool = False
     dead_letters: DeadLettersConfig = DEFAULT_DEAD_LETTERS
     limits: Limits = DEFAULT_LIMITS
     topology: Topology | None = None

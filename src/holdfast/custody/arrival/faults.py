@@ -11,6 +11,7 @@ from typing import Protocol
 from holdfast.access.actions import CREATE, SEND
 from holdfast.amqp.message import framing
 from holdfast.custody.transfers.carried import Arrival
+from holdfast.peers.audit import Audit
 from holdfast.peers.authorise import Authoriser
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 from holdfast.state.on_demand import makes
@@ -32,10 +33,11 @@ def no_message(host: str, arrival: Arrival, via: str) -> str | None:
 class Publishing:
     """Asks about each arrival. `accounts`: by neighbour the user as whom its messages are published."""
 
-    def __init__(self, catalog: Catalog, authoriser: Authoriser, accounts: Mapping[str, str]) -> None:
+    def __init__(self, catalog: Catalog, authoriser: Authoriser, accounts: Mapping[str, str], audit: Audit) -> None:
         self._catalog = catalog
         self._authoriser = authoriser
         self._accounts = accounts
+        self._audit = audit
 
     def fault_of(self, host: str, arrival: Arrival, via: str) -> str | None:
         """As `FaultOf`."""
@@ -47,5 +49,6 @@ class Publishing:
         actions = (SEND, CREATE) if makes(self._catalog, host, to) else (SEND,)
         for action in actions:
             if self._authoriser.authorise(who, action, to, host=host) is not None:
+                self._audit.not_published(via, who, action, to, host)
                 return f"neighbour {via!r} has no permission to {action} to {to!r} as user {who!r}"
         return None

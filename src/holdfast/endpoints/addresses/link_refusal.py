@@ -41,4 +41,6 @@ def permit(authoriser: Authoriser, peer: Peer, action: str, address: str) -> Non
     """Refusal if the connection's user may not do that there; arguments as in `Authoriser.authorise`."""
     why = authoriser.authorise(peer.amqp.authenticated_user, action, address, host=peer.host)
     if why is not None:
+        if peer.audit is not None:
+            peer.audit.refused(peer, action, address)
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, why)
