@@ -83,7 +83,8 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         name="quiet-never-ends",
         sentence="Low messages that are refused keep the room of higher ones closed for ever.",
         target="endpoints.admission:Admission.refuse",
-        signature="(self, queue: holdfast.broker.queue.Queue, peer: holdfast.peers.peer.Peer, priority: int, size: int) -> None",
+        signature="(self, queue: holdfast.broker.queue.Queue, peer: holdfast.peers.peer.Peer, priority: int, "
+        "size: int) -> None",
         broken=_refused_ones_close_it,
         expected="was refused with",
     ),

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_bursts import LINK_BYTES_PER_S
 from holdfast_lab.draws.drawn_clients import fails
@@ -121,6 +121,4 @@ def _with_quiet(plan: Plan, random: Random) -> Plan:
     ]  # fmt: skip
     takes = takes_from(node, QUIET, credit=1, think_s=TURNS_MAX_S if is_slow else random.choice((0.05, 0.1)))
     queues = {**plan.topology.queues, node: (*plan.topology.queues.get(node, ()), queue)}
-    return replace(
-        plan, topology=replace(plan.topology, queues=queues), workloads=(*plan.workloads, *sends, takes)
-    )
+    return replace(plan, topology=replace(plan.topology, queues=queues), workloads=(*plan.workloads, *sends, takes))

@@ -34,6 +34,8 @@ class _Seen:
         self.began_at = now
         self.higher_at: dict[bool, float] = {False: now, True: now}
         """When a priority of at least the default came last, and one above it; a start counts as both."""
+        self.unknown_at = now
+        """When something came last whose priority nobody can tell here: it is on disk alone."""
         self.waits: dict[tuple[object, int], float] = {}
         """By link and delivery: since when a message that waits has had room, or from when on it will have."""
         self.look(queue)
@@ -48,21 +50,26 @@ class _Seen:
         if priority > DEFAULT:
             self.higher_at[True] = now
 
-    def part(self, queue: Queue, priority: int, now: float) -> float:
-        """Of the bounds, what that priority may fill."""
+    def part(self, queue: Queue, priority: int, now: float, *, known: bool = True) -> float:
+        """Of the bounds, what that priority may fill. `known`: whether only known priorities count as higher ones."""
         config = queue.config
-        if priority > DEFAULT or now >= self.higher_at[priority == DEFAULT] + config.room_quiet_s:
+        if priority > DEFAULT or now >= self.opens_at(queue, priority, known=known):
             return 1.0
         return config.room_normal if priority == DEFAULT else config.room_low
+
+    def opens_at(self, queue: Queue, priority: int, *, known: bool = True) -> float:
+        """From when on all of the queue is open to that priority."""
+        last = self.higher_at[priority == DEFAULT]
+        return (last if known else max(last, self.unknown_at)) + queue.config.room_quiet_s
 
     def room_at(self, queue: Queue, priority: int, now: float) -> float | None:
         """From when on there is room for one more of that priority, if nothing else happens; None: not before then."""
         most = queue.config.messages_max
         if most is None or queue.messages + queue.reserved >= most:
             return None
-        if queue.messages + queue.reserved < max(1, int(most * self.part(queue, priority, now))):
+        if queue.messages + queue.reserved < max(1, int(most * self.part(queue, priority, now, known=False))):
             return now
-        return self.higher_at[priority == DEFAULT] + queue.config.room_quiet_s
+        return self.opens_at(queue, priority, known=False)
 
 
 class BandsWatch:
@@ -126,7 +133,7 @@ class BandsWatch:
         most = queue.config.messages_max
         # Of what left in the same turn nobody knows the priority.
         unknown = any(queue.value(queue.next_sequence - back) is None for back in range(1, came + 1))
-        part = seen.part(queue, priority, seen.higher_at[priority == DEFAULT] if unknown else now)
+        part = seen.part(queue, priority, seen.higher_at[priority == DEFAULT] if unknown else now, known=False)
         if most is not None and seen.messages + came + queue.reserved < max(1, int(most * part)):
             raise Violation(
                 f"{queue.name} at {node}: priority {priority} was refused with {seen.messages + came} messages, of "
@@ -161,7 +168,9 @@ class BandsWatch:
                 raise Violation(f"{queue.name} at {node}: priority {value[2]} fills it up to {text}")
         for sequence in range(queue.next_sequence - came, queue.next_sequence):
             value = queue.value(sequence)
-            if value is not None:
+            if value is None:
+                seen.unknown_at = now
+            else:
                 seen.came(value[2], now)
 
     def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, now: float) -> None:
@@ -179,7 +188,9 @@ class BandsWatch:
                 waits[link, first.delivery_id] = at
         for key, since in seen.waits.items():
             if now - since > WAITS_S and not hindered:
-                raise Violation(f"a message for {queue.name} at {node.name} waits, and has had room for {now - since:.1f} s")
+                raise Violation(
+                    f"a message for {queue.name} at {node.name} waits, and has had room for {now - since:.1f} s"
+                )
             if key in waits:
                 waits[key] = min(waits[key], since)
         self.waited += len(waits.keys() - seen.waits.keys())
