@@ -97,7 +97,15 @@ class Topology:
                 if name not in known:
                     link_name = f"link {link.one} to {link.other}"
                     raise ConfigError(f"invalid value {name!r} for {link_name}; expected a node's name")
-        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes, *self.pacing, *self.federation):
+        for name in (
+            *self.queues,
+            *self.forwarding,
+            *self.supers,
+            *self.joins,
+            *self.takes,
+            *self.pacing,
+            *self.federation,
+        ):
             if name not in known:
                 raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
 
