@@ -12,6 +12,7 @@ from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
+from holdfast.peers.neighbours import features
 from support.rig import Node, Rig
 from support.routing import network
 
@@ -138,17 +139,35 @@ def test_what_a_neighbour_said_in_a_refused_turn_is_asked_for_again() -> None:
     assert a.refuse == 0 and known(a, "b") == {"us.#"} and wanting(a, "us.ibm") == ("b",)
 
 
-def test_an_entry_of_a_refused_turn_does_not_hold() -> None:
+def test_an_entry_of_a_refused_turn_is_stored_with_the_next() -> None:
+    """As all that requests change: who asked is answered once it is on disk."""
     rig = Rig()
     a, _ = network(rig, "a-b")
     rig.run(3)
     a.refuse_all, a.refuse = True, 1
     control(a).add(Entry(TOPIC, "b"))
-    rig.settle()
-    assert a.refuse == 0 and control(a).entries == ()
+    rig.run(2)
+    assert a.refuse == 0
     a.crash()
     a.start()
-    assert control(a).entries == ()
+    assert control(a).entries == (Entry(TOPIC, "b"),)
+
+
+def test_what_a_refused_turn_was_to_delete_is_on_disk_still() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    first = bind(rig, b, "us.#", "eu.#")
+    assert known(a, "b") == {"us.#", "eu.#"} and first is None
+    a.refuse_all, a.refuse = True, 1
+    control(b).bind(TOPIC, [Row("eu.#")])
+    while a.refuse:
+        rig.run(0.1)
+    a.crash()
+    b.crash()
+    a.start()
+    assert known(a, "b") == {"us.#", "eu.#"}
 
 
 def test_a_contained_failure_takes_back_what_came_in_its_turn() -> None:
@@ -234,3 +253,76 @@ def test_what_is_no_message_of_federation_ends_that_session_alone(fields: dict[s
     after = {name: one.established_count for name, one in b.core.neighbours.items()}
     assert after == {"a": before["a"] + 1, "c": before["c"]}
     assert known(b, "c") == {"us.#"} and known(b, "a") == set()
+
+
+def test_a_node_that_left_for_good_wants_nothing() -> None:
+    rig = Rig()
+    a, b, c = rig.graph("a-b", "b-c")
+    rig.run(3)
+    federate(rig, a, "b")
+    federate(rig, b, "c")
+    bind(rig, c, "us.#")
+    rig.run(10)
+    assert wanting(a, "us.ibm") == ("c",)
+    c.crash()
+    rig.run(10)
+    control(b).remove(TOPIC, "c")
+    rig.run(10)
+    assert known(a, "c") is None and known(b, "c") is None
+
+
+def test_a_node_that_is_forgotten_wants_nothing() -> None:
+    rig = Rig()
+    a, b, c = rig.graph("a-b", "b-c")
+    rig.run(3)
+    federate(rig, a, "b")
+    federate(rig, b, "c")
+    bind(rig, c, "us.#")
+    rig.run(10)
+    c.crash()
+    rig.run(10)
+    assert known(a, "c") == {"us.#"}
+    assert a.core is not None and a.core.routing is not None
+    a.core.routing.upkeep.forget("c", "by hand")
+    rig.run(1)
+    assert known(a, "c") is None and not wanting(a, "us.ibm")
+
+
+def test_requests_are_refused_in_a_virtual_host_and_with_another_form() -> None:
+    rig = Rig()
+    a, _ = network(rig, "a-b")
+    rig.run(3)
+    client = rig.client(a)
+    for name, arguments, why in (
+        ("news", {}, "expected TOPIC@NEIGHBOUR"),
+        ("news@b", {"modes": "push"}, "unknown key 'modes'"),
+        ("news@b", {"patterns": "us.#"}, "invalid value for patterns"),
+        ("news@b", {"mode": "static"}, "invalid patterns"),
+        ("news@a", {}, "expected the name of a [[neighbour]]"),
+        ("$x@b", {}, "invalid name"),
+    ):
+        status, _, text = client.manage("CREATE", "federation", name, **arguments)
+        assert status == 400 and why in text, text
+    assert client.manage("CREATE", "federation", "news@b", mode="static", patterns=["us.#"])[0] == 201
+    (row,) = client.manage("QUERY", "federation")[1]["federation"]
+    assert (row["mode"], row["patterns"], row["state"]) == ("static", ["us.#"], "up")
+    assert client.manage("TREE", "federation", "news", subject="us.x")[1]["tree"][0]["relay"]
+    assert client.manage("DELETE", "federation", "news@b")[0] == 200
+    assert any("federation 'news@b' removed" in line for line in a.logs)
+
+
+def test_a_neighbour_of_an_earlier_version_is_plain() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b", start=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "ALL", tuple(one for one in features.ALL if one != features.BINDINGS))
+        patch.setattr(features.offered_by, "__defaults__", (features.ALL,))
+        a.start()
+        b.start()
+        rig.run(3)
+        federate(rig, a, "b")
+        bind(rig, b, "us.#")
+        rig.run(3)
+        assert known(a, "b") is None
+        client = rig.client(a)
+        assert client.manage("QUERY", "federation")[1]["federation"][0]["state"] == "plain"

@@ -1,4 +1,4 @@
-"""The rows of table `bindings` (federation/stored.py): what is written is read, and a damaged row is told."""
+"""The rows of sets and entries (federation/stored.py): what is written is read, and a damaged row is told."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from holdfast.federation.keeping import Drop, Put, Sets
 from holdfast.federation.rows import Row, Stamp
 from holdfast.federation.sets import Key, make, substitute
 from holdfast.federation.settings import Entry
-from holdfast.federation.stored import check_row, entry_key, pack_entry, read, row_of
+from holdfast.federation.stored import check_row, entries_of, entry_key, pack_entry, row_of, sets_of
 
 LONG = "n" * 200
 
@@ -37,7 +37,7 @@ def test_what_is_written_is_read() -> None:
     for key, value in rows.items():
         check_row(key, value)
     again = Sets()
-    again.load(read(rows.items()).sets)
+    again.load(sets_of(rows.items()))
     assert again.stored == sets.stored and again.stored[Key(LONG, LONG)] == whole
 
 
@@ -54,8 +54,8 @@ def test_entries_are_read_and_a_row_without_its_set_is_passed_over() -> None:
     entry = Entry("t", "hub", "static", ("us.#", "eu.#"))
     orphan, value = row_of(Put(("row", "b", "t", f"{5:016x}"), ["us.#", None, 0]))
     assert value is not None
-    found = read([(entry_key("t", "hub"), pack_entry(entry)), (orphan, value)])
-    assert found.entries == {("t", "hub"): entry} and found.sets == {}
+    rows = [(entry_key("t", "hub"), pack_entry(entry)), (b"name", b"hub")]
+    assert entries_of(rows) == {("t", "hub"): entry} and sets_of([(orphan, value)]) == {}
     assert row_of(Drop(("row", "b", "t", f"{5:016x}"))) == (orphan, None)
 
 
@@ -65,14 +65,18 @@ def test_entries_are_read_and_a_row_without_its_set_is_passed_over() -> None:
         (entry_key("t", "hub"), b"\xff", "cannot be read"),
         (entry_key("t", "hub"), pack_entry(Entry("t", "hub", "other")), "invalid mode"),
         (entry_key("t", "hub")[:-1], pack_entry(Entry("t", "hub")), "another form"),
-        (b"x" + entry_key("t", "hub")[1:], pack_entry(Entry("t", "hub")), "another form"),
     ],
 )
 def test_a_damaged_row_is_one_line(key: bytes, value: bytes, why: str) -> None:
     with pytest.raises(StorageError, match=why):
-        read([(key, value)])
+        entries_of([(key, value)])
     with pytest.raises(StorageError, match=why):
         check_row(key, value)
+
+
+def test_a_row_of_no_kind_is_told() -> None:
+    with pytest.raises(StorageError, match="another form"):
+        sets_of([(b"x" + bytes(16), pack_entry(Entry("t", "hub")))])
 
 
 def test_a_key_of_another_row_is_found() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.stored.records import BINDING, QUEUE_LINK
+from holdfast.broker.stored.records import BINDING, FEDERATION, QUEUE_LINK
 from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
@@ -39,14 +39,14 @@ KINDS: frozenset[Kind] = frozenset(
     {(table, b"") for table in TABLES if table not in ("custody", "node", "bindings")}
     | {("custody", kind) for kind in CUSTODY_ROWS}
     | {("bindings", kind) for kind in KINDS_OF_BINDINGS}
-    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK)}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK, FEDERATION)}
 )
 LARGE = 3 * MIB
 
 
 def kind_of(table: str, key: bytes) -> Kind:
     if table == "node":
-        if key[:1] in (BINDING, QUEUE_LINK):
+        if key[:1] in (BINDING, QUEUE_LINK, FEDERATION):
             return table, key[:1]
         return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
     return table, key[:1] if table in ("custody", "bindings") else b""

@@ -53,6 +53,9 @@ CHECKED_ROWS: Final = 5_000
 SUMMARY_S: Final = 1.0
 """How seldom exact rows follow a summary."""
 
+Ways = dict[frozenset[tuple[str, frozenset[str]]], tuple[dict[str, str], set[str]]]
+"""Parents, and who is reached, by the edges: most topics have the same."""
+
 
 class Federation:
     """One node. `life`: wall milliseconds at its start; `rows`: what is on disk."""
@@ -536,8 +539,12 @@ class Federation:
         else:
             topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
         self._rerouted, self.sets.touched = False, set()
+        had: dict[str, list[Key]] = {}
+        for key in self.parents:
+            had.setdefault(key.topic, []).append(key)
+        made: Ways = {}
         for topic in topics:
-            self._find_parents_of(topic, now)
+            self._find_parents_of(topic, had.get(topic, ()), made, now)
         wanted: dict[str, dict[Key, None]] = {name: {} for name in self.neighbours}
         for key, parent in self.parents.items():
             if parent in wanted:
@@ -547,12 +554,15 @@ class Federation:
             for key in keys:
                 self.neighbours[name].tellings.setdefault(key, 0.0)
 
-    def _find_parents_of(self, topic: str, now: float) -> None:
+    def _find_parents_of(self, topic: str, had: Iterable[Key], made: Ways, now: float) -> None:
         edges = {**self.sets.edges(topic), self.name: self._edges(topic)}
-        found = parents(self.name, edges, self.routes)
-        configured = reached(self.name, edges)
-        for key in [key for key in self.parents if key.topic == topic and key.origin not in found]:
-            del self.parents[key]
+        alike = frozenset(edges.items())
+        if alike not in made:
+            made[alike] = parents(self.name, edges, self.routes), reached(self.name, edges)
+        found, configured = made[alike]
+        for key in had:
+            if key.origin not in found:
+                del self.parents[key]
         for origin in list(found)[: self.bounds.origins_max]:
             self.parents[Key(origin, topic)] = found[origin]
         for origin in list(self.sets.origins(topic)):

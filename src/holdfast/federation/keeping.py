@@ -136,10 +136,10 @@ class Sets:
     def records(self) -> list[Write]:
         """What the commit that begins now is to write. One commit is under way at a time."""
         assert self.under_way is None, "a commit of sets is under way"
-        self.under_way, self.staged = self.staged, {}
         writes: list[Write] = []
-        for key, held in self.under_way.items():
+        for key, held in self.staged.items():
             writes += _difference(key, self.stored.get(key), held)
+        self.under_way, self.staged = self.staged, {}  # from here on nothing is called that could fail
         return writes
 
     def commit(self) -> None:

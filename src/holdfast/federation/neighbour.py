@@ -104,28 +104,35 @@ class Neighbour:
                 return self.serving.reply(key, new, prefix, cache.of(key, held))
         if requests:
             return requests.pop(next(iter(requests)))
-        for key in list(pending):
-            del pending[key]
+        done: list[Key] = []
+        message: Message | None = None
+        for key in pending:
+            done.append(key)
             message = self.serving.next(key, sets.committed(key), cache)
             if message is not None:
-                return message
-        return None
+                break
+        for key in done:
+            del pending[key]
+        return message
 
     def _answers(self, sets: Sets, of: Standing, now: float) -> Message | None:
         while self.later and next(iter(self.later.values())) <= now:
             key = next(iter(self.later))
             del self.later[key]
             self.tellings[key] = NAMES_S
-        for key, waited_s in list(self.tellings.items()):
+        done: list[Key] = []  # all of them are never copied: there may be thousands, and a call for each message
+        message: Message | None = None
+        for key, waited_s in self.tellings.items():
             names, whole = of(key)
             names = {name: stamp for name, stamp in names.items() if name != self.name}
             held = sets.committed(key)
             if waited_s < NAMES_S and not self.taking.is_urgent(key, held, whole=whole):
-                del self.tellings[key]
                 self.later.setdefault(key, now + NAMES_S)
-                continue
-            message = self.taking.stored(key, held, names, whole=whole)
-            if message is not None:
-                return message
+            else:
+                message = self.taking.stored(key, held, names, whole=whole)
+                if message is not None:
+                    break
+            done.append(key)
+        for key in done:
             del self.tellings[key]
-        return None
+        return message

@@ -1,4 +1,4 @@
-"""The rows of table `bindings`: the sets that a node holds, and the entries that were made by requests.
+"""The sets that a node holds, as rows of table `bindings`, and the entries that requests made, as rows of table `node`.
 
 Rules of this file: pure packing. A key holds the hash of two names, because both together may be longer than a key; the
 names are in the row. Source: docs/adr/0081.
@@ -6,32 +6,28 @@ names are in the row. Source: docs/adr/0081.
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
+from holdfast.broker.stored.records import FEDERATION
 from holdfast.errors import ConfigError, RemoteProtocolError, StorageError
 from holdfast.federation.keeping import ROW, SET, Put, Write
 from holdfast.federation.rows import Row, row_hash
 from holdfast.federation.settings import Entry
 
 TABLE: Final = "bindings"
+ENTRIES: Final = "node"
+"""Where a change by a request stays although its turn is undone, and is stored with the next."""
 
 _SET: Final = b"s"
 _ROW: Final = b"r"
-_ENTRY: Final = b"e"
-KINDS: Final = (_SET, _ROW, _ENTRY)
-"""What a key begins with."""
+_ENTRY: Final = FEDERATION
+KINDS: Final = (_SET, _ROW)
+"""What a key of table `bindings` begins with."""
 
 _HASH_BYTES: Final = 16
 _ROW_HASH_BYTES: Final = 8
-
-
-class Stored(NamedTuple):
-    """What the table holds. `sets`: as `Federation` takes it."""
-
-    sets: dict[tuple[str, ...], list[Any]]
-    entries: dict[tuple[str, str], Entry]
 
 
 def _hash(*names: str) -> bytes:
@@ -61,25 +57,29 @@ def pack_entry(entry: Entry) -> bytes:
     return encode([entry.topic, entry.neighbour, entry.mode, *entry.patterns])
 
 
-def read(rows: Iterable[tuple[bytes, bytes]]) -> Stored:
-    """The whole table. Raises StorageError. A row whose set is not there is passed over."""
-    found = Stored({}, {})
+def entries_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, str], Entry]:
+    """By topic and neighbour: the entries that are in table `node`. Raises StorageError."""
+    found = [entry_of(unpack(key, value)) for key, value in rows if key[:1] == _ENTRY]
+    return {(entry.topic, entry.neighbour): entry for entry in found}
+
+
+def sets_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, ...], list[Any]]:
+    """The whole table `bindings`, as `Federation` takes it. Raises StorageError. A row whose set is not there is passed
+    over."""
+    found: dict[tuple[str, ...], list[Any]] = {}
     names: dict[bytes, tuple[str, str]] = {}
     of_sets: list[tuple[bytes, list[Any]]] = []
     for key, value in rows:
         fields = unpack(key, value)
-        if key[:1] == _ENTRY:
-            entry = entry_of(fields)
-            found.entries[entry.topic, entry.neighbour] = entry
-        elif key[:1] == _SET:
+        if key[:1] == _SET:
             origin, topic = names[key[1:]] = str(fields[0]), str(fields[1])
-            found.sets[SET, origin, topic] = fields[2:]
+            found[SET, origin, topic] = fields[2:]
         else:
             of_sets.append((key, fields))
     for key, fields in of_sets:
         of = names.get(key[1 : 1 + _HASH_BYTES])
         if of is not None:
-            found.sets[ROW, *of, key[1 + _HASH_BYTES :].hex()] = fields
+            found[ROW, *of, key[1 + _HASH_BYTES :].hex()] = fields
     return found
 
 

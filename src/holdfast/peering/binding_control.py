@@ -42,9 +42,10 @@ class Tables(Protocol):
 
 
 class Network(Protocol):
-    """The node's routing. `computed`: called when it is another one."""
+    """The node's routing."""
 
-    computed: Callable[[], None]
+    def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
+        """Calls them when the table was computed, and when a node left for good."""
 
     @property
     def edges(self) -> Edges:
@@ -83,9 +84,8 @@ class BindingControl:
         self._life = life
         self._knows = knows
         self.via = via
-        found = stored.read(store.table(stored.TABLE))
-        self._stored = found.sets
-        self.created = found.entries
+        self._stored = stored.sets_of(store.table(stored.TABLE))
+        self.created = stored.entries_of(store.table(stored.ENTRIES))
         """Entries that requests made, by topic and neighbour."""
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
@@ -106,6 +106,8 @@ class BindingControl:
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._rerouted = True
+        self._due_at: float | None = None
+        """When federation acts next; None where that is to be asked again."""
         kinds |= dict.fromkeys(KINDS, self._hear)
         if self.entries or self._stored:
             self._begin()
@@ -157,6 +159,7 @@ class BindingControl:
             self.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
+        self._due_at = None
 
     # ------------------------------------------------------------------------------------------------ entries
 
@@ -179,8 +182,7 @@ class BindingControl:
 
     def _change(self, key: tuple[str, str], entry: Entry | None) -> None:
         turn = self._turns.gathered
-        turn.federated.setdefault(key, self.created.get(key))
-        place = stored.TABLE, stored.entry_key(*key)
+        place = stored.ENTRIES, stored.entry_key(*key)
         turn.changes += 1
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
@@ -217,7 +219,7 @@ class BindingControl:
         if self.federation is None:
             return None
         token = self.federation.confirm(topic, row, self._clock.now, wait_s)
-        self.eager.update(dict.fromkeys(self.federation.neighbours))  # an answer that is there is told in this turn
+        self._moved()
         return token
 
     def cancel(self, token: int) -> None:
@@ -262,12 +264,18 @@ class BindingControl:
     def routed_by(self, network: Network) -> None:
         """There is routing."""
         self._network = network
-        network.computed = self.rerouted
+        network.followed_by(self.rerouted, self._forgot)
         self._rerouted = True
 
     def rerouted(self) -> None:
         """Routing, or what this node may send to, is another one."""
         self._rerouted = True
+
+    def _forgot(self, name: str) -> None:
+        """A node left for good: what it wanted goes."""
+        if self.federation is not None:
+            self.federation.forget(name, self._clock.now)
+            self._moved()
 
     def _route(self) -> None:
         if not self._rerouted or self.federation is None:
@@ -280,8 +288,10 @@ class BindingControl:
             up = {self._name: {name: MICRO for name, one in self._neighbours.items() if one.offered}}
             nodes = set(self._neighbours)
         known = {name for name in nodes if name != self._name and self._knows(name)}
-        self.federation.route(Routes(up, known), self._clock.now)
-        self._moved()
+        routes = Routes(up, known)
+        if routes != self.federation.routes:
+            self.federation.route(routes, self._clock.now)
+            self._moved()
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -337,6 +347,7 @@ class BindingControl:
     def _tell(self, session: Session, now: float) -> bool:
         """Whether there is more to say, and credit for it."""
         federation, name = self.federation, session.name
+        self._due_at = None
         for _ in range(MESSAGES_A_TURN):
             message = self.unsent.pop(name, None)
             if message is None and federation is not None:
@@ -354,10 +365,14 @@ class BindingControl:
         if self.federation is None:
             return None
         now = self._clock.now
-        return now if self.eager or self._rerouted else self.federation.next_deadline(now)
+        if self.eager or self._rerouted or self._may_spread:
+            return now
+        if self._due_at is None:
+            self._due_at = self.federation.next_deadline(now)
+        return self._due_at
 
     def tick(self, now: float) -> None:
-        if self.federation is not None and now >= self.federation.next_deadline(now):
+        if self.federation is not None and (self._due_at is None or now >= self._due_at):
             self.federation.tick(now)
             self._moved()
 
@@ -372,13 +387,20 @@ class BindingControl:
         """Adds the sets that were changed."""
         if not self.is_due or self.federation is None:
             return
-        for write in self.federation.records(self._clock.now):
-            key, value = stored.row_of(write)
+        writes = self.federation.records(self._clock.now)
+        if not writes:
+            return
+        try:
+            rows = [stored.row_of(write) for write in writes]
+        except Exception:
+            self.federation.refused(self._clock.now)
+            raise
+        self.written = turn
+        for key, value in rows:
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))
             else:
                 turn.batch.puts[stored.TABLE, key] = value
-            self.written = turn
 
     def committed(self, turn: Turn) -> None:
         """That turn is on disk: what it stored may be said."""
@@ -388,13 +410,7 @@ class BindingControl:
             self._moved()
 
     def undo(self, undone: Undone) -> None:
-        """Reverts the sets and entries of those turns."""
-        for turn in undone.turns:
-            for key, before in turn.federated.items():
-                if before is None:
-                    self.created.pop(key, None)
-                else:
-                    self.created[key] = before
+        """Reverts the sets of those turns. Entries stay, as all that requests changed: the next turn stores them."""
         if self.federation is None:
             return
         if any(turn is self.written for turn in undone.turns):
@@ -402,18 +418,26 @@ class BindingControl:
             self.federation.refused(self._clock.now)
         else:
             self.federation.undone(self._clock.now)
-        if any(turn.federated for turn in undone.turns):
-            self.federation.configure(self.entries, self._clock.now)
         self._moved()
 
     def recover(self) -> None:
-        """After a failure: what is derived from the sets is made anew, and neighbours that are gone are forgotten."""
-        federation = self.federation
+        """After a failure: what is derived from the sets is made anew, and all is told again that it may have kept
+        from federation."""
+        federation, now = self.federation, self._clock.now
         if federation is None:
             return
         federation.sets.rebuild()
-        for name in list(federation.neighbours):
-            if not self._neighbours[name].established:
-                federation.down(name, self._clock.now)
-        self._rerouted = True
+        for name, session in self._neighbours.items():
+            is_up = session.established and BINDINGS in session.features
+            if is_up and name not in federation.neighbours:
+                federation.up(name, now)
+            elif not is_up and name in federation.neighbours:
+                federation.down(name, now)
+        for waits in (self.eager, self.unsent):
+            for name in [name for name in waits if name not in federation.neighbours]:
+                del waits[name]
+        federation.configure(self.entries, now)
+        for topic, wanted in self.bound():
+            federation.bind(topic, wanted, now)
+        self._rerouted = self._may_spread = True
         self._moved()

@@ -147,8 +147,7 @@ class Routes:
             "heartbeat": self._hear_heartbeat,
             "resync": self._hear_resync,
         }
-        self.computed: Callable[[], None] = _nothing
-        """Called when the table was computed."""
+        self._computed: Callable[[], None] = _nothing
         self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
         self._hears |= self.upkeep.hears
         kinds |= self._hears
@@ -313,7 +312,11 @@ class Routes:
             self.table = table
             self.changed_at = self.clock.now
             self._forwarding.change(table)
-        self.computed()
+        self._computed()
+
+    def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
+        """Calls them when the table was computed, and when a node left for good."""
+        self._computed, self.upkeep.forgot = computed, forgot
 
     def reaches(self, name: str) -> bool:
         return name == self.name or name in self.paths

@@ -20,7 +20,6 @@ from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.records import LossRecord, OriginRecord, Renewal
 from holdfast.engine.effects import Effect, Effects, described
 from holdfast.engine.port import Batch
-from holdfast.federation.settings import Entry
 from holdfast.peers.peer import Peer
 
 
@@ -109,8 +108,6 @@ class Turn:
     """Of messages that consumers rejected or annotated, and that are in the batch anew (endpoints/settlements.py)."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
-    federated: dict[tuple[str, str], Entry | None] = field(default_factory=dict)
-    """By topic and neighbour: entries of federation that requests changed, as they were."""
     heard: dict[Peer, int] = field(default_factory=dict)
     """Bytes read from each connection, and all together."""
     heard_bytes: int = 0

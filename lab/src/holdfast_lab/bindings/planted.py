@@ -59,8 +59,8 @@ def _said_before_stored(self: Federation, now: float) -> Any:
     return writes
 
 
-def _unreachable_withdrawn(self: Federation, topic: str, now: float) -> None:
-    _FIND_PARENTS(self, topic, now)
+def _unreachable_withdrawn(self: Federation, topic: str, *given: Any) -> None:
+    _FIND_PARENTS(self, topic, *given)
     for key in list(self.lost_at):
         del self.lost_at[key]
         self.sets.drop(key)

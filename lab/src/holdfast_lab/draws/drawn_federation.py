@@ -69,7 +69,7 @@ def draw(random: Random, plan: Plan) -> tuple[dict[str, Any], list[Fault]]:
     told |= {"subscriptions": subscriptions, "messages": messages, "rate": round(messages / span_s, 3)}
     told |= {"size": random.choice((12, 200)), "confirm_s": random.choice((0.0, 2.0, 10.0))}
     told |= {"credit": random.choice((1, 50)), "after_s": random.choice((0.0, 1.0, 3.0))}
-    concerned = [*publishers, *(each["node"] for each in subscriptions)]
+    concerned = [*publishers, *(str(each["node"]) for each in subscriptions)]
     for _ in range(random.choice((0, 2, 5))):
         kind = random.choice(("crash", "power", "cut-clients", "refusing-disk"))
         at, seconds = round(random.uniform(0.2, span_s), 6), 0.0 if kind == "cut-clients" else 0.3

@@ -112,11 +112,12 @@ class Confirmation(NamedTuple):
 def confirmation_of(link: EngineLink) -> Confirmation | None:
     """What the node's answer says; None where it confirms nothing."""
     told = (link.remote_attach.properties or {}) if link.remote_attach is not None else {}
-    found = told.get(CONFIRMED), told.get(WAITING)
-    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found):
-        return None
-    confirmed, waiting = found
-    return Confirmation(tuple(map(str, confirmed)), tuple(map(str, waiting)))
+    found = []
+    for names in (told.get(CONFIRMED), told.get(WAITING)):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return None
+        found.append(tuple(map(str, names)))
+    return Confirmation(*found)
 
 
 def left_out(link: EngineLink) -> str | None:

@@ -178,6 +178,9 @@ class Rows:
             key.decode()
             records.unpack_queue_link(value)
             return
+        if key[:1] == records.FEDERATION:
+            federation.check_row(key, value)
+            return
         if key[:1] == records.FAILURES:
             records.unpack_failures(value)
             self._has_queue(records.split_failures_key(key)[0], "failed deliveries")
