@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.broker.entries import entry
 from holdfast.endpoints.spreading import TellListeners
+from holdfast.federation.keeping import ROW
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -25,14 +26,23 @@ def _chosen_again(original: Function) -> Function:
     return _deliver
 
 
-def _said_and_not_stored(original: Function) -> Function:
-    """What other nodes want is said to be on the disk, and is in memory alone."""
+def _not_stored(original: Function) -> Function:
+    """What other nodes want is said to be on the disk, and only that something is wanted is there."""
 
-    def records(self: Any) -> list[Any]:
-        original(self)
-        return []
+    def before_commit(self: Any, turn: Any) -> None:
+        federation = self.federation
+        if federation is not None:
+            told = federation.records
+            federation.records = lambda now: [
+                write for write in told(now) if write.key[1] == self._name or write.key[0] != ROW
+            ]
+        try:
+            original(self, turn)
+        finally:
+            if federation is not None:
+                del federation.records
 
-    return records
+    return before_commit
 
 
 def _removed_first(original: Function) -> Function:
@@ -61,9 +71,9 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="federated-said-not-stored",
         sentence="A node says that it has stored what another wants, and forgets it when it is killed.",
-        target="federation.keeping:Sets.records",
-        signature="(self) -> list[holdfast.federation.keeping.Put | holdfast.federation.keeping.Drop]",
-        broken=_said_and_not_stored,
+        target="peering.binding_control:BindingControl.before_commit",
+        signature="(self, turn: holdfast.state.turns.Turn) -> None",
+        broken=_not_stored,
         expected="federated-whole",
     ),
     Canary(

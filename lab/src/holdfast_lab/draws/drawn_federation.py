@@ -79,14 +79,16 @@ def draw(random: Random, plan: Plan) -> tuple[dict[str, Any], list[Fault]]:
 
 
 def _handed_over(random: Random, node: str, span_s: float) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """A subscription to everything ends while others come that are confirmed by it: they are never without."""
+    """A subscription to everything ends while others come, or one that takes its name, that are confirmed by it: they
+    are never without."""
     at = random.uniform(0.3, 0.8) * span_s
     leaves = {"node": node, "pattern": "#", "selector": "", "from_s": 0.0, "for_s": round(at, 6)}
+    changes = {**leaves, "then": random.choice(("s.*", "s.*", "s.0"))}
     comes = [
         {"node": node, "pattern": pattern, "selector": selector, "for_s": 0.0}
         | {"from_s": round(at + random.uniform(-0.3, 0.1), 6)}
         for pattern, selector in (("s.*", ""), ("s.0", ""), ("*.1", ""), ("s.*", "even = TRUE"), ("s.*", "number > 10"))
     ]
-    return [leaves, *comes], [
+    return random.choice(([leaves, *comes], [changes], [changes])), [
         Fault(kind="slow-disk", at=round(max(0.0, at - 1.0), 6), node=node, seconds=3.0, amount=50.0)
     ]

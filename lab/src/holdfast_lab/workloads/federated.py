@@ -98,7 +98,8 @@ class _Log(ProducerLog):
 class Federated:
     """The topic `topic`, forwarded from the first node of each of `entries` to the second. One producer at each of
     `publishers` sends `messages` at `rate` a second. `subscriptions`: tables of `node`, `pattern`, `selector`, when it
-    comes, `from_s`, and how long it stays, `for_s`; 0: to the end. Each waits `confirm_s` for its confirmation.
+    comes, `from_s`, and how long it stays, `for_s`; 0: to the end; `then`: the pattern of the one that takes its place
+    under its name, if one does. Each waits `confirm_s` for its confirmation.
     Producers begin after `after_s`."""
 
     kind: ClassVar[str] = "federated"
@@ -195,6 +196,8 @@ class Federated:
         await asyncio.gather(reading, return_exceptions=True)
         await closed(connection)  # with what it holds
         connection = await bed.connect(subscribed.node, f"{name}-ends")
+        if told.get("then"):
+            await self._read(bed, name, Subscribed(told["node"], told["then"], ""), connection)
         while True:
             try:
                 await asked(connection, "DELETE", "subscription", name, {"queue": self.address})
