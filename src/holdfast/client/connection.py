@@ -6,9 +6,10 @@ a break is `Reconnecting`'s (reconnecting.py).
 
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from holdfast.client.management import Management
+from holdfast.client.network.tls import Tls
 from holdfast.client.network.transport import Dial
 from holdfast.client.network.url import Url
 from holdfast.client.receive.parts_receiver import PartsReceiver
@@ -19,9 +20,6 @@ from holdfast.client.send.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool.spool import Spool
 from holdfast.client.transactions import Controller, Transaction
 from holdfast.errors import ConfigError
-
-if TYPE_CHECKING:
-    import ssl
 
 R = TypeVar("R", bound=Receiver)
 
@@ -42,7 +40,7 @@ class Connection(Reconnecting):
         retry_s: float,
         container_id: str,
         idle_time_out_s: float,
-        tls: "ssl.SSLContext | None",
+        tls: Tls | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:
