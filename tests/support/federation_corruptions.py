@@ -3,6 +3,7 @@
 Rules of this file: one function, or one line, each.
 """
 
+from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -182,6 +183,16 @@ def _(s: Any) -> None:
 @breaks("peering: federation: a message waits for who is away", federating)
 def _(s: Any) -> None:
     s.control.unsent["ghost"] = {"kind": "federate", "rows": []}
+
+
+@breaks("peering: federation: somebody who is away was heard", federating)
+def _(s: Any) -> None:
+    s.control.waiting["ghost"] = deque([object()])
+
+
+@breaks("peering: federation: too many messages of a neighbour wait, or none", federating)
+def _(s: Any) -> None:
+    s.control.waiting["a"] = deque()
 
 
 @breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.federation.aliases import Heard, Said
 from holdfast.federation.keeping import Sets
-from holdfast.federation.messages import Claim, Compare, Federate, Message, Reset
+from holdfast.federation.messages import Change, Claim, Compare, Federate, Follow, Message, PartsOf, Reset
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
 from holdfast.federation.sets import NOTHING, Key
@@ -21,6 +21,10 @@ Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
 
 NAMES_S: Final = 0.5
 """How long names may wait, where nothing else is to be told of a set."""
+
+
+ROWS_A_UNIT: Final = 100
+"""Of a set, or sets, that a message may have to look at: so many cost as much as a small message."""
 
 
 class Neighbour:
@@ -43,6 +47,16 @@ class Neighbour:
         """Sets that are taken from it, of which it may have to be told something, and how long that has waited."""
         self.later: dict[Key, float] = {}
         """The same where only names moved, and when they are to be told: most of them come together."""
+
+    def effort(self, message: Message, sets: Sets) -> int:
+        """What it costs to apply that message of its."""
+        looked_at = 0
+        if isinstance(message, Federate | Follow | Compare):
+            looked_at = len(self.serving.followers) + len(self.taking.wanted)
+        elif isinstance(message, Change | PartsOf):
+            held = sets.current(message.key)
+            looked_at = 0 if held is None else len(held.rows)
+        return 1 + looked_at // ROWS_A_UNIT
 
     def say_again(self) -> None:
         """It is told everything anew, and sends what differs."""
