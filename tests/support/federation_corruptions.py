@@ -5,6 +5,7 @@ Rules of this file: one function, or one line, each.
 
 from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from holdfast.federation.confirming import WAITING_MAX, Bind
@@ -202,3 +203,17 @@ def _(s: Any) -> None:
 @breaks("peering: federation: the turn of its records is over", federating)
 def _(s: Any) -> None:
     s.sets.under_way, s.control.written = {}, object()
+
+
+# ------------------------------------------------------------------------------------------------------ topics
+
+
+@breaks("endpoints: topic {}: what its subscriptions want, and what is told of it", federating)
+def _(s: Any) -> None:
+    topic = s.node.queue("topic/prices")
+    topic.listeners.popitem()
+
+
+@breaks("endpoints: a confirmation is waited for on a connection that is gone", federating)
+def _(s: Any) -> None:
+    s.core.topic_bindings.waiting[9] = SimpleNamespace(peer=None)
