@@ -21,6 +21,7 @@ from holdfast_lab.workloads.delayed import Delayed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
+from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
@@ -62,6 +63,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Fenced,
         Topic,
         Transact,
         Linked,
@@ -104,6 +106,7 @@ __all__ = [
     "Delayed",
     "Dynamic",
     "Expiring",
+    "Fenced",
     "Hostile",
     "InMemory",
     "Linked",
