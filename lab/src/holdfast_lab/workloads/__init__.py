@@ -22,6 +22,7 @@ from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.fenced import Fenced
+from holdfast_lab.workloads.federated import Federated
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
@@ -73,6 +74,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Together,
         TemporaryTopics,
         Apart,
+        Federated,
         Hostile,
     )
 }
@@ -107,6 +109,7 @@ __all__ = [
     "Dynamic",
     "Expiring",
     "Fenced",
+    "Federated",
     "Hostile",
     "InMemory",
     "Linked",
