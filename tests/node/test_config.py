@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
+from holdfast.dialling import is_loopback
 from holdfast.node.config import (
     PASSWORD_BYTES_MAX,
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
-    is_loopback,
     load_settings,
     parse_source,
 )

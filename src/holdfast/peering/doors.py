@@ -1,12 +1,11 @@
 """Admission: the engine of each connection, who may log in, and which connection is a neighbour's.
 
-Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Passwords are
-compared in constant time and never told.
+Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Logins are checked by
+peers/entrance.py.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import compress
 from json import dumps
 from types import FrameType
 from typing import Any, Protocol
@@ -15,12 +14,12 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.login.mechanisms import ANONYMOUS, mechanisms_for
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.address import TOPIC_PREFIX
-from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
@@ -28,11 +27,12 @@ from holdfast.peering import sessions
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.entrance import Entrance
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import CONNECTION_BYTES, Memory
 from holdfast.peers.limits.refusals import Refusals
-from holdfast.peers.logins import Login, Logins
+from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
 from holdfast.peers.users import Users
@@ -87,7 +87,7 @@ class Doors:
         self._guard = guard
         self._refusals = refusals
         self._users = users
-        self._logins = logins
+        self.entrance = Entrance(config, logins, hosts)
         self._partials = partials
         self._neighbours = neighbours
         self._hosts = hosts
@@ -133,13 +133,14 @@ class Doors:
                 properties=told,
                 desired_capabilities=(features.CUSTODY,),
                 idle_time_out_s=config.hold_time_s,
-                mechanism=mechanism_for(config.user or None),
+                mechanism=self._mechanisms_for(config, event),
+                nonce=self.entrance.nonce(event),
                 user=config.user,
                 password=config.password if config.user else None,
             )
             engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
         else:
-            named = bool(self._config.users) or not event.loopback  # nobody comes in without a name
+            mechanisms = self.entrance.mechanisms(event)
             hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
@@ -152,14 +153,16 @@ class Doors:
                 peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
                 effort_per_s=limits.attaches_per_s * ATTACH,
                 effort_burst=limits.attaches_burst * ATTACH,
-                sasl_required=named,
-                mechanisms=tuple(name for name, told in MECHANISMS.items() if told.has_user or not named),
+                sasl_required=ANONYMOUS not in mechanisms,
+                mechanisms=mechanisms,
+                nonce=self.entrance.nonce(event),
+                keys=self.entrance.keys(lambda: self._connections[event.connection]),
             )
             engine = amqp.Connection(
                 settings,
                 server=True,
                 now=self._clock.now,
-                authenticate=self._authenticator(event),
+                authenticate=self.entrance.authenticator(event, lambda: self._connections[event.connection]),
                 partials=self._partials,
             )
         peer = Peer(
@@ -192,7 +195,15 @@ class Doors:
             peer.log("INFO", event.reason)
             return
         peer.tls_version = event.version
-        peer.amqp.certificate = event.certificate
+        peer.certificate = event.certificate
+        peer.amqp.certify(self.entrance.user_of(event.certificate))
+
+    def _mechanisms_for(self, neighbour: NeighbourConfig, event: events.ConnectionOpened) -> tuple[str, ...]:
+        """By which we log in at a neighbour. Without random bytes of the driver a password goes as it is."""
+        exposed = not (event.encrypted or event.loopback) and bool(event.nonce)
+        allowed = self._config.plain_without_tls
+        user = neighbour.user or None
+        return mechanisms_for(user, certified=event.encrypted, exposed=exposed, plain_allowed=allowed)
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """The error with which the connection is closed right behind our open; None if it is accepted.
@@ -224,38 +235,6 @@ class Doors:
         else:
             reason = self._hosts.too_many_connections(host, self._connections.values())
         return None if reason is None else self._refusals.error(peer, reason)
-
-    def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        users = {user.key: user.password for user in self._config.users if user.password is not None}
-        theirs = {
-            hosted(DEFAULT_HOST, item.user): item.password
-            for item in self._config.neighbours
-            if item.user and item.password
-        }
-        known = theirs | users
-        login = Login(self._logins, host_of(event.peer), known)
-
-        def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
-            """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
-            peer = self._connections[event.connection]
-            hostname = peer.amqp.login_hostname
-            hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
-            if not hosts and not users and event.loopback:
-                named = self._hosts.named(hostname)
-                peer.login_hosts = (named,) if named else ()
-                return True
-            if proof is None:
-                return False
-            names = [hosted(host, user or "") for host in hosts]
-            name = names[0] if names else None
-            waits_until = login.waits_until(name)
-            if waits_until is not None:
-                raise LoginWaits(waits_until)
-            fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
-            peer.login_hosts = tuple(compress(hosts, fits))
-            return login.answered(name, any(fits))
-
-        return authenticate
 
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
         """The peer said who it is: a neighbour whose session begins, or else a client."""
