@@ -87,7 +87,7 @@ BOTH = [SHA_512, SHA_256]
         (
             {"users": (BOB,)},
             {"loopback": False, "encrypted": True, "certificate": "bob.example"},
-            ["EXTERNAL", "PLAIN"],
+            ["EXTERNAL"],
         ),
         ({"users": (BOB,)}, {"loopback": False}, ["EXTERNAL"]),  # the list must name one: what there is to do
     ],

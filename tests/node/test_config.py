@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
-from holdfast.dialling import is_loopback
 from holdfast.node.config import (
-    PASSWORD_BYTES_MAX,
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
     load_settings,
     parse_source,
 )
+from holdfast.node.passwords import PASSWORD_BYTES_MAX
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig

@@ -75,6 +75,8 @@ class DriverEvents:
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()
+        elif isinstance(event, events.UsersChanged):
+            self._doors.users_changed(event)
         elif isinstance(event, events.CommandEnded):
             self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeVar
 
+from holdfast.access.lists import AccessLists
 from holdfast.core import invariants, turn_end
 from holdfast.core.offering import offer
 from holdfast.core.parts import Parts
@@ -45,10 +46,11 @@ class NodeCore(Parts):
         now: float,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """`authoriser`: decides what each client may do; None: everything is allowed."""
-        super().__init__(
-            config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser or Everyone()
-        )
+        """`authoriser`: decides what each client may do; None: the rules of `config`, and everything is allowed where
+        there are none."""
+        if authoriser is None:
+            authoriser = AccessLists(config.access) if config.access.rules else Everyone()
+        super().__init__(config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser)
 
     # ------------------------------------------------------------------------------------------------ surface
 

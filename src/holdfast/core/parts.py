@@ -18,6 +18,7 @@ from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.faults import Publishing
 from holdfast.custody.arrival.measured import MeasuredDestination
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delays import Delays
@@ -61,6 +62,7 @@ from holdfast.peering.doors import Doors
 from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
 from holdfast.peering.sessions import Neighbour, SessionParts
+from holdfast.peers.audit import Audit
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
@@ -192,6 +194,10 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
+        audit = Audit(self.outbox, clock, is_wanted=config.audit)
+        if config.access.rules:
+            accounts = {item.name: item.account for item in config.neighbours}
+            self.destination.fault_of = Publishing(self.catalog, authoriser, accounts, audit).fault_of
         self.expiry = Expiry(
             clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
         )
@@ -305,7 +311,7 @@ class Parts:
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), log=self.peer_log.write,
+            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), audit, log=self.peer_log.write,
             deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip

@@ -5,7 +5,7 @@ Rules of this file: events are in the past tense and never change; commands are 
 milliseconds since the epoch. Connections are named by integers that the driver gives out, never used twice.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.engine.port import Batch
@@ -147,6 +147,13 @@ class NetworkChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsersChanged:
+    """The file of users was read. `users`: all of it, as (virtual host, name, credential)."""
+
+    users: tuple[tuple[str, str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
     """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
 
@@ -211,6 +218,7 @@ Event = (
     | TurnEnded
     | ForwardingChanged
     | NetworkChanged
+    | UsersChanged
     | CommandEnded
     | DriverWarned
     | OutputMeasured
@@ -299,6 +307,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """A record for the audit log (docs/security.md); none comes if no file is configured."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """One line for the operator; `level` is a name of the logging module."""
 
@@ -321,6 +336,7 @@ Command = (
     | RunCommand
     | Commit
     | Record
+    | Audit
     | Log
     | Stopped
 )

@@ -36,6 +36,7 @@ from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
+from holdfast.management.operations.rights import Rights
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
@@ -163,7 +164,8 @@ class Administration:
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, *groups, entries, EntityOperations(types),
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)

@@ -28,7 +28,7 @@ from holdfast.node.config import NodeSettings, load_settings
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
-from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.runtime import NodeRuntime
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -107,6 +107,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     _raise_files_max(limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE)
     memory = ResidentMemory()
     telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
+    audit = None if settings.audit_file is None else AuditFile(settings.audit_file)
     store = LmdbStore(
         settings.data,
         bytes_max=settings.store_bytes_max,
@@ -134,6 +135,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             memory=memory,
             record_line=record_line,
             telemetry=telemetry,
+            audit=audit,
             points=points,
         )
 

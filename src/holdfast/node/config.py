@@ -15,6 +15,8 @@ from typing import Any, Final
 from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port, without_scheme
+from holdfast.node import access
+from holdfast.node.passwords import password_in as _password
 from holdfast.node.tls import NO_TLS, TlsFiles
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
@@ -37,7 +39,6 @@ STORE_BYTES_MIN: Final = 4 * MIB
 DEAD_LETTERS_SHARE: Final = 16
 """Where nothing is said, dead letters may take that part of what the store may grow to, by its bound and by its disk,
 and at most the default of DeadLettersConfig."""
-PASSWORD_BYTES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +52,13 @@ class NodeSettings:
     listen: tuple[HostPort, ...]
     data: Path
     telemetry_file: Path | None = None
+    audit_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
     store_must_exist: bool = False
     listen_tls: tuple[HostPort, ...] = ()
     tls: TlsFiles = NO_TLS
+    users_file: Path | None = None
+    """Of users beside those of the configuration (node/users_file.py)."""
     dead_letters_bounded: bool = False
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
@@ -78,7 +82,7 @@ class NodeSettings:
         for index, where in enumerate(listens):
             if where.port and where in listens[:index]:
                 raise ConfigError(f"node listen has {where} twice; list it once")
-            if not self.core.users and where.host != "localhost" and not is_loopback(where.host):
+            if not self.core.has_users and where.host != "localhost" and not is_loopback(where.host):
                 raise ConfigError(
                     f"node listen has {where} without a [[user]]; add a user, or listen on loopback only "
                     "(127.0.0.1, ::1, localhost)"
@@ -88,7 +92,8 @@ class NodeSettings:
             raise ConfigError(text)
         users = {user.name for user in self.core.users if not user.vhost}
         for neighbour in self.core.neighbours:
-            if neighbour.remote is None and neighbour.user is not None and neighbour.user not in users:
+            named = neighbour.remote is None and neighbour.user is not None and not self.core.has_users_file
+            if named and neighbour.user not in users:
                 raise ConfigError(
                     f"invalid value {neighbour.user!r} for neighbour {neighbour.name!r} user; expected, without a "
                     f"remote, the name of a [[user]] ({', '.join(sorted(users)) or 'there is none'})"
@@ -158,6 +163,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "listen": TEXTS,
         "roles": TEXTS,
         "hostnames": TEXTS,
+        "users_file": TEXT,
         "plain_without_tls": FLAG,
         "create_queues": FLAG,
         "unknown_destination": TEXT,
@@ -172,6 +178,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
     },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
+    "audit": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -203,6 +210,7 @@ _STEPS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 )
 _LISTS: Final[Mapping[str, Keys]] = {
+    **access.LISTS,
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
@@ -259,26 +267,6 @@ _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
 
 
 # ------------------------------------------------------------------------------------ from TOML to settings
-
-
-def _password(where: str, file: str) -> str:
-    """The first line of `file`, without its end."""
-    key = f"{where} password_file"
-    try:
-        with open(file, "rb") as stream:
-            first = stream.read(PASSWORD_BYTES_MAX + 2).split(b"\n", 1)[0].removesuffix(b"\r")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{key} {file!r} cannot be read ({reason}); give a readable file") from None
-    if not first or len(first) > PASSWORD_BYTES_MAX or b"\0" in first:
-        raise ConfigError(
-            f"invalid first line of {len(first)} bytes in {key} {file!r}; expected a password of 1 to "
-            f"{PASSWORD_BYTES_MAX} bytes without NUL"
-        )
-    try:
-        return first.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{key} {file!r} is not in UTF-8; write it in UTF-8") from None
 
 
 def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
@@ -406,6 +394,7 @@ def _settings(
     check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
+    audit = document.get("audit", {})
     name = name if name is not None else node.get("name", socket.gethostname())
     roles, neighbours, topology = _joined(document, name)
     store_bytes_max = document.get("store", {}).get("bytes_max", STORE_BYTES_MAX)
@@ -425,17 +414,20 @@ def _settings(
         users=tuple(_user(table) for table in document.get("user", ())),
         vhosts=tuple(_vhost(table) for table in document.get("vhost", ())),
         hostnames=tuple(node.get("hostnames", ())),
+        has_users_file="users_file" in node,
         plain_without_tls=node.get("plain_without_tls", False),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),
         telemetry="file" in telemetry,
+        audit="file" in audit,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
         dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),
+        access=access.access_of(document),
     )
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))
@@ -447,7 +439,9 @@ def _settings(
         tls=_tls(document.get("tls", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
+        audit_file=Path(audit["file"]) if "file" in audit else None,
         store_bytes_max=store_bytes_max,
+        users_file=Path(node["users_file"]) if "users_file" in node else None,
         store_must_exist=document.get("store", {}).get("must_exist", False),
         dead_letters_bounded="bytes_max" in document.get("dead_letters", {}),
     )

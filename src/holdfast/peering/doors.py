@@ -8,24 +8,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from json import dumps
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.login.mechanisms import ANONYMOUS, mechanisms_for
+from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.address import TOPIC_PREFIX
-from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
+from holdfast.peers.accounts import Accounts
+from holdfast.peers.audit import OK, Audit
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
+from holdfast.peers.credentials import parse
 from holdfast.peers.deadlines import Deadlines
 from holdfast.peers.entrance import Entrance
 from holdfast.peers.hosts import VirtualHosts
@@ -35,9 +39,12 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
+from holdfast.peers.user_list import StoredUser
 from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
+
+LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
 
 
 class Session(Protocol):
@@ -70,6 +77,7 @@ class Doors:
         partials: Partials,
         neighbours: Mapping[str, Session],
         hosts: VirtualHosts,
+        audit: Audit,
         *,
         log: Callable[[FrameType, Peer, str, str], None],
         deliver: Deliver,
@@ -87,14 +95,16 @@ class Doors:
         self._guard = guard
         self._refusals = refusals
         self._users = users
-        self.entrance = Entrance(config, logins, hosts)
         self._partials = partials
         self._neighbours = neighbours
         self._hosts = hosts
+        self._audit = audit
         self._log = log
         self._deliver = deliver
         self._store = store
         self._is_stopping = is_stopping
+        self._accounts = Accounts(config.users, config.neighbours, clock, has_file=config.has_users_file)
+        self.entrance = Entrance(config, self._accounts, logins, hosts, audit)
         self._came_as_neighbour = came_as_neighbour
         self.offers: tuple[str, ...] = features.ALL
         """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
@@ -175,6 +185,7 @@ class Doors:
             log=self._log,
         )
         engine.tell = partial(self._deliver, peer)
+        peer.audit = self._audit if self._audit.is_wanted else None
         self._connections[event.connection] = peer
         self._memory.passed_bytes += CONNECTION_BYTES
         self._deadlines.watch(peer)
@@ -236,6 +247,26 @@ class Doors:
             reason = self._hosts.too_many_connections(host, self._connections.values())
         return None if reason is None else self._refusals.error(peer, reason)
 
+    def users_changed(self, event: events.UsersChanged) -> None:
+        """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
+        again."""
+        stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
+        gone = set(self._accounts.change(stored))
+        self._users.know(self._accounts.stored_names())
+        for peer in list(self._connections.values()) if gone else ():
+            user = peer.amqp.authenticated_user
+            hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
+            if user is None or not any(hosted(host, user) in gone for host in hosts):
+                continue
+            peer.log("INFO", f"connection {LOGGED_OUT}")
+            if not peer.amqp.usable:
+                self._connections.drop(peer, LOGGED_OUT)
+                continue
+            peer.why_closed = LOGGED_OUT
+            peer.amqp.close(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), LOGGED_OUT))
+            peer.touch()
+            self._refusals.closing(peer)
+
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
         """The peer said who it is: a neighbour whose session begins, or else a client."""
         self._meet(peer, event)
@@ -243,6 +274,8 @@ class Doors:
             reason = self._users.enter(peer)
             if reason is not None:
                 self._refusals.refuse(peer, reason)
+            elif not peer.dialled:
+                self._audit.login(peer, outcome=OK)
 
     def _meet(self, peer: Peer, event: amqp.Opened) -> None:
         self._guard.opened(peer)
@@ -281,7 +314,7 @@ class Doors:
         user = peer.amqp.authenticated_user
         if config.user is not None and config.password is not None:
             return user == config.user
-        if self._config.users:
+        if self._accounts.has_users:
             return user == (config.user or name)
         return peer.loopback
 

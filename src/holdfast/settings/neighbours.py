@@ -41,6 +41,12 @@ class NeighbourConfig:
     def __repr__(self) -> str:
         return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
 
+    @property
+    def account(self) -> str:
+        """The user as whom its messages are published here (amqp-illustrations, "Message Relay"): the one that it logs
+        in as; of a neighbour that this node dials, which does not log in, its own name."""
+        return self.name if self.remote is not None else self.user or self.name
+
     def probe_every_s(self, kind: str | None) -> float:
         """After so much silence an idle link is probed; `kind`: what a topology says that it is."""
         if self.probe_s is not None:

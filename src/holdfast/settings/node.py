@@ -7,8 +7,9 @@ key, the invalid value and what is expected.
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.broker.bands import check_bands
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, shown
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
@@ -28,12 +29,14 @@ class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
 
+    `audit`: whether there is an audit log.
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `has_users_file`: there are users in a file, which the driver reads and tells of.
     `plain_without_tls`: a password may come as it is from another machine, without TLS.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
     """
@@ -48,6 +51,7 @@ class NodeConfig:
     users: tuple[UserConfig, ...] = ()
     vhosts: tuple[VhostConfig, ...] = ()
     hostnames: tuple[str, ...] = ()
+    has_users_file: bool = False
     plain_without_tls: bool = True
     create_queues: bool = False
     unknown_destination: str = "refuse"
@@ -55,11 +59,18 @@ class NodeConfig:
     telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
+    audit: bool = False
     dead_letters: DeadLettersConfig = DEFAULT_DEAD_LETTERS
     limits: Limits = DEFAULT_LIMITS
     topology: Topology | None = None
     routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
+    access: AccessConfig = NO_ACCESS
+
+    @property
+    def has_users(self) -> bool:
+        """Whether only users may log in."""
+        return bool(self.users) or self.has_users_file
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -110,6 +121,7 @@ class NodeConfig:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+        self._validate_access()
 
     def transmission(self, destination: str) -> QueueConfig:
         """The settings of the queue of what waits for that destination. Only the default host's is paced."""
@@ -129,6 +141,23 @@ class NodeConfig:
                 first = whose[user.certificate]
                 text = f"users {first!r} and {user.name!r} have the certificate {user.certificate!r}"
                 raise ConfigError(f"{text}; give it to one of them")
+
+    def _validate_access(self) -> None:
+        """Rules are about users who may log in, and about as whom neighbours' messages are published."""
+        rules = self.access.rules
+        if rules and not self.has_users:
+            raise ConfigError(f"access {rules[0].name!r} is there without a [[user]]; add users, or remove the rules")
+        known = {user.key for user in self.users}
+        for neighbour in self.neighbours:
+            crossing = [hosted(host, neighbour.account) for host in neighbour.hosts]
+            for key in crossing:
+                if rules and key in known:
+                    text = f"user {neighbour.account!r} of a virtual host in hosts of neighbour {neighbour.name!r}"
+                    raise ConfigError(f"{text} has the name of the neighbour's account; give it another name")
+        accounts = {hosted(host, item.account) for item in self.neighbours for host in (DEFAULT_HOST, *item.hosts)}
+        logins = {hosted(DEFAULT_HOST, item.user) for item in self.neighbours if item.user}
+        users = None if self.has_users_file else known | accounts | logins
+        self.access.validate([host.name for host in self.vhosts], users)
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""

@@ -16,6 +16,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
+from holdfast.endpoints.addresses.browsing import COPY, browses, subscribes
 from holdfast.endpoints.addresses.dynamic_nodes import TEMPORARY_TOPIC, TemporaryQueue, TemporaryTopic
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
@@ -36,7 +37,6 @@ from holdfast.peers.peer import Peer
 from holdfast.selectors.predicate import Predicate
 from holdfast.state.catalog import Catalog
 
-COPY: Final = Symbol("copy")
 MOVE: Final = Symbol("move")
 
 
@@ -90,9 +90,7 @@ class ConsumerAttach:
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         filters = filters_of(source, lambda text: self._compile(peer, text))
-        subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
-        # Durable subscribers of Qpid JMS also ask for `copy`; they are not browsers.
-        copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
+        copies, durable = browses(source), subscribes(source)
         if not copies:
             check_taking(source)
         if filters.no_local and not self._is_topic(peer, source, address):
@@ -102,8 +100,7 @@ class ConsumerAttach:
             filters.leave_out_no_local()
         source, found = self._resolver.terminus(peer, source, address)
         queue = found.queue
-        if subscribes and not source.durable:  # a dynamic node has no subscriptions
-            subscribes = False
+        durable = durable and bool(source.durable)  # a dynamic node has no subscriptions
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
         selector = entry_selector(filters, queue.reader, self._decoded)
@@ -111,11 +108,11 @@ class ConsumerAttach:
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
-            if subscribes and isinstance(queue, TemporaryTopic):
+            if durable and isinstance(queue, TemporaryTopic):
                 text = f"{queue.name} is a temporary topic, which has no durable subscriptions; attach without durable"
                 raise Refusal(conditions.NOT_ALLOWED, text)
             queue, cursor = self._topics.subscription(
-                peer, link, source, queue, found.subject, filters, durable=subscribes
+                peer, link, source, queue, found.subject, filters, durable=durable
             )
             self._consume(peer, link, queue, cursor, source, echoed, None, presettled=presettled)
             if source.dynamic and isinstance(found.queue, TemporaryTopic):
@@ -133,7 +130,7 @@ class ConsumerAttach:
             queue.touch()
             return
         cursor = queue.shared
-        if subscribes:
+        if durable:
             name = check_name(link.name)
             named = queue.named.get(name)
             full = self._catalog.subscriptions_full(queue) if named is None else None

@@ -51,7 +51,7 @@ class Connections:
         self._reads = reads
         self._descriptors = descriptors
         self._certificates = certificates
-        self._loopback_only = not config.users
+        self._loopback_only = not config.has_users
         limits = config.limits
         self._connections_max = limits.connections_max
         places = limits.connections_max + limits.reserved_connections_max
