@@ -15,6 +15,8 @@ from holdfast.peers.credentials import Credential
 CHECKS_PER_S: Final = 10.0
 CHECKS_BURST: Final = 20.0
 """Of passwords that have not fitted yet: so many a second, and at once. A tenth of a processor or more."""
+ROUNDING: Final = 1e-6
+"""Of times: who waited long enough does not wait again for what rounding left."""
 
 
 class Checks:
@@ -31,9 +33,9 @@ class Checks:
         now = self._clock.now
         self._left = min(CHECKS_BURST, self._left + (now - self._at) * CHECKS_PER_S)
         self._at = now
-        if self._left < 1:
+        if self._left < 1 - ROUNDING:
             raise LoginWaits(now + (1 - self._left) / CHECKS_PER_S)
-        self._left -= 1
+        self._left = max(0.0, self._left - 1)
 
 
 class Kept:
