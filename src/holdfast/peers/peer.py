@@ -104,8 +104,8 @@ class Peer:
     `pauses`: why it is not read. `ahead_bytes`: bytes of its large messages that are in no batch yet."""
 
     __slots__ = (
-        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit",
-        "budget_number", "counted_links",
+        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit", "budget_number",
+        "certificate", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
         "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
@@ -130,6 +130,8 @@ class Peer:
         self.dialled = dialled
         self.tls_version: str | None = None
         """Of the TLS that is spoken on it; None where none is, or none yet."""
+        self.certificate: str | None = None
+        """The name in the certificate that its peer has shown, and that was checked."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST
