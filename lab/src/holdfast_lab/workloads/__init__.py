@@ -21,8 +21,8 @@ from holdfast_lab.workloads.delayed import Delayed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
-from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.federated import Federated
+from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
@@ -108,8 +108,8 @@ __all__ = [
     "Delayed",
     "Dynamic",
     "Expiring",
-    "Fenced",
     "Federated",
+    "Fenced",
     "Hostile",
     "InMemory",
     "Linked",
