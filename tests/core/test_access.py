@@ -19,6 +19,7 @@ from holdfast.amqp.wire.performatives import (
     TransactionalState,
 )
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.engine import events
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
@@ -338,3 +339,26 @@ def test_messages_are_relayed_for_named_users_alone() -> None:
     bob.send(link, "1")
     rig.run(1)
     assert refused(bob) == [] and hub.bodies("work") == ["1"]
+
+
+def test_a_node_that_was_dialled_acts_as_its_account_and_not_as_whom_we_are_there() -> None:
+    """It did not log in here; that we did there says nothing of what it may do."""
+    rig = Rig()
+    hub = rig.node("hub", users=USERS, neighbours=(NeighbourConfig(name="jfk"),))
+    rules = AccessConfig(rules=(rule("jfk", "*", "send", "receive"), rule("hub", "hub.*", "send")))
+    remote = NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="x")
+    users = (UserConfig(name="ann", password="x"),)
+    jfk = rig.node("jfk", users=users, access=rules, neighbours=(remote,), queues=(QueueConfig(name="hub.in"),))
+    rig.run(1)
+    assert hub.core.neighbours["jfk"].established
+    (peer,) = [each for each in jfk.core.connections.values() if each.dialled]
+    assert (peer.amqp.authenticated_user, peer.who) == ("jfk", "hub")
+    (there,) = [each for each in hub.core.connections.values() if not each.dialled]
+    session = there.amqp.begin()
+    links = [session.attach_sender(f"s{number}", Source(), Target(to)) for number, to in enumerate(("hub.in", "other"))]
+    there.touch()
+    hub.handle(events.TurnEnded(wall_ms=hub.wall_ms))
+    rig.settle()
+    assert [link.refused for link in links] == [False, True]
+    (line,) = [error for link in links if (error := link.error) is not None]
+    assert line.condition == UNAUTHORIZED
