@@ -106,7 +106,20 @@ def _unasked_without_an_address(original: Function) -> Function:
     return find
 
 
+def _browser_asked_as_a_consumer(original: Function) -> Function:
+    """Who only reads a queue is asked whether he may take messages off it."""
+    return lambda source: False
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="browser-asked-as-a-consumer",
+        sentence="Of a link that reads a queue and takes nothing it is asked whether its user may receive.",
+        target="endpoints.addresses.resolver:browses",
+        signature="(source: holdfast.amqp.wire.performatives.Source) -> bool",
+        broken=_browser_asked_as_a_consumer,
+        expected="a browser of fenced-",
+    ),
     Canary(
         name="unasked-without-an-address",
         sentence="Of a message on a link without an address nobody asks whether its sender may send there.",
