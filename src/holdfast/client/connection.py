@@ -127,6 +127,7 @@ class Connection(Reconnecting):
         name: str | None = None,
         resume_s: float = 0.0,
         selector: str | None = None,
+        confirm_s: float | None = None,
     ) -> Receiver:
         """Attaches a receiver to the queue `address`.
 
@@ -142,6 +143,8 @@ class Connection(Reconnecting):
           to no other.
         - `selector`: a condition on the messages that are wanted (docs/selectors.md); what it leaves out stays for
           others.
+        - `confirm_s`: of a topic; waits so long until the other nodes know what is wanted here. `confirmation` of the
+          receiver says which do (docs/federation.md). It is asked for anew with each attach.
 
         Raises as `sender` does.
         """
@@ -156,6 +159,7 @@ class Connection(Reconnecting):
             name=name or self._fresh_name(),
             resume_s=resume_s,
             selector=selector,
+            confirm_s=confirm_s,
         )
         return await self._attached(Receiver(self, address, terms))
 

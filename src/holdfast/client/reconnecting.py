@@ -85,6 +85,8 @@ class Reconnecting:
         self.retry_s = retry_s
         self.container_id = container_id
         """The AMQP container-id of this side."""
+        self.node = ""
+        """The container-id of the other side, of a Holdfast node its name; empty before the first connection."""
         self.reconnects = -1
         """Connections after the first one; -1 before it."""
         self.failure: Exception | None = None
@@ -220,6 +222,7 @@ class Reconnecting:
                 detached.append(event)
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
+                self.node = str(event.open.container_id)
                 opened = True
             elif isinstance(event, SessionEnded) and event.session.context is ENDED_HERE:
                 pass

@@ -167,6 +167,8 @@ class NodeCore(Parts):
                         text = f"the turn cannot be handed over: {error!r}; it has {self.turns.gathered.describe()}"
                         raise BrokenInvariant(text) from error
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
+        if self.bindings.active:
+            self.containment.run(self.bindings, self.bindings.speak)
         turn_end.flush(self)
         turn_end.account(self)
         self.jobs.settlements.begin_turn()
@@ -181,6 +183,8 @@ class NodeCore(Parts):
             extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self, extent)
+            if self.topic_bindings.is_due:
+                self.containment.run(self.topic_bindings, self.topic_bindings.tell)
             if self.turns.in_flight is not None or not self._begin_commit():
                 break
             extent = None

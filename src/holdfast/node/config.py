@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
+from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.settings import Entry
 from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
 from holdfast.node.passwords import password_in as _password
@@ -250,6 +252,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
+    "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
     "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "trigger": {
         "name": TEXT,
@@ -262,7 +265,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "vhost": TEXT,
     },
 }
-_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
+_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination", "federation": "topic"}
 """The key by which an entry of a list is told from the others; `name` in all lists but these."""
 
 
@@ -312,6 +315,12 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     if "via" not in table:
         raise ConfigError(f"route {destination!r} has no via; expected the name of a [[neighbour]]")
     return destination, table["via"]
+
+
+def _federation(table: Mapping[str, Any]) -> Entry:
+    if "neighbour" not in table:
+        raise ConfigError(f"federation {table['topic']!r} has no neighbour; expected the name of a [[neighbour]]")
+    return Entry(table["topic"], table["neighbour"], table.get("mode", DYNAMIC), tuple(table.get("patterns", ())))
 
 
 def _vhost(table: Mapping[str, Any]) -> VhostConfig:
@@ -427,6 +436,7 @@ def _settings(
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),
+        federation=tuple(_federation(table) for table in document.get("federation", ())),
         access=access.access_of(document),
     )
     if data is None:

@@ -4,7 +4,7 @@ Rules of this file: data, made from TOML; every mistake is a ConfigError of one 
 that sums are exact, and equal costs are equal on every node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -222,6 +222,12 @@ def _pair(one: str, other: str) -> tuple[str, str]:
 
 def _edges(link: TopologyLink) -> list[tuple[str, str]]:
     return [(link.from_, link.to), (link.to, link.from_)] if link.direction == "both" else [(link.from_, link.to)]
+
+
+def star(name: str, neighbours: Iterable[str]) -> Topology:
+    """Of a node without a topology file: links of cost 1 between it and those neighbours."""
+    nodes = tuple(TopologyNode(name=each, number=number) for number, each in enumerate((name, *neighbours), 1))
+    return Topology(nodes, tuple(TopologyLink(from_=name, to=node.name, cost=1.0) for node in nodes[1:]))
 
 
 # --------------------------------------------------------------------------------------- from what TOML gave

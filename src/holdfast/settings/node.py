@@ -11,6 +11,7 @@ from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.broker.bands import check_bands
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, shown
 from holdfast.errors import ConfigError
+from holdfast.federation.settings import Entry, check_entries
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
@@ -39,6 +40,7 @@ class NodeConfig:
     `has_users_file`: there are users in a file, which the driver reads and tells of.
     `plain_without_tls`: a password may come as it is from another machine, without TLS.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
+    `federation`: the topics that go to neighbours (docs/federation.md).
     """
 
     name: str
@@ -65,6 +67,7 @@ class NodeConfig:
     topology: Topology | None = None
     routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
+    federation: tuple[Entry, ...] = ()
     access: AccessConfig = NO_ACCESS
 
     @property
@@ -115,6 +118,7 @@ class NodeConfig:
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
+        check_entries(self.federation, self.name, set(neighbours))
         for queue in self.queues:
             queue.validate()
         for link in self.links:
