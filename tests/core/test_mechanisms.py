@@ -30,6 +30,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from support.raw import Raw
 from support.rig import Node, Rig
+from support.wires import Wire
 
 ANN = UserConfig(name="ann", password="a")
 BOB = UserConfig(name="bob", certificate="bob.example")
@@ -203,6 +204,37 @@ def test_scram_in_a_virtual_host_is_by_its_hostname() -> None:
     assert scram(rig, joined(rig, node), "ann", "other", hostname="vhost:acme") == 0
     assert scram(rig, joined(rig, node), "ann", "a", hostname="vhost:acme") == 1
     assert scram(rig, joined(rig, node), "ann", "a") == 0
+
+
+@pytest.mark.parametrize(
+    ("password", "known", "plain", "established"),
+    [
+        ("right", "right", False, True),
+        ("wrong", "right", False, False),
+        ("right", None, False, False),  # the other side is of a time before SCRAM, and offers PLAIN alone
+        ("right", None, True, True),
+    ],
+)
+def test_a_neighbour_on_another_machine_does_not_hear_the_password(
+    password: str, known: str | None, plain: bool, established: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`known` None: a node that offers no SCRAM."""
+    crossed = bytearray()
+    write = Wire.write
+    monkeypatch.setattr(Wire, "write", lambda wire, end, data: crossed.extend(data) or write(wire, end, data))
+    rig = Rig()
+    rig.exposed = NONCE
+    hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),), users=(UserConfig(name="jfk", password="right"),))
+    neighbour = NeighbourConfig(name="hub", remote="10.0.0.1:1", user="jfk", password=password)
+    jfk = rig.node("jfk", neighbours=(neighbour,), plain_without_tls=plain)
+    assert hub.core is not None and jfk.core is not None
+    if known is None:
+        hub.core.doors.entrance.mechanisms = lambda event: ("PLAIN",)  # type: ignore[method-assign]
+    rig.run(5.0)
+    assert hub.core.neighbours["jfk"].established == established
+    assert b"AMQP" in crossed and (b"\0jfk\0right" in crossed) == (plain and known is None)
+    if not established and known is None:
+        assert any("a password is not sent in the clear" in text for text in jfk.logs)
 
 
 def test_a_certificate_is_one_users() -> None:

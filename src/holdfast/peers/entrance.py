@@ -46,7 +46,7 @@ class Entrance:
 
     def mechanisms(self, event: ConnectionOpened) -> tuple[str, ...]:
         """Those that a connection is offered, by which somebody may come in; but for what is seen at its login
-        (mechanisms.py)."""
+        (amqp/login/mechanisms.py)."""
         accounts = self._accounts
         named = accounts.has_users or not event.loopback  # nobody comes in without a name
         exposed = not (event.loopback or event.encrypted)
