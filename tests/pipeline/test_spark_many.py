@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,3 +201,19 @@ async def test_a_batch_of_a_node_has_no_more_bytes_than_its_limit(tmp_path: Path
         ends.append(offset["at"]["a/flights-1"])
     await asyncio.to_thread(reader.stop)
     assert ends == [53, 55, 106]
+
+
+async def test_a_subscription_begins_at_a_time(tmp_path: Path, start_node: StartNode) -> None:
+    """As the node's clock says, which stamped the messages."""
+    node = await start_node("a")
+    await send(node.url, "flights-1", 1, 5)
+    async with await connect(node.url) as connection:
+        told = await connection.manage("QUERY", "holdfast:entry", "flights-1", {})
+    at = datetime.fromtimestamp((max(entry["enqueued"] for entry in told["entries"]) + 1) / 1000, UTC)
+    await eventually_true(lambda: datetime.now(UTC) > at, what="a later millisecond", limit_s=LIMIT_S)
+    await send(node.url, "flights-1", 6, 9)
+    options = job(tmp_path, node.url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options | {"startingFrom": at.isoformat()}).streamReader(StructType())
+    start = await asyncio.to_thread(reader.initialOffset)
+    await asyncio.to_thread(reader.stop)
+    assert start["at"] == {"a/flights-1": 6}

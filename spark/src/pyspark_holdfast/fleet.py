@@ -37,14 +37,19 @@ class Fleet(Generic[K]):
         self.away: dict[K, str] = {}
         """Why each node that is away is."""
 
-    def each(self, work: Mapping[K, Callable[[], T]]) -> dict[K, T]:
-        """What these calls return, of the nodes that are there. Raises NodeUnreachable where none is, or one is not and
-        all are needed, and whatever else a call raises."""
+    def each(self, work: Mapping[K, Callable[[], T]], *, wait_s: float = 0.0) -> dict[K, T]:
+        """What these calls return, of the nodes that are there; of those that are away too if they answer within
+        `wait_s`. Raises NodeUnreachable where none is there, or one is not and all are needed, and whatever else a call
+        raises."""
         if self._all_needed and len(work) == 1:
             return {key: call() for key, call in work.items()}
+        until = time.monotonic() + wait_s
+        if wait_s:
+            wait([call for key, call in self._calls.items() if key in work], wait_s)
         calls = {key: self._begun(call) for key, call in work.items() if not self._is_busy(key)}
-        patient = [calls[key] for key in calls if self._all_needed or key not in self.away]
-        wait(patient, None if self._all_needed else self._patience_s)
+        patient = [calls[key] for key in calls if self._all_needed or wait_s or key not in self.away]
+        limit_s = max(self._patience_s, until - time.monotonic())
+        wait(patient, None if self._all_needed else limit_s)
         found = self._found(calls)
         if work and not found and not self._all_needed:
             found = self._any(calls)

@@ -112,11 +112,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         return Offset(self._subscription, places).json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What lies in the queues now is what this run reads; what comes later waits for the next run."""
-        members = self._opened()
-        self._targets = {}
-        found = self._each_member(members, lambda member: member.bus.place().tail)
-        self._targets.update(found)
+        """What lies in the queues now is what this run reads; what comes later waits for the next run, and what a node
+        has that is away."""
+        members = self._opened(wait_s=self.options.retry_s)
+        self._targets = self._each_member(members, lambda member: member.bus.place().tail)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Tasks that depend on `start` and `end` alone: after a crash the same batch is the same tasks."""
@@ -200,10 +199,11 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             self._fleet = Fleet(names, all_needed=options.on_node_away == "fail")
         return self._fleet
 
-    def _opened(self) -> dict[str, Member]:
-        """The queues of all nodes that are there, each opened once in a run."""
+    def _opened(self, wait_s: float = 0.0) -> dict[str, Member]:
+        """The queues of all nodes that are there, each opened once in a run; those that are away are waited for so
+        long."""
         fleet = self._reach()
-        fleet.each({number: part.opened for number, part in enumerate(self._parts)})
+        fleet.each({number: part.opened for number, part in enumerate(self._parts)}, wait_s=wait_s)
         return self._members()
 
     def _members(self) -> dict[str, Member]:
