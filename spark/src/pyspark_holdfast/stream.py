@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from holdfast.errors import ConfigError
 from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
-from pyspark_holdfast.checkpoint import Checkpoint, SinkLog
-from pyspark_holdfast.fleet import Fleet
+from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
+from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
 from pyspark_holdfast.members import Member, NodePart
 from pyspark_holdfast.offsets import FORMER, Offset, Place, offset_of, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
@@ -203,7 +203,11 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         """The queues of all nodes that are there, each opened once in a run; those that are away are waited for so
         long."""
         fleet = self._reach()
+        if self.options.starting_from == "next" and batches_in(self._checkpoint.path / "offsets"):
+            for part in self._parts:
+                part.has_begun = True
         fleet.each({number: part.opened for number, part in enumerate(self._parts)}, wait_s=wait_s)
+        fleet.patience_s = PATIENCE_S + QUEUE_S * max(len(part.members) for part in self._parts)
         return self._members()
 
     def _members(self) -> dict[str, Member]:
