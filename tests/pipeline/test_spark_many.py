@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from holdfast.client import connect
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
@@ -217,3 +217,24 @@ async def test_a_subscription_begins_at_a_time(tmp_path: Path, start_node: Start
     start = await asyncio.to_thread(reader.initialOffset)
     await asyncio.to_thread(reader.stop)
     assert start["at"] == {"a/flights-1": 6}
+
+
+async def test_a_wrong_password_at_one_node_ends_the_query(tmp_path: Path, start_node: StartNode) -> None:
+    """It is not away: nothing but a mistake keeps its part back."""
+    config = tmp_path / "b.toml"
+    password = tmp_path / "password"
+    config.write_text(
+        f'[node]\nname = "b"\nlisten = ["127.0.0.1:0"]\ndata = "{tmp_path / "b.holdfast"}"\n\n'
+        f'[[user]]\nname = "jane"\npassword_file = "{password}"\n'
+    )
+    password.write_text("right\n")
+    password.chmod(0o600)
+    a, b = await start_node("a"), await start_node("b", config=config)
+    await send(a.url, "flights-1", 1, 2)
+    url = b.url.replace("amqp://", "amqp://jane:guessed@")
+    options = job(tmp_path, a.url, url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options).streamReader(StructType())
+    with pytest.raises(ConfigError) as caught:
+        await asyncio.to_thread(reader.initialOffset)
+    assert str(caught.value) == f"{b.url}: wrong user or password"
+    await asyncio.to_thread(reader.stop)
