@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.login.mechanisms import mechanism_for
@@ -39,12 +39,10 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
 from holdfast.client.network.backoff import LogThrottle, Outage
+from holdfast.client.network.tls import Tls
 from holdfast.client.network.transport import Dial, is_untrusted, open_wire
 from holdfast.client.network.url import Url
 from holdfast.client.network.wire import Wire, describe
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger("holdfast.client")
 
@@ -74,7 +72,7 @@ class Reconnecting:
         retry_s: float,
         container_id: str,
         idle_time_out_s: float,
-        tls: "ssl.SSLContext | None",
+        tls: Tls | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:

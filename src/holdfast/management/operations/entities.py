@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.management.operations.answers import (
     ENTRY,
+    FEDERATION,
     LINK,
     MANAGEMENT,
     NODE,
@@ -71,6 +72,8 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
     (LINK, "CREATE"): ("from", "to", "selector", "mode"),
+    (FEDERATION, "CREATE"): ("mode", "patterns"),
+    (FEDERATION, "TREE"): ("subject",),
 }
 """By type and operation: what the request has in its body; nothing of those that are not here."""
 
