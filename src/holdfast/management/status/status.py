@@ -113,8 +113,8 @@ class NodeStatus:
         tells_host("routes", destinations.status)
         if routing is not None:
             tells("routing", partial(route_status.status, routing))
-        if config.pacing.rate is not None:
-            tells("paces", rates.given)
+        if rates.root is not None:
+            tells("paces", rates.root.given)
         if config.pacing.roots:
             tells("paced", rates.kept)
         tells("paths", paths.status)
