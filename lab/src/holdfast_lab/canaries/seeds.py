@@ -73,6 +73,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "delayed-of-all": (15, 50),
     "any-queue": (10, 50),
     "debt-forgotten": (12, 50),
+    "rate-of-another-host": (10, 50),
     "host-lost-on-the-way": (6, 50),
     "room-for-all-alike": (8, 50),
     "refused-as-if-low": (8, 50),
