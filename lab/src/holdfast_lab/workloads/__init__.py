@@ -23,6 +23,7 @@ from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
+from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
@@ -37,6 +38,7 @@ from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
 from holdfast_lab.workloads.temporary_topics import TemporaryTopics
+from holdfast_lab.workloads.thin import Thin
 from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
@@ -71,6 +73,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Together,
         TemporaryTopics,
         Apart,
+        Leaving,
+        Thin,
         Hostile,
     )
 }
@@ -106,6 +110,7 @@ __all__ = [
     "Expiring",
     "Hostile",
     "InMemory",
+    "Leaving",
     "Linked",
     "Manage",
     "Poisoned",
@@ -120,6 +125,7 @@ __all__ = [
     "Stepped",
     "Subscription",
     "TemporaryTopics",
+    "Thin",
     "Together",
     "Topic",
     "Transact",
