@@ -116,7 +116,13 @@ def thin(random: Random, node: str, plan: Plan) -> Scene:
     messages = in_time(plan, random.choice((30, 80)))
     sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"thin@{node}", "name": "thin"}
     sends |= {"messages": messages, "producers": 1, "size": random.choice((12, 700, 3_000))}
-    takes = {"kind": "thin", "node": node, "queue": "thin", "name": "thin-out", "links": random.choice((1, 2, 4))}
+    takes: dict[str, Any] = {
+        "kind": "thin",
+        "node": node,
+        "queue": "thin",
+        "name": "thin-out",
+        "links": random.choice((1, 2, 4)),
+    }
     takes |= {"window": random.choice((2, 3, 8)), "credit": random.choice((1, 5, 20))}
     takes |= {"second": random.random() < 0.4, "life_s": random.choice((1.0, 20.0))}
     takes |= {"think_s": random.choice((0.0, 0.01))}
