@@ -40,7 +40,7 @@ class Leaving:
 
     node: str
     queue: str
-    messages: int
+    messages: int = 100
     subscriptions: int = 2
     rounds: int = 3
     stays: int = 20
