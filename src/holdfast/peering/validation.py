@@ -14,9 +14,9 @@ from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
+from holdfast.pacing.table import ROWS_MAX
 from holdfast.peering.binding_control import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.binding_control import BindingControl
-from holdfast.pacing.table import ROWS_MAX
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections

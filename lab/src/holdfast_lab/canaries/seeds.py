@@ -84,5 +84,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "together-up-to-few": (29, 50),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
+    "kept-by-nobody": (84, 200),
+    "one-reader-stored": (38, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
