@@ -81,5 +81,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "together-up-to-few": (29, 50),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
+    "federated-chosen-again": (8, 50),
+    "federated-said-not-stored": (54, 100),
+    "federated-removed-first": (54, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
