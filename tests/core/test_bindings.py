@@ -167,14 +167,14 @@ def test_what_a_refused_turn_was_to_delete_is_on_disk_still() -> None:
     a, b = network(rig, "a-b")
     rig.run(3)
     federate(rig, a, "b")
-    first = bind(rig, b, "us.#", "eu.#")
-    assert known(a, "b") == {"us.#", "eu.#"} and first is None
+    bind(rig, b, "us.#", "eu.#")
     a.refuse_all, a.refuse = True, 1
-    control(b).bind(TOPIC, [Row("eu.#")])
-    while a.refuse:
-        rig.run(0.1)
+    bind(rig, b, "eu.#")
+    assert a.refuse == 0
+    b.crash()  # it says nothing again
+    rig.run(3)
+    assert known(a, "b") == {"us.#", "eu.#"}
     a.crash()
-    b.crash()
     a.start()
     assert known(a, "b") == {"us.#", "eu.#"}
 
@@ -373,3 +373,26 @@ def test_a_neighbour_that_says_more_than_is_taken_in_loses_its_session() -> None
             assert core_of(a).neighbours["b"].send({"kind": "federate", "rows": []})
         rig.run(1)
     assert any("more than 5 wait" in line for line in b.logs)
+
+
+def test_a_node_that_is_forwarded_something_begins_again_when_it_is_told() -> None:
+    """At a start it has its own sets alone; they begin a new life, and nothing is withdrawn meanwhile."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#")
+    federation = control(b).federation
+    assert federation is not None
+    before = federation.sets.stored[Key("b", TOPIC)].stamp
+    a.crash()
+    b.crash()
+    b.start()
+    rig.run(3)
+    assert control(b).federation is None
+    bind(rig, b, "us.#")
+    a.start()
+    rig.run(3)
+    federation = control(b).federation
+    assert federation is not None and federation.sets.stored[Key("b", TOPIC)].stamp.life > before.life
+    assert known(a, "b") == {"us.#"}

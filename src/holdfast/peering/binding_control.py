@@ -17,6 +17,7 @@ from holdfast.federation.aliases import Malformed
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import CREDIT_KEPT, Federation
 from holdfast.federation.index import Asks, unasked
+from holdfast.federation.keeping import SET
 from holdfast.federation.messages import KINDS, Federate, Message
 from holdfast.federation.parents import Routes
 from holdfast.federation.relaying import Choice
@@ -122,8 +123,8 @@ class BindingControl:
         self._due_at: float | None = None
         """When federation acts next; None where that is to be asked again."""
         kinds |= dict.fromkeys(KINDS, self._hear)
-        if self.entries or self._stored:
-            self._begin()
+        if self.entries or any(kind == SET and of[0] != self._name for kind, *of in self._stored):
+            self._begin()  # of what it has itself it tells when somebody forwards it something
 
     # ------------------------------------------------------------------------------------------------ its beginning
 
