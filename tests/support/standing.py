@@ -373,8 +373,8 @@ def pacing() -> Standing:
     core = core_of(mid)
     sender, pacer = core.next_hops["hub"].senders["hub"], core.rates.pacers["hub"]
     assert isinstance(sender, PacedSender) and sender.waiting
-    assert core.rates.rates is not None
-    table = core.rates.rates.tables[""]
+    assert core.rates.root is not None
+    table = core.rates.root.groups.tables[""]
     assert "c" in table.rows and core_of(hub)
     return Standing(
         rig=rig, node=mid, core=core, sender=sender, pacer=pacer, rates=core.rates, table=table, row=table.rows["c"]

@@ -5,6 +5,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 
 from collections.abc import Mapping
 
+from holdfast.broker.entries.host_names import destination_of
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.paced_sender import PacedSender
@@ -13,6 +14,7 @@ from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
+from holdfast.pacing.table import ROWS_MAX
 from holdfast.peering.binding_control import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
@@ -79,11 +81,15 @@ def rates(control: RateControl, next_hops: Mapping[str, NextHop], now: float) ->
     must(all(control.waiting.values()), "pacing: a neighbour without messages waits for credit")
     for root, pacer in control.pacers.items():
         pacing.origin(pacer.origin)
-        must(pacer.origin.root == root, f"pacing: the reports to {root} are for another", pacer.origin.root)
+        told = destination_of(pacer.origin.group, pacer.origin.root)
+        must(told == root, f"pacing: the reports to {root} are for another", told)
         for hop in next_hops.values():
             sender = hop.senders.get(root)
             kept = sender is None or (isinstance(sender, PacedSender) and sender.pacer is pacer)
             must(kept, f"neighbour {hop.name}: its sender to {root} keeps to no rate")
-    if control.rates is not None:
-        for table in control.rates.tables.values():
+    if control.root is not None:
+        tables = control.root.groups.tables.values()
+        for table in tables:
             pacing.table(table, now)
+        rows = sum(len(table.rows) for table in tables)
+        must(rows <= ROWS_MAX, "pacing: too many rows of all virtual hosts together", rows)
