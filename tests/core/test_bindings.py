@@ -396,3 +396,19 @@ def test_a_node_that_is_forwarded_something_begins_again_when_it_is_told() -> No
     federation = control(b).federation
     assert federation is not None and federation.sets.stored[Key("b", TOPIC)].stamp.life > before.life
     assert known(a, "b") == {"us.#"}
+
+
+def test_while_the_store_has_no_room_sets_wait() -> None:
+    """So that no commit is refused for them; they are stored once there is room."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(a.store, "room_bytes", lambda: -1)
+        rig.run(3)
+        bind(rig, b, "us.#")
+        rig.run(3)
+        assert known(a, "b") == set()
+    rig.run(3)
+    assert known(a, "b") == {"us.#"}
