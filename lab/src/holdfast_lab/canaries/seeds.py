@@ -86,5 +86,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "finished-of-few": (63, 150),
     "kept-by-nobody": (84, 200),
     "one-reader-stored": (38, 100),
+    "federated-chosen-again": (8, 50),
+    "federated-said-not-stored": (54, 100),
+    "federated-removed-first": (54, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -74,8 +74,8 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_crossing,
     with_bursts,
     with_unreached,
-    with_federation,
     with_congestion,
+    with_federation,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""
