@@ -190,6 +190,7 @@ class Doors:
         self._memory.passed_bytes += CONNECTION_BYTES
         self._deadlines.watch(peer)
         if event.neighbour is not None:
+            peer.account = self._neighbours[event.neighbour].config.account
             self._neighbours[event.neighbour].connected(peer)
         peer.touch()
         if not peer.dialled:
@@ -254,7 +255,7 @@ class Doors:
         gone = set(self._accounts.change(stored))
         self._users.know(self._accounts.stored_names())
         for peer in list(self._connections.values()) if gone else ():
-            user = peer.amqp.authenticated_user
+            user = None if peer.dialled else peer.amqp.authenticated_user  # there, we have logged in
             hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
             if user is None or not any(hosted(host, user) in gone for host in hosts):
                 continue

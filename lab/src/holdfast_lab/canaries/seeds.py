@@ -50,6 +50,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
     "rights-remembered": (38, 50),
+    "unasked-without-an-address": (49, 100),
+    "browser-asked-as-a-consumer": (65, 150),
     "settled-overtakes": (51, 150),
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),

@@ -22,6 +22,7 @@ from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.federated import Federated
+from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
@@ -63,6 +64,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Fenced,
         Topic,
         Transact,
         Linked,
@@ -107,6 +109,7 @@ __all__ = [
     "Dynamic",
     "Expiring",
     "Federated",
+    "Fenced",
     "Hostile",
     "InMemory",
     "Linked",

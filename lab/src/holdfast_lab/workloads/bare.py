@@ -41,8 +41,10 @@ class Refused(Exception):
 class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S)
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, user: str | None = None) -> None:
+        """`user`: as whom it logs in; a node without users of its own lets in whoever comes."""
+        login: dict[str, Any] = {} if user is None else {"mechanism": "PLAIN", "user": user, "password": HARNESS}
+        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S, **login)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)
@@ -156,10 +158,12 @@ class Bare:
             raise Refused(link)
 
 
-async def connected(bed: Bed, node: str, name: str, *, honest: bool = True, retry_s: float = 1.0) -> Bare:
-    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`."""
+async def connected(
+    bed: Bed, node: str, name: str, *, honest: bool = True, retry_s: float = 1.0, user: str | None = None
+) -> Bare:
+    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user`: see `Bare`."""
     while True:
-        bare = Bare(name, asyncio.get_running_loop())
+        bare = Bare(name, asyncio.get_running_loop(), user)
         try:
             await bed.dial(node, name, lambda made=bare: made.wire, honest=honest)  # type: ignore[misc]
             return bare
