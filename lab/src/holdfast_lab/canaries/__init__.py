@@ -14,6 +14,7 @@ from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
+from holdfast_lab.canaries.login_defects import LOGIN_CANARIES
 from holdfast_lab.canaries.pacing_defects import PACING_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
@@ -33,6 +34,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *UNDO_CANARIES,
         *CLIENT_CANARIES,
         *LINK_CANARIES,
+        *LOGIN_CANARIES,
         *DRIVER_CANARIES,
         *QUEUE_LINK_CANARIES,
         *POLICY_CANARIES,
