@@ -154,6 +154,10 @@ _SHARES: Final = Kind(
     "a table of numbers by node, as { jfk = 2, ewr = 1 }",
     lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
 )
+_HOST_SHARES: Final = Kind(
+    'a table of numbers by virtual host, as { "" = 2, acme = 1 }',
+    lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+)
 _WEIGHTS: Final = Kind(
     "a list of pairs of utilisation and weight, as [[0.1, 1], [0.5, 5]]",
     lambda value: isinstance(value, list) and all(map(_is_weight, value)),
@@ -197,6 +201,8 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "policy": TEXT,
         "lend": NUMBER,
         "shares": _SHARES,
+        "hosts": TEXTS,
+        "host_shares": _HOST_SHARES,
         "roots": TEXTS,
         "capacity_bytes": COUNT,
         "weights": _WEIGHTS,
@@ -388,8 +394,9 @@ def _tls(table: Mapping[str, Any]) -> TlsFiles:
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
-    roots = tuple(table.get("roots", ()))
-    return PacingConfig(**(table | {"shares": shares, "roots": roots}))
+    host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
+    lists = {key: tuple(table.get(key, ())) for key in ("roots", "hosts")}
+    return PacingConfig(**(table | {"shares": shares, "host_shares": host_shares} | lists))
 
 
 def _settings(

@@ -25,6 +25,7 @@ from holdfast_lab.workloads.federated import Federated
 from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
+from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
@@ -39,6 +40,7 @@ from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
 from holdfast_lab.workloads.temporary_topics import TemporaryTopics
+from holdfast_lab.workloads.thin import Thin
 from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
@@ -74,6 +76,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Together,
         TemporaryTopics,
         Apart,
+        Leaving,
+        Thin,
         Federated,
         Hostile,
     )
@@ -112,6 +116,7 @@ __all__ = [
     "Fenced",
     "Hostile",
     "InMemory",
+    "Leaving",
     "Linked",
     "Manage",
     "Poisoned",
@@ -126,6 +131,7 @@ __all__ = [
     "Stepped",
     "Subscription",
     "TemporaryTopics",
+    "Thin",
     "Together",
     "Topic",
     "Transact",
