@@ -18,6 +18,7 @@ from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rej
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop.sender import CUSTODY_ADDRESS
 from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig, TriggerConfig, VhostConfig
+from support import today
 from support.rig import Client, Node, Rig
 from support.transactions import Controller, bound_for, within
 
@@ -366,7 +367,7 @@ def play(steps: list[Step], hosts: tuple[str, ...]) -> dict[str, list[Any]]:
     return {host: actor.seen for host, actor in actors.items()}
 
 
-@settings(max_examples=40)
+@settings(max_examples=today.drawn(14))
 @given(STEPS)
 def test_a_host_sees_what_it_would_see_alone(steps: list[Step]) -> None:
     together = play(steps, HOSTS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from holdfast.cli import main
 from holdfast.errors import ConfigError
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.sweep_file import Wanted, read_sweep
@@ -97,14 +98,12 @@ def test_the_simulators_verb_is_the_pipelines(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
-    """In a process of its own: the command ends its JVM, which other tests may share."""
+@pytest.mark.usefixtures("our_session")
+def test_a_sweep_on_spark_is_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "sweep.toml", tmp_path / "table"
     file.write_text(SMALL)
-    command = [sys.executable, "-m", "holdfast", "sim", "sweep", str(file), "--master", "local[2]", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    assert main(["pipeline", "sweep", str(file), "--master", "local[2]", "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert told["seeds"] == 8 and told["failed"] == []
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert {row["grid"] for row in rows} == {"short"}

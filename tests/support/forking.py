@@ -38,15 +38,17 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class _Server:
-    """The process that forks. `start` raises OSError where it has ended."""
+    """The process that forks, which has imported what commands of `kind` do. `start` raises OSError where it has
+    ended.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.standing = _standing(os.environ)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._libc = ctypes.CDLL(None)
         with theirs:
             self._process = _really(
-                [sys.executable, str(SERVER), str(theirs.fileno())],
+                [sys.executable, str(SERVER), kind, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -72,8 +74,7 @@ def _standing(environment: Mapping[str, str]) -> tuple[object, ...]:
     return read, ignored, [resource.getrlimit(limit) for limit in LIMITS], signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-_server: _Server | None = None
-_servers_pid: int | None = None
+_servers: dict[tuple[int, str], _Server] = {}
 _one_at_a_time = threading.Lock()
 _execute_anew: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _ORDER: Final = inspect.signature(_execute_anew)
@@ -96,10 +97,11 @@ def _execute(popen: Any, *given: Any) -> None:
         _execute_anew(popen, *given)
         return
     with _one_at_a_time:
-        request = _request(told)
+        server = _the_server(_words(told["args"]))
+        request = _request(told, server)
         if request is not None:
             streams = _or_ours((told["p2cread"], told["c2pwrite"], told["errwrite"]))
-            popen.pid = _the_server().start(request, streams)
+            popen.pid = server.start(request, streams)
     if request is None:
         _execute_anew(popen, *given)
         return
@@ -118,14 +120,16 @@ def _or_ours(streams: tuple[int, int, int]) -> tuple[int, int, int]:
     return first, second, third
 
 
-def _the_server() -> _Server:
-    global _server, _servers_pid
-    if _server is None or _servers_pid != os.getpid():
-        _server, _servers_pid = _Server(), os.getpid()
-    return _server
+def _the_server(words: list[Any]) -> _Server:
+    """The one for a command of these words."""
+    kind = "sim" if words[len(COMMAND) :][:1] == ["sim"] else "node"
+    place = os.getpid(), kind  # of a process that has forked it are none
+    if place not in _servers:
+        _servers[place] = _Server(kind)
+    return _servers[place]
 
 
-def _request(told: Mapping[str, Any]) -> bytes | None:
+def _request(told: Mapping[str, Any], server: _Server) -> bytes | None:
     """What the server is asked for; None where it has to be started anew."""
     environment = dict(os.environ if told["env"] is None else told["env"])
     plain = (
@@ -136,7 +140,7 @@ def _request(told: Mapping[str, Any]) -> bytes | None:
         and not told["shell"]
         and told["restore_signals"]
         and all(told[name] in (None, -1) for name in ("gid", "gids", "uid", "umask", "process_group"))
-        and _standing(environment) == _the_server().standing
+        and _standing(environment) == server.standing
     )
     if not plain:
         return None
