@@ -18,8 +18,8 @@ from imports import BESIDE, import_graph
 
 CLEAN = (
     "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "federation", "links", "management",
-    "node", "pacing", "peering", "peers", "queue_links", "routing", "selectors", "state", "steps", "storage",
-    "telemetry",
+    "node", "pacing", "peering", "peers", "queue_links", "routing", "selectors", "settings", "state", "steps",
+    "storage", "telemetry",
 )  # fmt: skip
 """Packages whose modules can be read in an order in which each imports only modules before it."""
 

@@ -17,7 +17,7 @@ from holdfast.dialling import DIAL_ATTEMPTS_MAX, dial
 from holdfast.engine.events import Connect, ConnectFailed, ConnectionOpened, TurnEnded
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import FakeCore, Once, Running, neighbour, settings
 
 LIMIT_S = 4.0

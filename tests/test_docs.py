@@ -13,7 +13,7 @@ import pytest
 
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from pyspark_holdfast.options import NAMES, parse_options
 
 ROOT = Path(__file__).parent.parent

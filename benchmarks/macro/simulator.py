@@ -17,7 +17,7 @@ from time import process_time
 from _figures import spread
 from _report import emit, frame, progress
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result

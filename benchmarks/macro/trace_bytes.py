@@ -25,7 +25,9 @@ from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.peering import doors
 from holdfast.peers.neighbours import features
-from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 
 WALL_MS = 1_700_000_000_000

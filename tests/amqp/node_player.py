@@ -9,7 +9,9 @@ from uuid import UUID
 
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
-from holdfast.settings import Limits, NodeConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import MIB
 

@@ -5,7 +5,7 @@ import pytest
 from holdfast.broker.entries.address import Address, parse, without_alias
 from holdfast.errors import ConfigError
 from holdfast.names import NAME_BYTES_MAX
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 
 
 @pytest.mark.parametrize(

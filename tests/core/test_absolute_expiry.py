@@ -10,7 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejec
 from holdfast.amqp.wire.types import Symbol, Timestamp
 from holdfast.broker.entries import entry
 from holdfast.custody import expiry
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean

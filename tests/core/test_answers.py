@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.management.operations.operation import WAITING_LOOKED_AT
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING
 from support.hops import names, send
 from support.one_node import done, fill, world

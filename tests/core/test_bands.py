@@ -9,7 +9,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Source
 from holdfast.broker.bands import QUIET_S
 from holdfast.errors import ConfigError
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, world
 from support.rig import Client, Node, Rig
 from support.transactions import Controller

@@ -2,7 +2,7 @@
 
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.custody.hop.sender import CustodySender
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.hops import send
 from support.rig import Node, Rig
 

@@ -8,7 +8,7 @@ from holdfast.custody import departed, forwarding, receipts
 from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop import sender
 from holdfast.custody.hop.links import KEY_BYTES_MAX, hop_key
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.hops import STRICT, held, is_empty, names, reroute, send
 from support.rig import Node, Rig
 

@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.settings import NodeConfig, QueueConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import names
 from support.rig import Rig
 

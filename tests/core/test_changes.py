@@ -1,6 +1,8 @@
 """What an operation of management changed is a line in the log: who, what, how many."""
 
-from holdfast.settings import Limits, QueueConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.hops import send
 from support.one_node import done, fill, world
 from support.rig import Node, Rig

@@ -12,7 +12,8 @@ from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import selections
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.attaching.filters import KEPT_MAX, Compiler
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 

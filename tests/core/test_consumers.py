@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import DEAD_LETTERS
 from support.hops import names
 from support.one_node import fill, world

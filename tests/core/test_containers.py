@@ -10,7 +10,8 @@ from holdfast.amqp.wire.frames import AMQP_HEADER, FRAME_SIZE_MIN
 from holdfast.amqp.wire.performatives import Attach, Begin, Close, Error, Open, Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
-from holdfast.settings import NeighbourConfig, QueueConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
 
 SOLE = "sole-connection-for-container"

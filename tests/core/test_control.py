@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop.sender import BESIDE_BYTES
 from holdfast.peering import control
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import MIB
 from support.hops import send
 from support.rig import Rig

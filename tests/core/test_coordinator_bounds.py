@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from holdfast.amqp.wire.performatives import Declare, Discharge
 from holdfast.endpoints.transactions.coordinator import CREDIT, CoordinatorLink
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.rig import Node
 from support.transactions import request, started
 

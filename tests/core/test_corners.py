@@ -7,7 +7,8 @@ import pytest
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import names
 from support.rig import Client, Node, Rig

@@ -7,7 +7,8 @@ import pytest
 from holdfast.amqp.wire.performatives import Header, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop.links import hop_key
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import names, snapshot
 from support.rig import Client, Node, Rig

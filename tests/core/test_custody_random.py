@@ -52,7 +52,7 @@ def wanted(name: str) -> list[str]:
 @pytest.mark.parametrize("order", ["strict", "bounded", "none"])
 @pytest.mark.parametrize("seed", today.some(range(12), 4))
 def test_nothing_is_lost_doubled_or_reordered(seed: int, order: str) -> None:
-    from holdfast.settings import QueueConfig
+    from holdfast.settings.queues import QueueConfig
 
     rig = Rig(seed * 7 + len(order))
     queues = (QueueConfig(name="work", order=order),)

@@ -11,7 +11,7 @@ from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import undo
 from holdfast.endpoints.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX
 from holdfast.engine import events
-from holdfast.settings import DeadLettersConfig
+from holdfast.settings.queues import DeadLettersConfig
 from holdfast.state.catalog import DEAD_LETTERS
 from holdfast.state.dead_letter_bounds import LOOK_S
 from holdfast.units import MIB

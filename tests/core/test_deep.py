@@ -10,7 +10,9 @@ from holdfast.endpoints.background_jobs import ASKED_MAX
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import Later, Refused
 from holdfast.management.status.queues import QUEUES_A_PAGE
-from holdfast.settings import Limits, NodeConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.upkeep.check import check
 from support.rig import Rig
 from support.stores import Idle, LoneNode

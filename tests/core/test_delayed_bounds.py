@@ -8,7 +8,8 @@ import pytest
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected
 from holdfast.amqp.wire.types import Timestamp, Ulong
-from holdfast.settings import Limits, LinkConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.hops import names
 from support.one_node import done
 from support.rig import Client, Node, Rig

@@ -9,7 +9,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Rejected
 from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
 from holdfast.custody import delays
 from holdfast.custody.dead_lettering import REASON
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS

@@ -10,7 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.stored import records
 from holdfast.core import undo
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

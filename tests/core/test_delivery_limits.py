@@ -11,7 +11,7 @@ from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.custody.dead_lettering import DEAD_DELIVERIES, DEAD_FROM, REASON, DeadLettering
 from holdfast.engine.events import Stopping
 from holdfast.errors import ConfigError
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.standing import core_of

@@ -18,7 +18,7 @@ from holdfast.custody.hop.links import HopLinks, hop_key
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.status import warnings
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.state.catalog import Catalog
 from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, reroute, send, snapshot

@@ -10,7 +10,8 @@ from holdfast.broker import purge
 from holdfast.core import turn_end
 from holdfast.engine import events
 from holdfast.links.disk import RETRY_S, ROOM_BYTES, ROOMY_S
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support import streams
 from support.hops import STRICT, is_empty, names, send

@@ -19,7 +19,8 @@ from holdfast.core import offering
 from holdfast.endpoints import settlements
 from holdfast.engine import events
 from holdfast.management.operations.answers import Later
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.amqp.wire.types import Described, Symbol
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.one_node import fill, world
 
 SELECTOR = Symbol("apache.org:selector-filter:string")

@@ -14,7 +14,8 @@ from holdfast.endpoints import settlements
 from holdfast.endpoints.addresses import dynamic_nodes
 from holdfast.endpoints.addresses.dynamic_nodes import ORPHANS_MAX
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 

@@ -10,7 +10,7 @@ from holdfast.amqp.wire.performatives import Modified, Properties, Rejected, Sou
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody import returns
 from holdfast.endpoints import settlements
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.garbage import collected
 from support.hops import STRICT, reroute, send
 from support.one_node import done, fill, world

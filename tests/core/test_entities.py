@@ -11,7 +11,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejec
 from holdfast.broker.stored import records
 from holdfast.management.operations.entities import ARGUMENTS, ATTRIBUTES, ROWS_MAX
 from holdfast.management.status.queues import QUEUE_ATTRIBUTES
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Rig
 

@@ -9,7 +9,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Released
 from holdfast.amqp.wire.types import Symbol
 from holdfast.management.operations.entries import READ_MAX, ROWS_MAX
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean

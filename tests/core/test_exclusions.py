@@ -13,7 +13,8 @@ from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.entries import annotate
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerLink
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import MIB
 from support.memory import check_accounts
 from support.one_node import fill, world

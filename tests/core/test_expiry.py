@@ -10,7 +10,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Rejected, Source,
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.stored import records
 from holdfast.custody import expiry
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support import today
 from support.one_node import fill, world

@@ -9,7 +9,7 @@ from holdfast.amqp.wire.performatives import Header
 from holdfast.broker.entries import entry
 from holdfast.broker.stored import records
 from holdfast.core import undo
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING
 from support.rig import Node, Rig
 from support.streams import LARGE, LIMITS, body

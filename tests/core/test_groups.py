@@ -10,7 +10,8 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.custody.arrival import group_bounds
 from holdfast.endpoints.transactions import together
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.hops import names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
 from support.transactions import Controller

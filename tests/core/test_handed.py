@@ -9,7 +9,8 @@ import pytest
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.peers.limits.memory import HANDED_BYTES, HANDED_BYTES_MIN
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.one_node import world
 from support.rig import Client, Node, Rig

@@ -9,7 +9,7 @@ from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Relea
 from holdfast.broker.queue import Queue
 from holdfast.management.operations.answers import Later
 from holdfast.management.requests import RequestLink
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig

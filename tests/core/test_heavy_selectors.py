@@ -9,7 +9,7 @@ from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
 

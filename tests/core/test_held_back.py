@@ -10,7 +10,8 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import WAIT_TURNS
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.one_node import world
 from support.rig import Client, Node, Rig

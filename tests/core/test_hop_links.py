@@ -14,7 +14,9 @@ from holdfast.custody.hop import links as hop_links
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine import events
 from holdfast.peers.neighbours.features import CUSTODY
-from holdfast.settings import Limits, NeighbourConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import is_empty, names, send
 from support.raw import Raw, credit, opened, sends
 from support.rig import Node, Rig

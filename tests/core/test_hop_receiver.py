@@ -7,7 +7,8 @@ import pytest
 from core.test_custody import cut, joined, send
 from holdfast.custody.hop.links import hop_key
 from holdfast.custody.transfers import carried
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.hops import names
 from support.rig import Node, Rig
 

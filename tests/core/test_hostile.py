@@ -12,7 +12,7 @@ from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.management.operations.answers import CONNECTION, ENTRY, LINK, MANAGEMENT, NODE, QUEUE, SUBSCRIPTION
 from holdfast.management.status.origins import ORIGINS_LISTED
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support import today
 from support.rig import Rig
 

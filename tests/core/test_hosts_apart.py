@@ -17,7 +17,9 @@ from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop.sender import CUSTODY_ADDRESS
-from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig, TriggerConfig, VhostConfig
+from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig, TriggerConfig
 from support import today
 from support.rig import Client, Node, Rig
 from support.transactions import Controller, bound_for, within

@@ -14,7 +14,9 @@ from holdfast.broker.entries.host_names import destination_of, host_of, hosted, 
 from holdfast.custody.hop import sender as hops
 from holdfast.engine import events
 from holdfast.names import DESTINATION_BYTES_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX
-from holdfast.settings import Limits, LinkConfig, VhostConfig
+from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import LinkConfig
 from support.crossing import EARLIER, HOSTS, bodies, client_of, line, queues, refusal, restart, say
 from support.hops import apart, snapshot
 from support.one_node import done

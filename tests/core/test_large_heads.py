@@ -8,7 +8,7 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.amqp.wire.types import Symbol
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import KIB, MIB
 from support.rig import Client, Rig
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.hops import STRICT, names, send
 from support.rig import Rig
 

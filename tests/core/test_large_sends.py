@@ -12,7 +12,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.links import large_sends as sending_out
 from holdfast.peers.peer import Peer
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, sending, start

@@ -3,12 +3,13 @@
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.settings import _LIMITS_WITHIN, Limits, NodeConfig
+from holdfast.settings.limits import LIMITS_WITHIN, Limits
+from holdfast.settings.node import NodeConfig
 
 
-@pytest.mark.parametrize("key", sorted(_LIMITS_WITHIN))
+@pytest.mark.parametrize("key", sorted(LIMITS_WITHIN))
 def test_values_out_of_range_are_refused(key: str) -> None:
-    low, high = _LIMITS_WITHIN[key]
+    low, high = LIMITS_WITHIN[key]
     for value in (low, high):
         NodeConfig(name="n", limits=Limits(**{key: type(getattr(Limits(), key))(value)})).validate()
     for value in (low / 2, high * 2):

@@ -29,7 +29,7 @@ from holdfast.amqp.wire.performatives import (
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.engine import events
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.limits import RESOURCE, conditions, world
 from support.raw import DATA, HELLO, Raw, opened, receives, sends, transfer
 from support.rig import Rig

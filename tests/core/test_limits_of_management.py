@@ -18,7 +18,7 @@ from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.operations.answers import Answer
 from holdfast.management.requests import BACK_BYTES_MAX
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer
 from support.rig import Client, Node, Rig

@@ -12,7 +12,7 @@ from holdfast.client import Message
 from holdfast.queue_links import handing, leftovers
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import LinkConfig, QueueConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.steps import parsing
 from holdfast.steps.aggregates import Aggregate
 from support.one_node import done, fill, world

@@ -14,7 +14,8 @@ from holdfast.endpoints.producer import ProducerLink
 from holdfast.errors import BrokenInvariant
 from holdfast.peers.link_tables import links_of
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.garbage import collected
 from support.rig import Node, Rig
 

@@ -14,7 +14,7 @@ from holdfast.peering.liveness import (
     Act,
     Liveness,
 )
-from holdfast.settings import PROBE_S_BY_KIND
+from holdfast.settings.neighbours import PROBE_S_BY_KIND
 
 PROBE_S = 0.05
 

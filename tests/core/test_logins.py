@@ -7,7 +7,8 @@ from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.wire.performatives import SaslInit
 from holdfast.amqp.wire.types import Symbol
 from holdfast.peers import logins
-from holdfast.settings import Limits, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
 from holdfast.units import iso8601
 from support.raw import HELLO, Raw
 from support.rig import Node, Rig

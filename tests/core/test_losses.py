@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.test_dead_letters import make_dead_letters
 from holdfast.amqp.wire.performatives import Rejected
-from holdfast.settings import DeadLettersConfig
+from holdfast.settings.queues import DeadLettersConfig
 from holdfast.state.losses import LISTED_MAX
 from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, replaced_disk, send

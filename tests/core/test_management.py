@@ -7,7 +7,8 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.custody import returns
 from holdfast.engine import events
 from holdfast.management.operations.operation import Refused
-from holdfast.settings import QueueConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Rig
 

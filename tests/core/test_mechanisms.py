@@ -9,7 +9,9 @@ from holdfast.amqp.wire.frames import SASL_HEADER
 from holdfast.amqp.wire.performatives import SaslMechanisms
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
-from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 
 ANN = UserConfig(name="ann", password="a")

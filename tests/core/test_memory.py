@@ -29,7 +29,8 @@ from holdfast.peers.limits.memory import (
     Memory,
 )
 from holdfast.peers.link_tables import LinkTables
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.raw import opened, receives, sends, transfer

@@ -1,7 +1,7 @@
 """Telemetry of queues: each interval tells of every queue once, as long as they are few
 (management/status/meter.py)."""
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Node
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Modified, Rejected, Released
 from holdfast.broker.entries import annotate, entry
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body

@@ -6,7 +6,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
 from holdfast.endpoints import producer
 from holdfast.links import incoming
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import is_empty
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, sending, start

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected
 from holdfast.core.node import NodeCore
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import KIB, MIB

@@ -13,7 +13,8 @@ from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.hops import names, send
 from support.one_node import fill, world

@@ -14,7 +14,7 @@ from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.oversized import Oversized
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.engine.port import Batch
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import KIB, MIB
 from support.hops import reroute
 from support.rig import Client, Node, Rig

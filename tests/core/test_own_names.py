@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.broker.stored import records
 from holdfast.custody.arrival.destination import GRACE_S
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.state import own_names
 from holdfast.state.catalog import WAITING
 from support.hops import STRICT, names, send, snapshot

@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import DEAD_LETTERS, WAITING
 from support.limits import RESOURCE, world
 from support.rig import Rig

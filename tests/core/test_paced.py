@@ -13,7 +13,9 @@ from holdfast.pacing.messages import NODES_MAX, Pace, Report
 from holdfast.pacing.pacer import FIRST_S
 from holdfast.pacing.settings import ROOTS_MAX, SHARES_MAX, PacingConfig
 from holdfast.peering import rate_control
-from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import apart, is_empty, send
 from support.rig import Node, Rig
 

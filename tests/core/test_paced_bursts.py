@@ -11,7 +11,9 @@ from holdfast.custody.hop.links import hop_key
 from holdfast.errors import ConfigError
 from holdfast.pacing.rows import CUT_PERIODS, IGNORING_PERIODS
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import is_empty, send
 from support.rig import Client, Node, Rig
 

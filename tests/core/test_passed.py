@@ -13,7 +13,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import offering
 from holdfast.custody.expiry import Expiry
 from holdfast.peers.limits import memory
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.one_node import world
 from support.rig import Client, Node, Rig

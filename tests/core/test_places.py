@@ -9,7 +9,9 @@ from holdfast.amqp.wire.performatives import Begin, Close, Open
 from holdfast.amqp.wire.types import Symbol
 from holdfast.peers.containers import SOLE
 from holdfast.peers.neighbours.features import CUSTODY
-from holdfast.settings import Limits, NeighbourConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
 from support.raw import Raw, opened
 from support.rig import Node, Rig
 

@@ -8,7 +8,9 @@ from holdfast.amqp.wire.performatives import Accepted, Rejected, Released
 from holdfast.custody.transfers import carried
 from holdfast.links import large_receives as streams
 from holdfast.peers.limits.memory import PARKED_BYTES
-from holdfast.settings import Limits, NeighbourConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 

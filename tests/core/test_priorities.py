@@ -8,7 +8,7 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
 from support.sorting import Watch

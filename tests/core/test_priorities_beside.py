@@ -9,7 +9,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejecte
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.cursors import halting, looking, priorities
 from holdfast.errors import BrokenInvariant, ConfigError
-from holdfast.settings import Limits, LinkConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.one_node import done, world
 from support.rig import Client, Node, Rig
 from support.sorting import Watch

@@ -11,7 +11,8 @@ from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.cursors import halting, looking, priorities
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 from support.sorting import Watch

@@ -7,7 +7,7 @@ from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT
 from holdfast.engine.port import Batch
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import names
 from support.one_node import fill, world

@@ -14,7 +14,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.attaching import neighbour_attach
 from holdfast.engine.port import Batch
 from holdfast.peering import control
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
 

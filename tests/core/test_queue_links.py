@@ -12,7 +12,8 @@ from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, LINKS_MAX
 from holdfast.core.undo import take_back_gathered
 from holdfast.errors import ConfigError
-from holdfast.settings import LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.one_node import done, fill, world
 from support.queue_links import copy, linked, links_of, move, numbers
 from support.rig import Rig

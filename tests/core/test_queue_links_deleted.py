@@ -1,6 +1,7 @@
 """A link that is deleted while it waits for memory is waited with no more."""
 
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.one_node import done, world
 

@@ -1,6 +1,6 @@
 """A link whose message would be a dead letter, for which the disk has no room, waits for that room."""
 
-from holdfast.settings import LinkConfig, QueueConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.one_node import world
 
 

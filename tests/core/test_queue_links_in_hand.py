@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.amqp.wire.performatives import Modified
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill
 from support.queue_links import copy, linked, links_of, move, numbers
 

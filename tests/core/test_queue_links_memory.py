@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
 from support.queue_links import linked, links_of, move
 

@@ -22,7 +22,7 @@ from holdfast.amqp.wire.performatives import (
 )
 from holdfast.engine import events
 from holdfast.peers.limits.refusals import REFUSALS_MAX
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support import today
 from support.hostile_values import PERFORMATIVES, frames, payloads, some, spoilt
 from support.raw import HELLO, Raw, credit, receives, sends, transfer

@@ -12,7 +12,8 @@ from holdfast.broker.queue import Queue
 from holdfast.endpoints import browser as browsers
 from holdfast.endpoints import consumer
 from holdfast.endpoints.browser import ReaderLink
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support import streams
 from support.hops import names

@@ -11,7 +11,7 @@ from holdfast.custody.hop.sender import CustodySender
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.neighbours.session_states import State
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import apart, names, send
 from support.rig import Node, Rig
 

@@ -7,7 +7,9 @@ import pytest
 from holdfast.amqp.wire.frames import AMQP_HEADER
 from holdfast.amqp.wire.performatives import Close, Open
 from holdfast.peers.limits.refusals import REFUSAL_S, REFUSALS_MAX
-from holdfast.settings import Limits, NeighbourConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
 from support.limits import RESOURCE
 from support.raw import HELLO, Raw, opened
 from support.rig import Node, Rig

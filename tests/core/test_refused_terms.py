@@ -19,7 +19,7 @@ from holdfast.amqp.wire.performatives import (
     Transfer,
 )
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import KIB
 from support.raw import DATA, Raw, credit, opened, receives, sends, transfer
 from support.rig import Node, Rig

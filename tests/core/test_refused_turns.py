@@ -13,7 +13,8 @@ from holdfast.core import undo
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.management.operations.queues import NOT_SKIPPED
 from holdfast.management.requests import ReplyLink
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.hops import STRICT, names, send
 from support.one_node import fill, world

@@ -12,7 +12,9 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints.relay import ROUTES_MAX
-from holdfast.settings import Limits, NeighbourConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Rig
 

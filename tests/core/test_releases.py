@@ -7,7 +7,7 @@ from holdfast.amqp.connection import Delivery
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.custody.arrival import destination
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import names
 from support.rig import Node, Rig
 

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.broker.cursors.cursor import PUMP_BYTES
 from holdfast.engine import events
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import (

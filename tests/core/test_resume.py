@@ -12,7 +12,8 @@ from holdfast.amqp.wire.performatives import Accepted, Attach, Received, Rejecte
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.resuming import HOLD_S, Producer
 from support.rig import Node, Rig
 

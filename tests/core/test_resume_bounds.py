@@ -7,7 +7,9 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Rejected
 from holdfast.amqp.wire.types import Symbol
-from holdfast.settings import Limits, QueueConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.resuming import HOLD_S, Producer

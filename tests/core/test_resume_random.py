@@ -13,7 +13,7 @@ from holdfast.amqp.links.resuming import Act, compare
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.client.resume import ReceivingState
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.consumer import ConsumerLink
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -15,7 +15,8 @@ from holdfast.amqp.wire.performatives import Accepted, Modified
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.resumption import consumer as consumers
 from holdfast.peers.limits import memory
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.memory import check_accounts
 from support.one_node import world
 from support.resuming import Producer

@@ -14,7 +14,8 @@ from holdfast.endpoints.resumption import consumer as consumers
 from holdfast.engine import events
 from holdfast.peers.limits import memory
 from holdfast.peers.limits.memory import HANDED_BYTES
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.one_node import world

@@ -10,7 +10,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody import returns
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.engine import events
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

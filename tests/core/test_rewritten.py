@@ -19,7 +19,8 @@ from holdfast.custody.dead_lettering import NOTE_BYTES, DeadLettering
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import SETTLED_BYTES_MAX, Settlements
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 

@@ -9,7 +9,7 @@ from holdfast.peering.route_status import status
 from holdfast.peering.routes import ASK_S
 from holdfast.routing.records import Known, Record
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import STRICT, apart, cut_any, is_empty, names, send, toggle

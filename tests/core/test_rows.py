@@ -14,7 +14,7 @@ from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.tags import TagRing
 from holdfast.custody.transfers.carried import Arrival
-from holdfast.settings import _LIMITS_WITHIN, Limits
+from holdfast.settings.limits import LIMITS_WITHIN, Limits
 from holdfast.storage.bounds import check_put
 from support.rig import Rig
 
@@ -24,7 +24,7 @@ def every_second(count: int) -> RangeSet:
 
 
 def test_the_longest_rows_fit() -> None:
-    most = {key: int(high) for key, (_, high) in _LIMITS_WITHIN.items()}
+    most = {key: int(high) for key, (_, high) in LIMITS_WITHIN.items()}
     finished, ended = every_second(custody.FINISHED_MAX + 1), every_second(custody.ENDED_MAX + 1)
     clocks = GapClocks((number, 1.0) for number in range(CLOCKS_MAX + 1))
     check_put("origins", bytes(16), records.pack_origin(records.OriginRecord(1, 1, 0.0, finished, ended, clocks)))

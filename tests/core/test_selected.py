@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS
 

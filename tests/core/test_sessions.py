@@ -18,7 +18,9 @@ from holdfast.peering.control import CONTROL_ADDRESS
 from holdfast.peers.neighbours import features
 from holdfast.peers.neighbours.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.peers.peer import REASON_CHARACTERS_MAX
-from holdfast.settings import NeighbourConfig, NodeConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from support import today
 from support.rig import Node, Rig
 

@@ -10,7 +10,8 @@ from holdfast.amqp.wire.performatives import Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import Settlements
-from holdfast.settings import Limits, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
 from holdfast.state.catalog import DEAD_LETTERS
 from holdfast.units import KIB
 from support.memory import check_accounts

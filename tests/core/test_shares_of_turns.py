@@ -8,7 +8,8 @@ from holdfast.amqp.effort import ADDRESSED, HEAD_BYTES_FREE, LOOKED_UP, MADE, ME
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.engine import events
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 

@@ -7,7 +7,8 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.engine.port import PIECE_BYTES
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.state import blobs
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig

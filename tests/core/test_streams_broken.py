@@ -8,7 +8,8 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.broker.stored import records
 from holdfast.engine.port import Batch
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.state import blobs
 from holdfast.units import KIB, MIB
 from support import today

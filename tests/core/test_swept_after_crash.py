@@ -3,7 +3,7 @@
 from holdfast.amqp.wire.performatives import Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
 from support.rig import Rig
 

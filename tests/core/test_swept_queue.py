@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 
 

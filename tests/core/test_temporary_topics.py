@@ -9,7 +9,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryTopic
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS
 from support.transactions import Controller

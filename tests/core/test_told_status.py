@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.broker.entries.host_names import hosted
 from holdfast.pacing.settings import PacingConfig
-from holdfast.settings import UserConfig, VhostConfig
+from holdfast.settings.hosts import UserConfig, VhostConfig
 from support.hops import replaced_disk
 from support.rig import Node, Rig
 from support.routing import network

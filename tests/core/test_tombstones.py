@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.upkeep.check import check
 from support.hops import STRICT, names, send
 from support.rig import Node, Rig

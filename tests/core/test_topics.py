@@ -10,7 +10,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Relea
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker import topic as topics
 from holdfast.broker.topic import Topic
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS

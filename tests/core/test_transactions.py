@@ -16,7 +16,8 @@ from holdfast.amqp.wire.performatives import (
     Released,
 )
 from holdfast.amqp.wire.types import Symbol
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
 from support.transactions import (
     FULL,

@@ -1,7 +1,7 @@
 """A queue's `bytes_max` holds for what transactions bring, whatever they take back of what they took."""
 
 from holdfast.amqp.wire.performatives import Accepted, Modified, TransactionalState
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.transactions import FULL, condition, quiet, started
 
 

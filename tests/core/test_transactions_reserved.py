@@ -1,7 +1,8 @@
 """What a transaction has reserved is free again when one of several deliveries is one too many for it."""
 
 from holdfast.amqp.wire.performatives import Accepted, TransactionalState
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
 from support.transactions import quiet, started
 

@@ -18,7 +18,8 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.core.undo import take_back_gathered
 from holdfast.endpoints.transactions.discharge import Commits
 from holdfast.endpoints.transactions.work import Transaction
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill
 from support.rig import Client, Rig
 from support.transactions import (

@@ -1,7 +1,7 @@
 """A receiver may give an outcome in a transaction first, and settle with the same outcome later (AMQP 1.0 §2.6.12)."""
 
 from holdfast.amqp.wire.performatives import Accepted, TransactionalState
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.transactions import started
 
 

@@ -8,7 +8,10 @@ from holdfast.amqp.wire.performatives import Header
 from holdfast.broker.entries import entry
 from holdfast.custody.sent_back import RETURN_S
 from holdfast.errors import ConfigError
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support import today
 from support.hops import (

@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.engine import events
-from holdfast.settings import QueueConfig, TriggerConfig
+from holdfast.settings.queues import QueueConfig, TriggerConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

@@ -9,7 +9,8 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import ConfigError
-from holdfast.settings import Limits, NodeConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.node import NodeConfig
 from support.hops import reroute
 from support.rig import Client, Node, Rig
 

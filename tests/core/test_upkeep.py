@@ -11,7 +11,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.departed import Departures
 from holdfast.routing.paths import shortest_paths
 from holdfast.routing.records import VERSION_END, Known, Record
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 from holdfast_lab.runs.wrong_tables import spoil
 from support import today
 from support.rig import Node, Rig

@@ -7,7 +7,8 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Released, Source, Target
 from holdfast.peers.use import Use
-from holdfast.settings import Limits, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
 from holdfast.units import KIB
 from support.limits import RESOURCE
 from support.rig import Client, Node, Rig

@@ -9,15 +9,10 @@ from holdfast.broker.entries.host_names import hosted, read_key, shown
 from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.peers.neighbours import features
-from holdfast.settings import (
-    LinkConfig,
-    NeighbourConfig,
-    NodeConfig,
-    QueueConfig,
-    TriggerConfig,
-    UserConfig,
-    VhostConfig,
-)
+from holdfast.settings.hosts import UserConfig, VhostConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig, TriggerConfig
 from support.one_node import done, fill
 from support.resuming import Producer
 from support.rig import Client, Node, Rig

@@ -13,7 +13,10 @@ from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
 from holdfast.names import HostPort
 from holdfast.peers.neighbours import features
-from holdfast.settings import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS

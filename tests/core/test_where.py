@@ -26,7 +26,8 @@ from holdfast.management.where.questions import (
     NODES_MAX,
     PATH_MAX,
 )
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support import today
 from support.hops import STRICT, apart, reroute
 from support.rig import Client, Node, Rig

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import holdfast.client as holdfast
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.real.configs import Neighbour, NodeFile
 from support.eventually import eventually_async, eventually_true
 from support.mounts import disk

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import LinkShape, Topology, line
 from holdfast_lab.plan.plan import Plan

@@ -7,7 +7,8 @@ from dataclasses import asdict, fields
 from random import Random
 from typing import Any
 
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 
 DRAWN: dict[str, tuple[Any, ...]] = {
     "stream_bytes": (1_000, 20_000, 1 << 20),

@@ -18,7 +18,7 @@ from fuzz.in_process import fuzz, run_batch, told
 from fuzz.limits import DRAWN, draw_limits
 from fuzz.test_scan import healthy_client
 from fuzz.world import ACTS_MAX, PLACES
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast_lab.hostile import ACTS, HostileClient
 from support.garbage import collected
 from support.process import NodeProcess

@@ -7,7 +7,7 @@ from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Str
 from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_HEADER
 from holdfast.amqp.wire.performatives import Attach, Begin, Close, Detach, Disposition, End, SaslOutcome
 from holdfast.engine import events
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.raw import Raw
 from support.rig import Node, Rig
 

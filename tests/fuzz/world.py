@@ -35,7 +35,8 @@ from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.errors import BrokenInvariant, StorageFull
 from holdfast.links.disk import RETRY_S
-from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast_lab.hostile import ACTS, HostileClient, Places
 from support.memory import check_accounts

@@ -3,7 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.real.configs import Neighbour, NodeFile
 
 

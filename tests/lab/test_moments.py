@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.draws.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with_aims
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_scenes import OF_MOMENTS, overtaken

@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast.engine.port import Batch
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.lmdb import LmdbStore
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology

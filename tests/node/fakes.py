@@ -13,7 +13,9 @@ from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import TelemetryFile
 from holdfast.node.runtime import NodeRuntime
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Batch
 

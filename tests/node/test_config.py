@@ -15,7 +15,10 @@ from holdfast.node.config import (
     load_settings,
     parse_source,
 )
-from holdfast.settings import DeadLettersConfig, Limits, LinkConfig, NeighbourConfig, QueueConfig, VhostConfig
+from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import DeadLettersConfig, LinkConfig, QueueConfig
 
 WHOLE = """
 [node]

@@ -8,7 +8,7 @@ import pytest
 from holdfast import cli
 from holdfast.errors import ConfigError
 from holdfast.node.config import load_settings
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 
 TOPOLOGY = """
 [[node]]

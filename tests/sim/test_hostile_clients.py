@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.draws.drawn_hostile import GIVES_BACK, SHARE, with_hostile
 from holdfast_lab.draws.drawn_static import plan_of
 from holdfast_lab.hostile import ACTS

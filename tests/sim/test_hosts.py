@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import History, Violation
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_hosts

@@ -17,7 +17,8 @@ from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.upkeep.check import check

@@ -13,7 +13,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.endpoints.producer import ProducerLink
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import Topology, line

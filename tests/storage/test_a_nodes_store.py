@@ -15,7 +15,9 @@ import pytest
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
-from holdfast.settings import Limits, NeighbourConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.layout.schema import SCHEMA
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.upkeep.check import check

@@ -15,7 +15,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejec
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.errors import LocalProtocolError
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import Limits, LinkConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.steps.parsing import as_text
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig

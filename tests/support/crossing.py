@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from holdfast.broker.entries.host_names import hosted
 from holdfast.peers.neighbours import features
-from holdfast.settings import NodeConfig, QueueConfig, VhostConfig
+from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
 
 HOSTS: Final = ("", "acme", "globex")

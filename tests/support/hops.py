@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.amqp.message.message import Message
 from holdfast.engine import events
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
 from support.rig import Client, Node, Rig
 

@@ -5,7 +5,7 @@ Rules of this file: no limit has a value here; who tests one gives it.
 
 from typing import Any
 
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from support.rig import Node, Rig
 
 RESOURCE = "amqp:resource-limit-exceeded"

@@ -5,7 +5,7 @@ Rules of this file: a body is its number, so that a test can say which came.
 
 from typing import Any
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import LinkConfig, QueueConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
 

@@ -34,7 +34,8 @@ from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
-from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601

@@ -14,7 +14,9 @@ from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.pacing.settings import PacingConfig
 from holdfast.peers.link_tables import links_of
-from holdfast.settings import Limits, LinkConfig, NeighbourConfig, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.units import KIB
 from support.hops import send
 from support.rig import Node, Rig

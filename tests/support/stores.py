@@ -13,7 +13,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.storage.lmdb import LmdbStore
 
 WALL_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ Rules of this file: bodies are unlike anywhere, and what a store holds is counte
 
 from typing import Any
 
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 

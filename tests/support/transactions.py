@@ -18,7 +18,7 @@ from holdfast.amqp.wire.performatives import (
     TransactionalState,
 )
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
 

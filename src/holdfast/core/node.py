@@ -21,7 +21,7 @@ from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
 from holdfast.peering.clocks import calendar_ms
 from holdfast.peers.authorise import Authoriser, Everyone
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Tables
 from holdfast.state.turns import Extent
 

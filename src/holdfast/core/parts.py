@@ -75,7 +75,7 @@ from holdfast.peers.peer_log import PeerLog
 from holdfast.peers.users import Users
 from holdfast.queue_links.handing import HandingParts
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters

@@ -23,7 +23,7 @@ from holdfast.links.disk import Disk
 from holdfast.links.pressure import Pressure
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 from holdfast.state.room import Room

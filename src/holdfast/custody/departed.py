@@ -21,7 +21,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.log import Log
 from holdfast.peers.link_tables import LinkTables
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 

@@ -30,7 +30,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import ROOM_BYTES, Disk
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Refilled
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 

@@ -44,7 +44,7 @@ from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room

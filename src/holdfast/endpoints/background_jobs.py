@@ -17,7 +17,7 @@ from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.names.identity import Identities
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.settlements import Settlements
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 

@@ -40,7 +40,7 @@ from holdfast.links.incoming import IncomingParts, Intake, rejection
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns

@@ -24,7 +24,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import REASON_CHARACTERS_MAX, DeadLettering, Ended
 from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 from holdfast.units import KIB, MIB

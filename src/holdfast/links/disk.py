@@ -22,7 +22,7 @@ from holdfast.engine.log import Log
 from holdfast.engine.port import Batch, Space
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.neighbours.session_port import Session
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.room import Room
 from holdfast.units import MIB
 

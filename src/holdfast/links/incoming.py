@@ -27,7 +27,7 @@ from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import PARKED_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer, PeerLink
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.turns import runs
 from holdfast.units import MIB
 

@@ -23,7 +23,7 @@ from holdfast.engine.port import PIECE_BYTES
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.pressure import Pressure
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Tables
 from holdfast.state.room import Room

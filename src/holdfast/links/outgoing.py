@@ -19,7 +19,7 @@ from holdfast.links.large_sends import LargeSends, bare_length
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer, PeerLink
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 
 
 def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:

@@ -17,7 +17,7 @@ from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import UNSTORED, Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.turns import Turns
 from holdfast.units import KIB
 

@@ -63,7 +63,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog, Tables
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses

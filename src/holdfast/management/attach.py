@@ -8,7 +8,7 @@ from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.resolver import MANAGEMENT
 from holdfast.management.requests import Requests
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 
 
 class ManagementAttach:

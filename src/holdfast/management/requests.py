@@ -31,7 +31,7 @@ from holdfast.peers.limits.memory import REPLY_BYTES, REQUEST_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer, Requesting
 from holdfast.peers.users import Users
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.turns import Turns
 
 BACK_BYTES_MAX: Final = 4_096

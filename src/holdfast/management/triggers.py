@@ -16,7 +16,8 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
-from holdfast.settings import NodeConfig, TriggerConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import TriggerConfig
 from holdfast.state.catalog import Catalog
 
 LOOK_S: Final = 1.0

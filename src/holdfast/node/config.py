@@ -20,17 +20,11 @@ from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number, is_whole
-from holdfast.settings import (
-    DeadLettersConfig,
-    Limits,
-    LinkConfig,
-    NeighbourConfig,
-    NodeConfig,
-    QueueConfig,
-    TriggerConfig,
-    UserConfig,
-    VhostConfig,
-)
+from holdfast.settings.hosts import UserConfig, VhostConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
 from holdfast.units import MIB

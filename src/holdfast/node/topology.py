@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.node.toml import read_toml
 from holdfast.routing.topology import SUPER, Topology, TopologyNode, topology_of
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 
 
 def load_topology(path: Path) -> Topology:

@@ -36,7 +36,8 @@ from holdfast.peers.logins import Login, Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
 from holdfast.peers.users import Users
-from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 
 
 class Session(Protocol):

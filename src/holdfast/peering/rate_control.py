@@ -30,7 +30,7 @@ from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.neighbours.features import PACING
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 

@@ -31,7 +31,7 @@ from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
 from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 from holdfast.schema import is_whole_within
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 
 RETRY_S: Final = 0.1
 """When what a control link had no credit for is tried again."""

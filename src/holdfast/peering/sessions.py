@@ -38,7 +38,8 @@ from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, Stat
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
-from holdfast.settings import NeighbourConfig, NodeConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 
 STORE: Final = Symbol("holdfast:store")
@@ -120,8 +121,7 @@ class Neighbour:
         self.damping = Damping()
         self.offered = False
         """Whether routing may use the link: Established, and not held down."""
-        self.flaps = 0
-        self.established_count = 0
+        self.flaps = self.established_count = 0
         self.bytes_in = self.bytes_out = 0
         """Of sessions that have ended."""
         self.written_bytes = 0

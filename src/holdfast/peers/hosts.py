@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 
 PREFIX: Final = "vhost:"
 """Before a host's name, as clients of other brokers write it too: never the name of a machine."""

@@ -17,7 +17,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
 from holdfast.engine.clock import Clock
 from holdfast.peers.users import Users
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import iso8601
 
 WAIT_S: Final = 5.0

@@ -5,7 +5,8 @@ from typing import Any, Final, Protocol
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.settings import Limits, UserConfig
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
 
 ANONYMOUS: Final = "anonymous"
 """How those without a name are called in status."""

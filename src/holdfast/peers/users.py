@@ -16,7 +16,7 @@ from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer, Requesting, host_of
 from holdfast.peers.use import ANONYMOUS, Use
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 
 
 class Users:

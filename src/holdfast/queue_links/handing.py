@@ -27,7 +27,7 @@ from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.link import TAKEN_COUNT, Moving, QueueLink
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room

@@ -14,7 +14,7 @@ from holdfast.broker.cursors.entry_consumer import UNLIMITED
 from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 from holdfast.queue_links.selecting import LinkSelector
-from holdfast.settings import LinkConfig
+from holdfast.settings.queues import LinkConfig
 from holdfast.steps.windows import Gathered, Windows
 from holdfast.units import MIB
 

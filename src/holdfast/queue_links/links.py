@@ -29,7 +29,7 @@ from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
-from holdfast.settings import LinkConfig
+from holdfast.settings.queues import LinkConfig
 from holdfast.state.catalog import Tables, TooManyQueues
 from holdfast.steps import parsing
 from holdfast.steps.windows import Windows

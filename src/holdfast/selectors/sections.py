@@ -21,6 +21,7 @@ from holdfast.amqp.message.message import (
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
+from holdfast.selectors.layouts import Laid, Layouts
 
 PAIRS_MAX: Final = 16_384
 """Of a map of properties or annotations; one with more is not decoded."""
@@ -57,7 +58,7 @@ class _Compound:
 UNDECODABLE: Final = _Undecodable()
 COMPOUND: Final = _Compound()
 
-Map = dict[str, Any] | _Undecodable
+Map = dict[str, Any] | Laid | _Undecodable
 _EMPTY: Final[dict[str, Any]] = {}
 
 
@@ -72,11 +73,11 @@ class Sections:
     counts more. `annotations`: message annotations that are kept apart, as how many items, keys and values, there are
     and their encoding (`broker.entries.entry.annotations_of`); those in the payload count more. `whole`: False where
     the payload may be cut, as the first piece of a large message is; a section that did not come is then UNDECODABLE,
-    not missing.
+    not missing. `layouts`: what is known of maps that came before, which makes it quicker.
     """
 
-    __slots__ = ("_annotation_items", "_annotations", "_application", "_broken", "_durable", "_payload", "_places",
-                 "_priority", "_properties", "_start", "_whole")  # fmt: skip
+    __slots__ = ("_annotation_items", "_annotations", "_application", "_broken", "_durable", "_layouts", "_payload",
+                 "_places", "_priority", "_properties", "_start", "_whole")  # fmt: skip
 
     def __init__(
         self,
@@ -87,7 +88,9 @@ class Sections:
         annotations: tuple[int, bytes | memoryview] | None = None,
         *,
         whole: bool = True,
+        layouts: Layouts | None = None,
     ) -> None:
+        self._layouts = layouts
         self._payload = payload
         self._start = start
         self._durable: Any = durable
@@ -127,7 +130,7 @@ class Sections:
         """As `property_field`, by name."""
         pairs = self._application
         if pairs is None:
-            pairs = self._application = self._pairs(APPLICATION_PROPERTIES)
+            pairs = self._application = self._application_properties()
         return pairs.get(name)
 
     def annotation(self, key: str) -> Any:
@@ -140,6 +143,21 @@ class Sections:
                 pairs = _read_pairs(bytes(items), 0, len(items), count)
             self._annotations = pairs
         return pairs.get(key)
+
+    def _application_properties(self) -> Map:
+        layouts = self._layouts
+        if layouts is None:
+            return self._pairs(APPLICATION_PROPERTIES)
+        places = self._places or self._locate()
+        if APPLICATION_PROPERTIES not in places:
+            return self._pairs(APPLICATION_PROPERTIES)
+        at, end = places[APPLICATION_PROPERTIES]
+        found: Map | None = layouts.find(self._payload, at, end)
+        if found is None:
+            found = _read_map(self._payload, at, end)
+            if not isinstance(found, _Undecodable):
+                layouts.learn(self._payload, at, end)
+        return found
 
     def _fields(self, code: int) -> list[Any] | _Undecodable:
         places = self._places or self._locate()

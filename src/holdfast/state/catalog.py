@@ -27,7 +27,8 @@ from holdfast.engine.port import EntryReader, Rows, Settings, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
-from holdfast.settings import NodeConfig, QueueConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers

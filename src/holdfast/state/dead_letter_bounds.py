@@ -16,7 +16,7 @@ from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
-from holdfast.settings import DeadLettersConfig
+from holdfast.settings.queues import DeadLettersConfig
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.turns import Turns

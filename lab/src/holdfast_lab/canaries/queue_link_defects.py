@@ -74,7 +74,7 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         sentence="A link takes what it has passed on before its node was started again.",
         target="queue_links.links:QueueLinks._add",
         signature=(
-            "(self, config: holdfast.settings.LinkConfig, link_id: bytes | None, *, is_created: bool) "
+            "(self, config: holdfast.settings.queues.LinkConfig, link_id: bytes | None, *, is_created: bool) "
             "-> holdfast.queue_links.link.QueueLink"
         ),
         broken=_nameless,

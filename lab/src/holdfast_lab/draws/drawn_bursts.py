@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.pacing.policy import Thresholds
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
 from holdfast_lab.draws.drawn_pacing import QUEUE, RATES, rate_needed

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
 from holdfast_lab.plan.faults import Fault

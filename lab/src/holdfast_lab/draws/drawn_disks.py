@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_static import NODE_NAMES, RANGES_LOST
 from holdfast_lab.plan.faults import Fault

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, takes_from, with_scenes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.contents import PATTERNS, SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_wire import on_lmdb

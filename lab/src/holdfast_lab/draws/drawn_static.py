@@ -11,7 +11,8 @@ from math import ceil
 from random import Random
 from typing import Any, Final
 
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.contents import SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_scenes import draw_scenes

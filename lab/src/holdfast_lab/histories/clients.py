@@ -8,7 +8,7 @@ import asyncio
 from typing import Any
 
 from holdfast.client import Accepted, Connection, Lease, LinkError, ManagementError, Message
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import key_in
 from holdfast_lab.histories.programs import data_of
 from holdfast_lab.histories.stage import History, Stage, sites

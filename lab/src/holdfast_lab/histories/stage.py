@@ -15,7 +15,8 @@ from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import KEY_BYTES, Violation, key_in
 from holdfast_lab.histories.programs import Consumer, Producer
 from holdfast_lab.plan.networks import Link, LinkShape, Topology

@@ -8,7 +8,7 @@ import asyncio
 
 from holdfast.client import Message
 from holdfast.custody.sent_back import RETURN_S
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast_lab.histories.programs import data_of
 from holdfast_lab.histories.stage import History, Stage, sites
 from holdfast_lab.workloads import attached

@@ -15,7 +15,11 @@ from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
-from holdfast.settings import Limits, NeighbourConfig, NodeConfig, QueueConfig, VhostConfig
+from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5

@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.plan.faults import Fault, make_fault
 from holdfast_lab.plan.networks import Link, LinkShape, Topology
 

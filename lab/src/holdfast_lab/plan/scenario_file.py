@@ -16,7 +16,8 @@ from typing import Any, Final, get_type_hints
 from holdfast.errors import ConfigError
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import DIRECTIONS
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.plan.faults import KINDS as FAULT_KINDS
 from holdfast_lab.plan.faults import Fault, FaultBudget, make_fault

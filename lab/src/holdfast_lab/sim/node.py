@@ -16,7 +16,7 @@ from holdfast.peering.liveness import MISSES_MAX
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.neighbours import features
 from holdfast.peers.neighbours.session_states import State
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.sim.clock import SimClock

@@ -31,7 +31,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.peers.link_tables import LinkTables
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room

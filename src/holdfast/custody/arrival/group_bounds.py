@@ -11,7 +11,7 @@ from holdfast.broker.entries import entry
 from holdfast.broker.stored.groups import Group
 from holdfast.broker.stored.origins import Origin
 from holdfast.engine.log import Log
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import MIB
 
 GROUP_BYTES_MAX: Final = 8 * MIB

@@ -19,7 +19,7 @@ from holdfast.custody.hop.state import HopState
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.peers.peer import REASON_CHARACTERS_MAX, Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 
 SESSIONS_MAX: Final = 16
 """Sessions that a node begins on one connection for its links; two hold what one neighbour usually gets."""

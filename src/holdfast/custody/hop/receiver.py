@@ -31,7 +31,7 @@ from holdfast.links.incoming import IncomingParts, Intake
 from holdfast.links.large_receives import Stream
 from holdfast.peers.neighbours.trace_aliases import Taken
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 

@@ -39,7 +39,7 @@ from holdfast.peers.connections import Connections
 from holdfast.peers.neighbours.features import ALIASES
 from holdfast.peers.neighbours.trace_aliases import Given
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 
 BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header

@@ -22,7 +22,8 @@ from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits, QueueConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import Catalog
 
 PREFIX: Final = "$temporary/"

@@ -20,7 +20,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, TooManyQueues
 
 MANAGEMENT: Final = "$management"

@@ -33,6 +33,7 @@ from holdfast.endpoints.publishers import HALF
 from holdfast.engine.port import EntryReader
 from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.layouts import Layouts
 from holdfast.selectors.parsing import SELECTOR_BYTES_MAX
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
@@ -159,10 +160,11 @@ def check_taking(source: Source) -> None:
 class Decoded:
     """The entry that was matched last: many selectors match the same entry, which is decoded once."""
 
-    __slots__ = ("publisher", "sections", "subject", "value")
+    __slots__ = ("layouts", "publisher", "sections", "subject", "value")
 
     def __init__(self) -> None:
         self.value = b""
+        self.layouts = Layouts()
         self.sections = Sections(b"")
         self.subject: str | None = None
         self.publisher: tuple[bytes, bytes] | None = None
@@ -186,7 +188,7 @@ class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, for entries. Of a large message the first
     piece is read: fields that are not in it are UNKNOWN. `not_from`: whose messages are excluded."""
 
-    __slots__ = ("_decoded", "_predicate", "_store", "not_from", "pattern", "text", "weight")
+    __slots__ = ("_alone", "_decoded", "_predicate", "_store", "not_from", "pattern", "text", "weight")
 
     def __init__(
         self,
@@ -203,10 +205,14 @@ class EntrySelector:
         self.weight = 1 if predicate is None else predicate.weight
         self.pattern = pattern
         self._predicate = predicate
+        self._alone = predicate.value if predicate is not None and pattern is None and not not_from else None
         self._store = store
         self._decoded = decoded
 
     def matches(self, value: bytes) -> bool:
+        if self._alone is not None:  # the usual selector, without detours
+            decoded = self._decoded
+            return self._alone((decoded if decoded.value is value else self._decode(value)).sections) is True
         if self.pattern is not None and not self.pattern.matches(self.subject(value)):
             return False
         return self.matches_beside(value)
@@ -248,7 +254,7 @@ class EntrySelector:
         durable, priority = flags & entry.DURABLE > 0, value[2]
         notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
         if not flags & entry.BLOB:
-            return Sections(value, entry.bare_at(value), durable, priority, notes)
+            return Sections(value, entry.bare_at(value), durable, priority, notes, layouts=self._decoded.layouts)
         blob, length = entry.blob_of(value)
         piece = self._store.piece(blob, 0) or b""
         return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)

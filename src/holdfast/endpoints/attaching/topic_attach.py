@@ -28,7 +28,7 @@ from holdfast.peers.containers import asks_to_be_sole
 from holdfast.peers.peer import Peer
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.catalog import Catalog
 
 SHARED: Final = Symbol("shared")

@@ -44,7 +44,7 @@ from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.turns import Turn, Turns
 
 KEY_BYTES_MAX: Final = 380

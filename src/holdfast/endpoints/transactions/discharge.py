@@ -29,7 +29,7 @@ from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
 from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.room import Room

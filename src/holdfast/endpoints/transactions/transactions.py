@@ -47,7 +47,7 @@ from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables, links_of
 from holdfast.peers.peer import Peer
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import DELAYED, Catalog
 from holdfast.state.turns import Undone

@@ -12,7 +12,7 @@ from holdfast.management.operations.answers import LINK, Answer, Refused, Table,
 from holdfast.management.operations.entities import EntityType
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import LinkConfig
+from holdfast.settings.queues import LinkConfig
 from holdfast.steps import parsing
 
 _KEYS: Final = ("from", "to", "selector", "mode", "steps")

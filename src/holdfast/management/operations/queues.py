@@ -28,7 +28,7 @@ from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
-from holdfast.settings import QueueConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING, Catalog, told_fields
 from holdfast.state.turns import Turns
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.peers.peer import Peer
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 
 

@@ -13,7 +13,7 @@ from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
 
 QUEUES_A_TURN: Final = 100

@@ -37,7 +37,7 @@ from holdfast.peers.logins import Logins
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room

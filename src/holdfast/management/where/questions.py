@@ -25,7 +25,7 @@ from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
 from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.schema import is_whole, is_whole_within
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 
 IDS_MAX: Final = 4
 """Message-ids that one question gives to choose from: a text may also be a number, a UUID or binary."""

@@ -21,7 +21,7 @@ from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.failures import Failures
 from holdfast.node.network.transport import BACKLOG, Peer, listen
 from holdfast.peers.limits.refusals import REFUSALS_MAX
-from holdfast.settings import NodeConfig
+from holdfast.settings.node import NodeConfig
 
 CLOSE_TIME_OUT_S: Final = 30.0
 """How long a closed connection may go on reading what was written before."""

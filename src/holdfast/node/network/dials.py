@@ -13,7 +13,7 @@ from holdfast.engine.events import ConnectFailed, Event
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import parse_source
 from holdfast.node.network.transport import Peer, PeerOwner, describe
-from holdfast.settings import NeighbourConfig
+from holdfast.settings.neighbours import NeighbourConfig
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import EFFORT, Peer, host_of
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 
 EFFORT_A_TURN: Final = 10_000
 """What those that wait for their share of work (amqp/effort.py) have of a turn together; the last may go beyond."""

@@ -23,7 +23,7 @@ from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer, Refilled
-from holdfast.settings import Limits
+from holdfast.settings.limits import Limits
 from holdfast.units import MIB
 
 CONNECTION_BYTES: Final = 8 * 1024

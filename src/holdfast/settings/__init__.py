@@ -1,0 +1,1 @@
+"""What is configured of a node, as frozen dataclasses that are checked."""

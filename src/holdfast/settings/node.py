@@ -1,0 +1,154 @@
+"""What a NodeCore is told at start: frozen, validated, every field with its unit.
+
+Rules of this package: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
+key, the invalid value and what is expected.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.bands import check_bands
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, shown
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.pacing.settings import NO_PACING, PacingConfig
+from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
+from holdfast.routing.topology import ROLES, Topology
+from holdfast.settings.checks import one_of, positive
+from holdfast.settings.hosts import HOSTS_MAX, UserConfig, VhostConfig, check_hostname
+from holdfast.settings.limits import DEFAULT_LIMITS, Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import DEFAULT_DEAD_LETTERS, DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
+
+UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
+    anybody reads the periodic records.
+
+    `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
+    With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
+    `neighbours` agree with it.
+    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
+    (endpoints/addresses/resolver.py).
+    `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
+    """
+
+    name: str
+    roles: tuple[str, ...] = ("client",)
+    neighbours: tuple[NeighbourConfig, ...] = ()
+    forwarding: tuple[tuple[str, str], ...] = ()
+    queues: tuple[QueueConfig, ...] = ()
+    links: tuple[LinkConfig, ...] = ()
+    triggers: tuple[TriggerConfig, ...] = ()
+    users: tuple[UserConfig, ...] = ()
+    vhosts: tuple[VhostConfig, ...] = ()
+    hostnames: tuple[str, ...] = ()
+    create_queues: bool = False
+    unknown_destination: str = "refuse"
+    own_addresses: tuple[str, ...] = ()
+    telemetry: bool = True
+    telemetry_messages: bool = False
+    telemetry_interval_s: float = 1.0
+    dead_letters: DeadLettersConfig = DEFAULT_DEAD_LETTERS
+    limits: Limits = DEFAULT_LIMITS
+    topology: Topology | None = None
+    routing: RoutingConfig = DEFAULT_ROUTING
+    pacing: PacingConfig = NO_PACING
+
+    def validate(self) -> None:
+        """Raises ConfigError at the first key that is wrong."""
+        check_name(self.name)
+        self.dead_letters.validate()
+        self.limits.validate()
+        self.routing.validate()
+        for role in self.roles:
+            one_of("node roles", role, ROLES)
+        one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)
+        positive("telemetry interval_s", self.telemetry_interval_s)
+        for what, names in (
+            ("neighbour", [neighbour.name for neighbour in self.neighbours]),
+            ("vhost", [host.name for host in self.vhosts]),
+            ("trigger", [trigger.name for trigger in self.triggers]),
+            ("route", [destination for destination, _ in self.forwarding]),
+        ):
+            seen = set()
+            for name in names:
+                if name in seen:
+                    raise ConfigError(f"{what} {name!r} is listed twice; list it once")
+                seen.add(name)
+        self._validate_hosts()
+        users = {user.name for user in self.users if user.vhost == DEFAULT_HOST}
+        for neighbour in self.neighbours:
+            neighbour.validate()
+            if neighbour.password is not None and neighbour.user in users:
+                raise ConfigError(
+                    f"neighbour {neighbour.name!r} has user {neighbour.user!r}, which is also a [[user]] of this node "
+                    "and could speak as that neighbour; give the neighbour a user of its own"
+                )
+            if neighbour.name == self.name:
+                raise ConfigError(f"neighbour {neighbour.name!r} has the node's own name; give another node's name")
+        neighbours = [neighbour.name for neighbour in self.neighbours]
+        for destination, via in self.forwarding:
+            check_name(destination)
+            if destination == self.name:
+                raise ConfigError(f"route {destination!r} leads to the node itself; give the name of another node")
+            if via not in neighbours:
+                expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
+                raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
+        self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
+        check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
+        for queue in self.queues:
+            queue.validate()
+        for link in self.links:
+            link.validate()
+        for trigger in self.triggers:
+            trigger.validate()
+
+    def transmission(self, destination: str) -> QueueConfig:
+        """The settings of the queue of what waits for that destination. Only the default host's is paced."""
+        pacing, name = self.pacing, f"@{destination}"
+        if pacing.when_full is None or destination not in pacing.roots:
+            return QueueConfig(name=name, vhost=host_of(destination))
+        return QueueConfig(
+            name=name, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full, room_low=pacing.room_low,
+            room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
+        )  # fmt: skip
+
+    def _validate_hosts(self) -> None:
+        """Each virtual host can be told from the others, and whatever names one names one that is there."""
+        if len(self.vhosts) > HOSTS_MAX:
+            raise ConfigError(f"there are {len(self.vhosts)} [[vhost]]; the limit is {HOSTS_MAX}")
+        for text in self.hostnames:
+            check_hostname("node hostnames", text)
+        taken = {name.casefold(): "the node itself" for name in (self.name, "localhost", *self.hostnames)}
+        for host in self.vhosts:
+            host.validate()
+            for text in (host.name, *host.aliases):
+                whose = taken.setdefault(text.casefold(), f"vhost {host.name!r}")
+                if whose != f"vhost {host.name!r}":
+                    raise ConfigError(f"{text!r} of vhost {host.name!r} is a name of {whose}; give another one")
+        names = [host.name for host in self.vhosts]
+        listed: set[tuple[str, HostedName]] = set()
+        for what, items in (("queue", self.queues), ("link", self.links), ("user", self.users)):
+            for item in items:
+                if (what, item.key) in listed:
+                    raise ConfigError(f"{what} {shown(item.vhost, item.name)} is listed twice; list it once")
+                listed.add((what, item.key))
+        for what, all_items in (
+            ("queue", self.queues), ("link", self.links), ("user", self.users), ("trigger", self.triggers)
+        ):  # fmt: skip
+            for each in all_items:
+                if each.vhost and each.vhost not in names:
+                    expected = f"expected the name of a [[vhost]] ({', '.join(names) or 'there is none'})"
+                    raise ConfigError(f"invalid value {each.vhost!r} for {what} {each.name!r} vhost; {expected}")
+        for neighbour in self.neighbours:
+            for name in neighbour.hosts:
+                if name not in names:
+                    expected = f"expected names of [[vhost]] ({', '.join(names) or 'there is none'})"
+                    raise ConfigError(f"invalid value {name!r} for neighbour {neighbour.name!r} hosts; {expected}")
+            if len(set(neighbour.hosts)) < len(neighbour.hosts):
+                raise ConfigError(f"neighbour {neighbour.name!r} hosts lists a virtual host twice; list it once")
