@@ -10,6 +10,7 @@ that whoever asked, and adopts orphans meanwhile, becomes its parent.
 import atexit
 import ctypes
 import gc
+import importlib
 import io
 import json
 import os
@@ -91,10 +92,10 @@ def run(request: dict[str, Any], descriptors: list[int]) -> int:
     sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
-    from holdfast import __main__ as command
-
+    command = importlib.import_module(request["module"])
     sys.argv = [str(command.__file__), *request["arguments"]]
-    return command.main()
+    code: int = command.main()
+    return code
 
 
 def end(code: int) -> NoReturn:

@@ -1,4 +1,5 @@
-"""Starts `python -m holdfast …` as forks of a process that has imported Holdfast already (`fork_server.py`).
+"""Starts `python -m holdfast …`, and nodes that kill themselves, as forks of a process that has imported Holdfast
+already (`fork_server.py`).
 
 Tests start some thousand such processes, and each would spend a fifth of a second on imports before it does anything.
 `install()` makes subprocess.Popen, and with it asyncio, ask the server for those that a fork can stand for: same
@@ -26,7 +27,8 @@ from typing import Any, Final
 from holdfast_lab.base.processes import die_with_parent
 
 SERVER: Final = Path(__file__).with_name("fork_server.py")
-COMMAND: Final = (sys.executable, "-m", "holdfast")
+MODULES: Final = {"holdfast": "holdfast.__main__", "holdfast_lab.real.killed_node": "holdfast_lab.real.killed_node"}
+"""What may be run by `python -m`, and the module whose `main` that is."""
 REQUEST_BYTES_MAX: Final = 100_000
 """A request is one packet, which a socket's buffer has to take."""
 
@@ -93,11 +95,12 @@ def install() -> None:
 def _execute(popen: Any, *given: Any) -> None:
     """In place of Popen's own method: it sets the process's id, and closes our copies of the child's streams."""
     told = _ORDER.bind(popen, *given).arguments
-    if tuple(_words(told["args"])[: len(COMMAND)]) != COMMAND:
+    words = _words(told["args"])
+    if words[:2] != [sys.executable, "-m"] or words[2:3] not in [[module] for module in MODULES]:
         _execute_anew(popen, *given)
         return
     with _one_at_a_time:
-        server = _the_server(_words(told["args"]))
+        server = _the_server(words)
         request = _request(told, server)
         if request is not None:
             streams = _or_ours((told["p2cread"], told["c2pwrite"], told["errwrite"]))
@@ -122,7 +125,7 @@ def _or_ours(streams: tuple[int, int, int]) -> tuple[int, int, int]:
 
 def _the_server(words: list[Any]) -> _Server:
     """The one for a command of these words."""
-    kind = "sim" if words[len(COMMAND) :][:1] == ["sim"] else "node"
+    kind = "sim" if words[3:4] == ["sim"] else "node"
     place = os.getpid(), kind  # of a process that has forked it are none
     if place not in _servers:
         _servers[place] = _Server(kind)
@@ -146,7 +149,8 @@ def _request(told: Mapping[str, Any], server: _Server) -> bytes | None:
         return None
     request = json.dumps(
         {
-            "arguments": [os.fsdecode(word) for word in _words(told["args"])[len(COMMAND) :]],
+            "module": MODULES[_words(told["args"])[2]],
+            "arguments": [os.fsdecode(word) for word in _words(told["args"])[3:]],
             "folder": os.fsdecode(told["cwd"] if told["cwd"] is not None else os.getcwd()),
             "environment": environment,
             "session": bool(told["start_new_session"]),
