@@ -32,6 +32,6 @@ def test_each_reading_is_counted_once_under_crashes_and_full_disks(seed: int) ->
 
 
 def test_the_seeds_meet_what_they_are_for() -> None:
-    metrics = [ran(seed).metrics for seed in range(1, 4)]
     for what in ("sent", "made", "judged"):
-        assert sum(value for item in metrics for name, value in item.items() if name.endswith(what)) > 0, what
+        metrics = (item for seed in range(1, 9) for item in ran(seed).metrics.items())
+        assert any(value > 0 for name, value in metrics if name.endswith(what)), what
