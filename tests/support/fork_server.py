@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -88,13 +89,19 @@ def run(request: dict[str, Any], descriptors: list[int]) -> int:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path.insert(0, request["folder"])
     sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
-    command = importlib.import_module(request["module"])
-    sys.argv = [str(command.__file__), *request["arguments"]]
-    code: int = command.main()
+    program, code = request["program"], 0
+    if os.path.isabs(program):
+        sys.path.insert(0, os.path.dirname(program))
+        sys.argv = [program, *request["arguments"]]
+        runpy.run_path(program, run_name="__main__")
+    else:
+        sys.path.insert(0, request["folder"])
+        command = importlib.import_module(program)
+        sys.argv = [str(command.__file__), *request["arguments"]]
+        code = command.main()
     return code
 
 

@@ -1,5 +1,5 @@
-"""Starts `python -m holdfast …`, and nodes that kill themselves, as forks of a process that has imported Holdfast
-already (`fork_server.py`).
+"""Starts `python -m holdfast …`, nodes that kill themselves and the examples as forks of a process that has imported
+Holdfast already (`fork_server.py`).
 
 Tests start some thousand such processes, and each would spend a fifth of a second on imports before it does anything.
 `install()` makes subprocess.Popen, and with it asyncio, ask the server for those that a fork can stand for: same
@@ -29,6 +29,8 @@ from holdfast_lab.base.processes import die_with_parent
 SERVER: Final = Path(__file__).with_name("fork_server.py")
 MODULES: Final = {"holdfast": "holdfast.__main__", "holdfast_lab.real.killed_node": "holdfast_lab.real.killed_node"}
 """What may be run by `python -m`, and the module whose `main` that is."""
+EXAMPLES: Final = SERVER.parents[2] / "examples"
+"""Whose programs may be run by their path."""
 REQUEST_BYTES_MAX: Final = 100_000
 """A request is one packet, which a socket's buffer has to take."""
 
@@ -95,13 +97,13 @@ def install() -> None:
 def _execute(popen: Any, *given: Any) -> None:
     """In place of Popen's own method: it sets the process's id, and closes our copies of the child's streams."""
     told = _ORDER.bind(popen, *given).arguments
-    words = _words(told["args"])
-    if words[:2] != [sys.executable, "-m"] or words[2:3] not in [[module] for module in MODULES]:
+    words = [os.fsdecode(word) for word in _words(told["args"])]
+    if words[:1] != [sys.executable] or _program(words) is None:
         _execute_anew(popen, *given)
         return
     with _one_at_a_time:
         server = _the_server(words)
-        request = _request(told, server)
+        request = _request(told, words, server)
         if request is not None:
             streams = _or_ours((told["p2cread"], told["c2pwrite"], told["errwrite"]))
             popen.pid = server.start(request, streams)
@@ -114,6 +116,15 @@ def _execute(popen: Any, *given: Any) -> None:
     )
 
 
+def _program(words: list[str]) -> tuple[str, list[str]] | None:
+    """The module or the file of a program that a fork can stand for, and its arguments."""
+    if words[1:2] == ["-m"] and words[2:3] and words[2] in MODULES:
+        return MODULES[words[2]], words[3:]
+    if words[1:2] and os.path.dirname(words[1]) == str(EXAMPLES):
+        return words[1], words[2:]
+    return None
+
+
 def _words(arguments: Any) -> list[Any]:
     return list(arguments) if isinstance(arguments, (list, tuple)) else [arguments]
 
@@ -123,7 +134,7 @@ def _or_ours(streams: tuple[int, int, int]) -> tuple[int, int, int]:
     return first, second, third
 
 
-def _the_server(words: list[Any]) -> _Server:
+def _the_server(words: list[str]) -> _Server:
     """The one for a command of these words."""
     kind = "sim" if words[3:4] == ["sim"] else "node"
     place = os.getpid(), kind  # of a process that has forked it are none
@@ -132,8 +143,10 @@ def _the_server(words: list[Any]) -> _Server:
     return _servers[place]
 
 
-def _request(told: Mapping[str, Any], server: _Server) -> bytes | None:
+def _request(told: Mapping[str, Any], words: list[str], server: _Server) -> bytes | None:
     """What the server is asked for; None where it has to be started anew."""
+    program = _program(words)
+    assert program is not None
     environment = dict(os.environ if told["env"] is None else told["env"])
     plain = (
         told["executable"] in (None, sys.executable)
@@ -149,8 +162,8 @@ def _request(told: Mapping[str, Any], server: _Server) -> bytes | None:
         return None
     request = json.dumps(
         {
-            "module": MODULES[_words(told["args"])[2]],
-            "arguments": [os.fsdecode(word) for word in _words(told["args"])[3:]],
+            "program": program[0],
+            "arguments": program[1],
             "folder": os.fsdecode(told["cwd"] if told["cwd"] is not None else os.getcwd()),
             "environment": environment,
             "session": bool(told["start_new_session"]),
