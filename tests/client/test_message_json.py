@@ -246,7 +246,7 @@ async def test_what_is_printed_is_sent_as_the_same_messages(node: NodeProcess, t
     """Over a real node: sent, printed, sent again, read."""
     drawn: list[Message] = []
 
-    @settings(max_examples=today.drawn(50), database=None)
+    @settings(max_examples=today.drawn(150), database=None)
     @given(messages())
     def draw(message: Message) -> None:
         if any(cut(message).parts(None)):  # a node takes no empty delivery
