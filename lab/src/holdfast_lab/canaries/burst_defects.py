@@ -29,6 +29,39 @@ def _low_for_all(original: Function) -> Function:
     return part
 
 
+def _refused_ones_close_it(original: Function) -> Function:
+    """A message that is refused counts as one of the highest priority: as long as low ones are offered, the room of
+    higher ones stays closed to them."""
+
+    def refuse(self: Any, queue: Any, peer: Any, priority: int, size: int) -> None:
+        original(self, queue, peer, priority, size)
+        if queue.bands is not None:
+            queue.bands.came(9, self._clock.now)
+
+    return refuse
+
+
+def _open_and_nobody_told(original: Function) -> Function:
+    """The whole queue is open to a priority, and the messages of it that wait are not looked at."""
+
+    def tick(self: Any, now: float) -> None:
+        for queue, priority in list(self.waiting):
+            if queue.bands is None or now >= queue.bands.opens_at(priority):
+                del self.waiting[queue, priority]
+
+    return tick
+
+
+def _credit_as_ever(original: Function) -> Function:
+    """A neighbour that ignores its rate has as much credit as any other."""
+
+    def computed(self: Any, now: float) -> None:
+        original(self, now)
+        self.cut.clear()
+
+    return computed
+
+
 BURST_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="room-for-all-alike",
@@ -45,5 +78,30 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, priority: int, now: float) -> float",
         broken=_low_for_all,
         expected="was refused with",
+    ),
+    Canary(
+        name="quiet-never-ends",
+        sentence="Low messages that are refused keep the room of higher ones closed for ever.",
+        target="endpoints.admission:Admission.refuse",
+        signature="(self, queue: holdfast.broker.queue.Queue, peer: holdfast.peers.peer.Peer, priority: int, "
+        "size: int) -> None",
+        broken=_refused_ones_close_it,
+        expected="was refused with",
+    ),
+    Canary(
+        name="opened-untold",
+        sentence="A message that waits for the room of higher ones is not taken when that is open to it.",
+        target="endpoints.admission:Admission.tick",
+        signature="(self, now: float) -> None",
+        broken=_open_and_nobody_told,
+        expected="waits, and has had room for",
+    ),
+    Canary(
+        name="never-cut",
+        sentence="A root does not hold a neighbour to its rate that ignores it.",
+        target="pacing.root_credit:RootCredit.computed",
+        signature="(self, now: float) -> None",
+        broken=_credit_as_ever,
+        expected="its link is not held to it",
     ),
 )

@@ -7,6 +7,8 @@ priority has come; never at the bands that decide. What it cannot know it takes 
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.amqp.connection import Delivery
+from holdfast.amqp.message.message import split
 from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
 from holdfast_lab.base.client_history import Violation
@@ -20,6 +22,10 @@ DEFAULT: Final = 4
 IGNORED_PERIODS: Final = 8
 """For so many periods in a row nobody next to a root sends more than its rate: what was under way has come by then."""
 
+WAITS_S: Final = 0.5
+"""A message that has had room for so long, and still waits, has been forgotten."""
+HEADER_BYTES_MAX: Final = 1_000_000
+
 
 class _Seen:
     """One queue in one life of its node, as it was after the turn before."""
@@ -28,6 +34,10 @@ class _Seen:
         self.began_at = now
         self.higher_at: dict[bool, float] = {False: now, True: now}
         """When a priority of at least the default came last, and one above it; a start counts as both."""
+        self.unknown_at = now
+        """When something came last whose priority nobody can tell here: it is on disk alone."""
+        self.waits: dict[tuple[object, int], float] = {}
+        """By link and delivery: since when a message that waits has had room, or from when on it will have."""
         self.look(queue)
 
     def look(self, queue: Queue) -> None:
@@ -40,12 +50,26 @@ class _Seen:
         if priority > DEFAULT:
             self.higher_at[True] = now
 
-    def part(self, queue: Queue, priority: int, now: float) -> float:
-        """Of the bounds, what that priority may fill."""
+    def part(self, queue: Queue, priority: int, now: float, *, known: bool = True) -> float:
+        """Of the bounds, what that priority may fill. `known`: whether only known priorities count as higher ones."""
         config = queue.config
-        if priority > DEFAULT or now >= self.higher_at[priority == DEFAULT] + config.room_quiet_s:
+        if priority > DEFAULT or now >= self.opens_at(queue, priority, known=known):
             return 1.0
         return config.room_normal if priority == DEFAULT else config.room_low
+
+    def opens_at(self, queue: Queue, priority: int, *, known: bool = True) -> float:
+        """From when on all of the queue is open to that priority."""
+        last = self.higher_at[priority == DEFAULT]
+        return (last if known else max(last, self.unknown_at)) + queue.config.room_quiet_s
+
+    def room_at(self, queue: Queue, priority: int, now: float) -> float | None:
+        """From when on there is room for one more of that priority, if nothing else happens; None: not before then."""
+        most = queue.config.messages_max
+        if most is None or queue.messages + queue.reserved >= most:
+            return None
+        if queue.messages + queue.reserved < max(1, int(most * self.part(queue, priority, now, known=False))):
+            return now
+        return self.opens_at(queue, priority, known=False)
 
 
 class BandsWatch:
@@ -59,6 +83,12 @@ class BandsWatch:
         """Messages that were judged as they came."""
         self.refused = 0
         """The same of those that were refused."""
+        self.after_quiet = 0
+        """Of those that were taken, what found room only since no higher priority had come for long."""
+        self.waited = 0
+        """What had room, or was to have some, and waited after a turn."""
+        self.ignored = 0
+        """Periods in a row in which a client sent more than its rate."""
 
     def turned(self, node: SimNode) -> None:
         core = node.core
@@ -82,6 +112,8 @@ class BandsWatch:
             for priority in found:
                 self._look_refused(node.name, queue, seen, came, priority, now)
             seen.look(queue)
+            if queue.config.when_full == "block":
+                self._look_waiting(node, core, queue, seen, now)
         self._look_ignoring(node.name, core)
 
     def _refused_since(self, core: "NodeCore") -> dict[tuple[str, str], list[int]]:
@@ -101,7 +133,7 @@ class BandsWatch:
         most = queue.config.messages_max
         # Of what left in the same turn nobody knows the priority.
         unknown = any(queue.value(queue.next_sequence - back) is None for back in range(1, came + 1))
-        part = seen.part(queue, priority, seen.higher_at[priority == DEFAULT] if unknown else now)
+        part = seen.part(queue, priority, seen.higher_at[priority == DEFAULT] if unknown else now, known=False)
         if most is not None and seen.messages + came + queue.reserved < max(1, int(most * part)):
             raise Violation(
                 f"{queue.name} at {node}: priority {priority} was refused with {seen.messages + came} messages, of "
@@ -126,6 +158,9 @@ class BandsWatch:
                 continue  # another node brought it
             self.taken += 1
             part = seen.part(queue, value[2], now)
+            kept = config.room_low if value[2] < DEFAULT else config.room_normal
+            if value[2] <= DEFAULT and part == 1 and config.messages_max is not None:
+                self.after_quiet += there > max(1, int(config.messages_max * kept))
             too_many = config.messages_max is not None and there > max(1, int(config.messages_max * part))
             too_large = config.bytes_max is not None and there > 1 and size > max(1, int(config.bytes_max * part))
             if too_many or too_large:
@@ -133,18 +168,50 @@ class BandsWatch:
                 raise Violation(f"{queue.name} at {node}: priority {value[2]} fills it up to {text}")
         for sequence in range(queue.next_sequence - came, queue.next_sequence):
             value = queue.value(sequence)
-            if value is not None:
+            if value is None:
+                seen.unknown_at = now
+            else:
                 seen.came(value[2], now)
+
+    def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, now: float) -> None:
+        """What waits at a full queue is taken once there is room for it. What the disk or the
+        node's end keeps waiting is not judged."""
+        waits: dict[tuple[object, int], float] = {}
+        hindered = core.disk.takes_nothing or core.stopping or node.store.stalled
+        for link in () if hindered else core.links.producers.get(queue, {}):
+            first: Any = next(iter(link.parked), None)  # type: ignore[call-overload]  # a deque
+            if not isinstance(first, Delivery) or link in core.links.waiting_for_space:
+                continue
+            header = split(bytes(first.payload), HEADER_BYTES_MAX).header
+            at = seen.room_at(queue, DEFAULT if header is None else header.priority, now)
+            if at is not None:
+                waits[link, first.delivery_id] = at
+        for key, since in seen.waits.items():
+            if now - since > WAITS_S and not hindered:
+                raise Violation(
+                    f"a message for {queue.name} at {node.name} waits, and has had room for {now - since:.1f} s"
+                )
+            if key in waits:
+                waits[key] = min(waits[key], since)
+        self.waited += len(waits.keys() - seen.waits.keys())
+        seen.waits = waits
 
     def _look_ignoring(self, node: str, core: "NodeCore") -> None:
         if core.rates.rates is None:
             return
         for row in core.rates.rates.tables[""].rows.values():
+            self.ignored = max(self.ignored, row.over)
             if row.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
                 raise Violation(f"{row.origin} ignores its rate at {node}, and its link is not held to it")
 
     def metrics(self) -> dict[str, int]:
-        return {"taken_by_band": self.taken, "refused_by_band": self.refused}
+        return {
+            "taken_by_band": self.taken,
+            "refused_by_band": self.refused,
+            "taken_after_quiet": self.after_quiet,
+            "waited_for_band": self.waited,
+            "periods_over_rate": self.ignored,
+        }
 
 
 def watch_bands(bed: SimBed) -> dict[str, BandsWatch]:

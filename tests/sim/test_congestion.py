@@ -1,0 +1,105 @@
+"""Congestion that the swarm draws last: who ignores its rate for long, and room that opens after a quiet while."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.endpoints.admission import Admission
+from holdfast.pacing.root_credit import RootCredit
+from holdfast_lab.draws import drawn_congestion
+from holdfast_lab.draws.drawn_congestion import IGNORED_S, QUIET, with_congestion
+from holdfast_lab.draws.drawn_pacing import QUEUE
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.run import Result, execute
+from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
+
+SEEDS = range(1, 130)
+
+
+def plans() -> dict[int, Plan]:
+    return {seed: draw_plan(seed) for seed in SEEDS}
+
+
+def ignores(plan: Plan) -> bool:
+    return any(fault.kind == "ignores-rate" and fault.seconds == IGNORED_S for fault in plan.faults)
+
+
+def is_quiet(plan: Plan) -> bool:
+    return any(queue.name == QUIET for queues in plan.topology.queues.values() for queue in queues)
+
+
+def test_a_share_of_the_seeds_has_them() -> None:
+    drawn = plans()
+    for has in (ignores, is_quiet):
+        found = [plan for plan in drawn.values() if has(plan)]
+        assert 0.02 < len(found) / len(SEEDS) < 0.12
+        assert from_json(found[0].to_json()) == found[0]
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_congestion)
+    drawn = {seed: plan for seed, plan in plans().items() if ignores(plan) or is_quiet(plan)}
+    monkeypatch.setattr(drawn_congestion, "IGNORING_SHARE", 0.0)
+    monkeypatch.setattr(drawn_congestion, "QUIET_SHARE", 0.0)
+    assert drawn
+    for seed, plan in drawn.items():
+        without = draw_plan(seed)
+        assert with_congestion(without, seed) == without
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
+        assert plan.topology.links == without.topology.links
+
+
+def run(has: str, **bounds: Any) -> Result:
+    """The first seed that has a queue as is asked for, with nothing else, and no faults."""
+    for seed, plan in plans().items():
+        queues = [queue for found in plan.topology.queues.values() for queue in found if queue.name == QUIET]
+        if queues and all(getattr(queues[0], key) == value for key, value in bounds.items()):
+            mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(has))
+            return execute(replace(plan, workloads=mine, faults=(), knobs={}, paged=False), seed)
+    raise AssertionError(f"no seed has one with {bounds}")
+
+
+def ignoring() -> Result:
+    """The first seed with a client that ignores its rate, with nothing else."""
+    seed, plan = next((seed, plan) for seed, plan in plans().items() if ignores(plan))
+    mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(QUEUE))
+    faults = tuple(fault for fault in plan.faults if fault.kind == "ignores-rate")
+    return execute(replace(plan, workloads=mine, faults=faults, paged=False), seed)
+
+
+@pytest.mark.sim
+def test_low_messages_fill_the_queue_once_higher_ones_are_silent() -> None:
+    result = run(QUIET, when_full="refuse")
+    assert result.ok, result.failure
+    assert result.metrics["refused_by_band"] > 20
+    assert result.metrics["taken_after_quiet"] > 20
+
+
+@pytest.mark.sim
+def test_what_waits_is_taken_once_the_queue_is_open_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(QUIET, when_full="block", messages_max=8)
+    assert result.ok, result.failure
+    assert result.metrics["waited_for_band"] > 0
+    assert result.metrics["taken_after_quiet"] > 10
+    monkeypatch.setattr(Admission, "tick", lambda self, now: self.waiting.clear())
+    result = run(QUIET, when_full="block", messages_max=8)
+    assert not result.ok and "waits, and has had room for" in result.failure
+
+
+@pytest.mark.sim
+def test_a_neighbour_is_over_its_rate_for_long_enough_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ignoring()
+    assert result.ok, result.failure
+    assert result.metrics["periods_over_rate"] >= 3
+
+    def computed(self: Any, now: float) -> None:
+        original(self, now)
+        self.cut.clear()
+
+    original = RootCredit.computed
+    monkeypatch.setattr(RootCredit, "computed", computed)
+    result = ignoring()
+    assert not result.ok and "its link is not held to it" in result.failure
