@@ -14,7 +14,7 @@ from holdfast.federation.messages import Message
 from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
-from holdfast.peering import binding_control
+from holdfast.peering import binding_control, binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peers.neighbours import features
 from support.rig import Node, Rig
@@ -412,3 +412,24 @@ def test_while_the_store_has_no_room_sets_wait() -> None:
         assert known(a, "b") == set()
     rig.run(3)
     assert known(a, "b") == {"us.#"}
+
+
+def test_the_status_tells_of_who_is_away_too() -> None:
+    """At the entry by which it came, or might come: once, however many lead there."""
+    rig = Rig()
+    a, b, c, d = network(rig, "a-b", "a-c", "b-d", "c-d")
+    rig.run(3)
+    for node, neighbours in ((a, "bc"), (b, "d"), (c, "d")):
+        federate(rig, node, *neighbours)
+    bind(rig, d, "us.#")
+    rig.run(3)
+
+    def told() -> list[tuple[str, list[Any]]]:
+        return [(row["neighbour"], row["bindings"]) for row in binding_status.rows(control(a))]
+
+    (_, by_b), (_, by_c) = told()
+    assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]
+    d.crash()
+    rig.run(10)
+    (_, by_b), (_, by_c) = told()
+    assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]
