@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing federation constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing federation constraints clean
 
 setup: $(SETUP)
 
@@ -75,6 +75,10 @@ bench-simulator: setup
 
 bench-tables: setup
 	$(BIN)/python benchmarks/macro/tables.py
+
+# Spark over 1, 2 and 4 nodes; reading scales only as far as the machine's cores go.
+bench-spark-nodes: setup
+	$(BIN)/python benchmarks/macro/spark_nodes.py
 
 bench-trace-bytes: setup
 	$(BIN)/python benchmarks/macro/trace_bytes.py

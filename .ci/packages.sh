@@ -9,6 +9,8 @@ lacking_packages() {
     command -v cc >/dev/null || echo gcc libc6-dev
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists openssl 2>/dev/null || echo libssl-dev
+    # The tests make their certificates with it.
+    command -v openssl >/dev/null || echo openssl
     # The same in C and C++: the library, and Debian's example programs, which the tests compile.
     command -v g++ >/dev/null || echo g++
     [ -f /usr/include/proton/proactor.h ] || echo libqpid-proton11-dev

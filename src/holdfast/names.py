@@ -14,6 +14,9 @@ NAME_BYTES_MAX: Final = 200
 HOST_BYTES_MAX: Final = 63
 """A virtual host's name in UTF-8: the store's keys hold it beside a queue's, twice beside a transmission queue's."""
 
+TLS_SCHEME: Final = "amqps://"
+"""Before HOST:PORT, where TLS is spoken there."""
+
 DESTINATION_BYTES_MAX: Final = HOST_BYTES_MAX + 1 + NAME_BYTES_MAX
 """What messages in custody are for: NODE, or HOST@NODE in UTF-8."""
 
@@ -82,3 +85,10 @@ def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
     if len(port) > 9 or not port_min <= int(port) <= 65_535:
         raise ConfigError(f"invalid port {port[:20]} for {key}; expected {port_min} to 65535")
     return HostPort(host, int(port))
+
+
+def without_scheme(text: str) -> tuple[bool, str]:
+    """Whether TLS is spoken there, and HOST:PORT. `amqp://` says that none is."""
+    if text.startswith(TLS_SCHEME):
+        return True, text.removeprefix(TLS_SCHEME)
+    return False, text.removeprefix("amqp://")

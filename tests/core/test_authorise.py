@@ -5,24 +5,27 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import START_SEQUENCE
 from holdfast.amqp.wire.performatives import Properties, Rejected, Source, Target
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.peers.authorise import Everyone
+from holdfast.settings.hosts import UserConfig
 from support.rig import Client, Node, Rig
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 
 
 class Asked:
-    """What was asked, as (who, action, address); refuses the addresses in `refused`."""
+    """What was asked, as (who, action, address); refuses the addresses in `refused`, and the actions in `denied`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, str, str]] = []
         self.refused: set[str] = set()
+        self.denied: set[str] = set()
 
     def answer(self, who: str | None, action: str, address: str) -> str | None:
         self.asked.append((who, action, address))
-        return f"not to {action} here" if address in self.refused else None
+        return f"not to {action} here" if address in self.refused or action in self.denied else None
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_an_address_is_asked_about_as_the_node_writes_it(hub: Node, asked: Asked
     client = hub.rig.client(hub)
     client.sender(address)
     hub.rig.settle()
-    assert asked.asked == [(None, "send", "work")]
+    assert asked.asked == [(None, "send", "work"), (None, "create", "work")]
 
 
 def test_a_queue_of_another_node_is_asked_about_with_its_node(asked: Asked) -> None:
@@ -83,8 +86,8 @@ def test_a_queue_of_another_node_is_asked_about_with_its_node(asked: Asked) -> N
     asked.refused = {"work@hub"}
     client = rig.client(jfk)
     client.sender("work@hub")
-    assert refusals(client) == [(UNAUTHORIZED, "not to send here")]
-    assert asked.asked == [(None, "send", "work@hub")]
+    assert refusals(client) == [(UNAUTHORIZED, "not to relay here")]
+    assert asked.asked == [(None, "relay", "work@hub")]
 
 
 def test_a_session_of_neighbours_needs_no_such_answer(asked: Asked) -> None:
@@ -114,6 +117,64 @@ def test_dynamic_nodes_and_management_are_asked_about_too(hub: Node, asked: Aske
     assert asked.asked == [(None, role, ""), (None, role, "$management")]
 
 
+def test_a_queue_is_made_on_demand_by_who_may_create_it(hub: Node, asked: Asked) -> None:
+    client = hub.rig.client(hub)
+    client.sender("there")
+    hub.rig.settle()
+    asked.denied = {"create"}
+    for address in ("new", "topic/new", "there"):
+        client.sender(address)
+    assert refusals(client) == [(UNAUTHORIZED, "not to create here")] * 2
+    assert hub.core is not None and {"new", "topic/new"}.isdisjoint(hub.core.catalog.queues)
+
+
+@pytest.mark.parametrize(
+    ("source", "action"),
+    [
+        ({}, "receive"),
+        ({"distribution_mode": Symbol("move")}, "receive"),
+        ({"distribution_mode": Symbol("copy")}, "browse"),
+        ({"distribution_mode": Symbol("copy"), "durable": 2, "expiry_policy": Symbol("never")}, "receive"),
+        ({"filter": {Symbol("s"): Described(START_SEQUENCE, Ulong(1))}}, "browse"),
+        (
+            {
+                "durable": 2,
+                "expiry_policy": Symbol("never"),
+                "filter": {Symbol("s"): Described(START_SEQUENCE, Ulong(1))},
+            },
+            "browse",
+        ),
+    ],
+)
+def test_to_read_and_leave_it_there_is_to_browse(hub: Node, asked: Asked, source: dict[str, Any], action: str) -> None:
+    client = hub.rig.client(hub)
+    client.sender("work")
+    hub.rig.settle()
+    asked.asked.clear()
+    client.receiver("work", source=source)
+    hub.rig.settle()
+    assert asked.asked == [(None, action, "work")]
+
+
+def test_of_others_dynamic_nodes_is_asked_and_not_of_ones_own(asked: Asked) -> None:
+    rig = Rig()
+    node = rig.node("hub", users=tuple(UserConfig(name=name, password="x") for name in ("ann", "bob")))
+    ann, bob = (rig.client(node, mechanism="PLAIN", user=name, password="x") for name in ("ann", "bob"))
+    link = ann.session.attach_receiver("r", Source(dynamic=True), Target("here"))
+    rig.settle()
+    address = link.source.address
+    asked.asked.clear()
+    ann.sender(address)
+    ann.receiver(address)
+    rig.settle()
+    assert asked.asked == []
+    asked.refused = {address}
+    bob.sender(address)
+    bob.receiver(address)
+    assert refusals(bob) == [(UNAUTHORIZED, "not to send here"), (UNAUTHORIZED, "not to receive here")]
+    assert asked.asked == [("bob", "send", address), ("bob", "receive", address)]
+
+
 def test_a_subscription_is_ended_by_who_may_receive_from_its_queue(hub: Node, asked: Asked) -> None:
     client = hub.rig.client(hub)
     kept = {"durable": 2, "expiry_policy": Symbol("never")}
@@ -124,7 +185,8 @@ def test_a_subscription_is_ended_by_who_may_receive_from_its_queue(hub: Node, as
     asked.refused = {"work"}
     client.detached.clear()
     client.session.attach_receiver("mine", None, Target("here"))  # as an "unsubscribe" begins
-    assert refusals(client) == [(UNAUTHORIZED, "not to receive here")]
+    (refused,) = refusals(client)
+    assert refused == ("amqp:not-found", "no subscription 'mine' that was created by a link"), "as if it were not there"
     assert hub.core is not None and "mine" in hub.core.catalog.queues["work"].named
 
 
@@ -144,7 +206,7 @@ def test_each_message_of_a_link_without_an_address_is_asked_about(hub: Node, ask
         return outcome
 
     assert not isinstance(send("work"), Rejected) and not isinstance(send("work@hub"), Rejected)
-    assert asked.asked == [(None, "send", "work")] * 2
+    assert asked.asked == [(None, "send", "work"), (None, "create", "work"), (None, "send", "work")]
     asked.refused = {"work", "$management"}
     for to in ("work", "work@hub", "$management"):
         outcome = send(to)

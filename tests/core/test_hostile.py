@@ -25,7 +25,7 @@ values = st.recursive(
 KEYS = (
     "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
     "when_full", "order", "order_wait_s", "durable", "origin", "other", "to", "delivery_count", "after", "count",
-    "offset", "entityType", "attributeNames", "tombstones", "from", "selector",
+    "offset", "ranges", "start_ms", "exact", "entityType", "attributeNames", "tombstones", "from", "selector",
 )  # fmt: skip
 
 OPERATIONS = [
@@ -34,7 +34,7 @@ OPERATIONS = [
     *((LINK, name) for name in ("CREATE", "DELETE", "QUERY", "START", "STOP")),
     *((NODE, name) for name in ("FORGET", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
-    *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "OPEN", "PEEK", "QUERY", "READ")),
+    *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "GAPS", "OPEN", "PEEK", "QUERY", "READ")),
     *((MANAGEMENT, name) for name in ("GET-ATTRIBUTES", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-TYPES", "QUERY")),
 ]
 

@@ -17,6 +17,7 @@ from holdfast.errors import BrokenInvariant
 from support import (
     corruptions,
     delivery_limit_corruptions,
+    federation_corruptions,
     group_corruptions,
     pacing_corruptions,
     queue_corruptions,
@@ -30,6 +31,7 @@ from support.standing import (
     committing,
     deciding,
     delaying,
+    federating,
     limiting,
     linking,
     of_each,
@@ -45,14 +47,12 @@ from support.standing import (
 )
 
 ALL = (
-    apart, committing, deciding, delaying, limiting, linking, pacing, publishing, rejecting, selecting, sending,
-    serving, streaming, transacting, waiting,
+    apart, committing, deciding, delaying, federating, limiting, linking, pacing, publishing, rejecting, selecting,
+    sending, serving, streaming, transacting, waiting,
 )  # fmt: skip
 
 SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
-APART: Final = ("federation",)
-"""Packages that no node runs yet; those of bindings are checked after each event of tests/federation."""
 
 
 def invariants() -> dict[str, tuple[Path, int]]:
@@ -60,8 +60,6 @@ def invariants() -> dict[str, tuple[Path, int]]:
     found: dict[str, tuple[Path, int]] = {}
     for path in (*sorted(SOURCES.rglob("validation.py")), SOURCES / "core" / "invariants.py"):
         package = str(path.parent.relative_to(SOURCES)).replace("/", ".")
-        if package in APART:
-            continue
         for call in _calls(ast.parse(path.read_text())):
             assert isinstance(call.func, ast.Name)
             name = f"{package}: {_text(call.args[1 if call.func.id == 'must' else 2])}"
@@ -102,7 +100,7 @@ def raised_at(traceback: TracebackType | None) -> tuple[Path, int]:
 
 def test_each_invariant_has_a_corruption() -> None:
     adding = (corruptions, delivery_limit_corruptions, group_corruptions, queue_corruptions, queue_link_corruptions)
-    assert all((*adding, pacing_corruptions, transaction_corruptions)), "which add theirs"
+    assert all((*adding, federation_corruptions, pacing_corruptions, transaction_corruptions)), "which add theirs"
     assert {name for name, _, _ in CORRUPTIONS} == set(invariants())
 
 

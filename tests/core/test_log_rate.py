@@ -29,9 +29,12 @@ def test_one_noisy_address_hides_no_other() -> None:
 @pytest.mark.parametrize(
     ("header", "who"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and this node does not support TLS"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and no TLS is spoken at this port"),
         (b"GET / HT", "an HTTP client"),
-        (b"AMQP\x02\x01\x00\x00", "a client that wants AMQP over TLS, which this node does not support"),
+        (
+            b"AMQP\x02\x01\x00\x00",
+            "a client that wants TLS within AMQP; connect to a port where TLS is spoken from the start",
+        ),
         (b"AMQP\x00\x00\x09\x01", "an AMQP 0-9-1 client; use AMQP 1.0"),
     ],
 )

@@ -222,7 +222,7 @@ def test_a_bind_is_answered_when_its_time_is_over() -> None:
     (answer,) = three.nodes["c"].answers()
     assert not answer.complete
     assert answer.confirmed == ("b",)
-    assert set(answer.waiting) == {"a", "b"}  # b is not whole: it waits for a
+    assert answer.waiting == ("a",)  # b has it, and waits for a
 
 
 def test_binds_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

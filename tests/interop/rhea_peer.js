@@ -7,7 +7,7 @@
 const { lines, say } = require('./rhea_client.js');
 const scenarios = {
     ...require('./rhea_messages.js'), ...require('./rhea_links.js'), ...require('./rhea_relay.js'),
-    ...require('./rhea_broker.js'),
+    ...require('./rhea_broker.js'), ...require('./rhea_access.js'),
 };
 
 const [name, text] = process.argv.slice(2);

@@ -8,13 +8,13 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import (
-    PASSWORD_BYTES_MAX,
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
     is_loopback,
     load_settings,
     parse_source,
 )
+from holdfast.node.passwords import PASSWORD_BYTES_MAX
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
@@ -389,7 +389,7 @@ MISTAKES = [
     ("[[queue]]\nname = 7\n", "invalid value 7 for queue number 1 name; expected text in quotes"),
     # missing
     ("[[queue]]\nname = 'a'\n[[queue]]\n", "queue number 2 has no name; expected text in quotes"),
-    ("[[user]]\nname = 'u'\n", "user 'u' has no password_file; expected a readable file"),
+    ("[[user]]\nname = 'u'\n", "user 'u' has no password_file and no certificate; expected"),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nuser = 'u'\n",
         "neighbour 'n' has no password_file; give user and password_file together",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.amqp.wire.types import Long, Symbol, Timestamp
 from holdfast.client import Message, Properties
-from pyspark_holdfast.bus import Bus, Entry, Lease, Position, QueueMadeAnew, ReaderFenced
+from pyspark_holdfast.bus import Entry, Lease, Node, Position, QueueMadeAnew, ReaderFenced, Start, Window
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.source import HoldfastDataSource
 
@@ -20,6 +20,7 @@ TABLES = """
 create table queue (uuid text, next integer);
 create table entry (seq integer primary key, body blob);
 create table subscription (name text primary key, advanced integer, epoch integer);
+create table gone (seq integer primary key, why text);
 create table call (number integer primary key autoincrement, what text, sequence integer);
 """
 
@@ -31,7 +32,7 @@ class FakeQueue:
         self.path = path
 
     def connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         connection.execute("pragma synchronous = off")
         return connection
 
@@ -52,6 +53,13 @@ class FakeQueue:
             )
             connection.execute("update queue set next = ?", (first + count,))
             connection.execute("commit")
+
+    def lose(self, why: str, *sequences: int) -> None:
+        """These entries leave: they have `expired`, were `dropped`, or nobody knows why."""
+        with contextlib.closing(self.connect()) as connection:
+            for sequence in sequences:
+                connection.execute("delete from entry where seq = ?", (sequence,))
+                connection.execute("insert into gone values (?, ?)", (sequence, why))
 
     def advanced(self, name: str = "s") -> int:
         with contextlib.closing(self.connect()) as connection:
@@ -86,9 +94,9 @@ class FakeBus:
         if lease.lease_epoch != place.lease_epoch:
             raise ReaderFenced(f"subscription {lease.subscription!r} was taken over")
 
-    def open(self, start: str, mode: str) -> Position:
+    def open(self, start: Start, mode: str) -> Position:
         place = self._position()
-        first = place.head if start == "first" else place.tail
+        first = start if isinstance(start, int) else place.head if start == "first" else place.tail
         self.connection.execute(
             "insert into subscription values (?, ?, 1) on conflict (name) do update set epoch = epoch + 1",
             (self.options.subscription, first),
@@ -102,10 +110,26 @@ class FakeBus:
         place = self._position()
         return place._replace(advanced=place.head, lease_epoch=0)
 
-    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
+    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> Window:
         self._check(lease)
         tail = self._position().tail
-        return tail if rows_max is None else min(tail, start + rows_max)
+        return Window(tail if rows_max is None else min(tail, start + rows_max), tail)
+
+    def measure(self, lease: Lease, start: int, rows_max: int, bytes_max: int) -> Window:
+        """A message has as many bytes as its body."""
+        self._check(lease)
+        rows = self.connection.execute("select seq, length(body) from entry where seq >= ? order by seq", (start,))
+        end, messages, size, tail = start, 0, 0, self._position().tail
+        for sequence, own in rows:
+            if messages and (messages >= rows_max or size + own > bytes_max):
+                return Window(end, tail, 0, messages, size, True)
+            end, messages, size = sequence + 1, messages + 1, size + own
+        return Window(max(start, tail), tail, 0, messages, size)
+
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        gone = self.connection.execute("select seq, why from gone").fetchall()
+        reasons = [why for sequence, why in gone for first, end in ranges if first <= sequence < end]
+        return reasons.count("expired"), reasons.count("dropped")
 
     def advance(self, lease: Lease, sequence: int) -> int:
         self._check(lease)
@@ -138,6 +162,29 @@ class FakeBus:
         self.connection.close()
 
 
+class FakeNode:
+    """A node whose queues are files: an address is a file's path. The URL's host is its name."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.buses: list[FakeBus] = []
+
+    def name(self) -> str:
+        return self.options.url.host
+
+    def queues(self) -> list[str]:
+        directory = Path(self.options.address).parent
+        return sorted(str(path) for path in directory.glob("*.db"))
+
+    def bus(self, address: str) -> FakeBus:
+        self.buses.append(FakeBus(self.options.at(self.options.url, address)))
+        return self.buses[-1]
+
+    def close(self) -> None:
+        while self.buses:
+            self.buses.pop().close()
+
+
 class FakeDataSource(HoldfastDataSource):
     """The source, over a FakeQueue."""
 
@@ -145,5 +192,5 @@ class FakeDataSource(HoldfastDataSource):
     def name(cls) -> str:
         return "fakebus"
 
-    def bus(self, options: SourceOptions) -> Bus:
-        return FakeBus(options)
+    def node(self, options: SourceOptions) -> Node:
+        return FakeNode(options)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, StorageError
-from pyspark_holdfast.checkpoint import Checkpoint, Offset, Proven, SinkLog, batches_in, offset_of
+from pyspark_holdfast.checkpoint import Checkpoint, Proven, SinkLog, batches_in
+from pyspark_holdfast.offsets import FORMER, Offset, Place
 
 
 @pytest.fixture
@@ -44,9 +45,13 @@ def sink_batch(out: Path, number: int, *files: str, compact: bool = False) -> No
     (log / f"{number}{'.compact' if compact else ''}").write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("value", [None, 3, {}, {"sub": "s", "queue": "u"}, {"sub": 1, "queue": "u", "seq": 1}])
-def test_what_is_no_offset(value: object) -> None:
-    assert offset_of(value) is None
+def ends(end: int, queue: str = "u") -> Offset:
+    """A line of an earlier version's checkpoint, as `batch` writes it."""
+    return Offset("s", {FORMER: Place(queue, end)})
+
+
+def above(sequence: int) -> dict[str, Place]:
+    return {"hub/q": Place("u", sequence)}
 
 
 def test_nothing_is_proven_before_the_first_commit(tmp_path: Path) -> None:
@@ -56,18 +61,22 @@ def test_nothing_is_proven_before_the_first_commit(tmp_path: Path) -> None:
     assert checkpoint.proven() is None
 
 
-def test_two_sources_of_one_name_are_kept_apart_by_their_queues(tmp_path: Path) -> None:
+def test_sources_of_one_name_find_each_queue_s_place(tmp_path: Path) -> None:
     batch(tmp_path, 0, 5)
     offsets = tmp_path / "offsets" / "0"
-    offsets.write_text(offsets.read_text() + "\n" + json.dumps({"sub": "s", "queue": "other", "seq": 9}))
-    for queue, end in (("u", 5), ("other", 9)):
-        checkpoint = Checkpoint(tmp_path, "s")
-        checkpoint.queue = queue
-        assert checkpoint.proven() == Proven(0, Offset("s", queue, end))
-        assert checkpoint.holds(Offset("s", queue, end))
-    offsets.write_text(offsets.read_text() + "\n" + json.dumps({"sub": "s", "queue": "other", "seq": 9}))
-    with pytest.raises(ConfigError, match=r"several sources .* 's' of one queue; give each a name of its own"):
-        checkpoint.proven()
+    other = Offset("s", {"hub/a": Place("x", 9), "hub/b": Place("y", 3)})
+    offsets.write_text(offsets.read_text() + "\n" + json.dumps(other.json()))
+    checkpoint = Checkpoint(tmp_path, "s")
+    assert checkpoint.proven() == Proven(0, [ends(5), other])
+    assert checkpoint.holds(ends(5)) and checkpoint.holds(other) and not checkpoint.holds(ends(6))
+    lines = checkpoint.lines(0)
+    found = [checkpoint.place(lines, key, queue) for key, queue in (("hub/q", "u"), ("hub/a", "x"), ("hub/b", "y"))]
+    assert found == [Place("u", 5), Place("x", 9), Place("y", 3)]
+    assert checkpoint.place(lines, "hub/c", "z") is None
+    assert checkpoint.place(lines, "hub/a", "made anew") == Place("x", 9)
+    offsets.write_text(offsets.read_text() + "\n" + json.dumps(other.json()))
+    with pytest.raises(ConfigError, match=r"several sources .* 's' of queue 'a' of node 'hub'; give each a name"):
+        checkpoint.place(checkpoint.lines(0), "hub/a", "x")
 
 
 def test_the_newest_commit_is_proven_not_the_newest_offset(tmp_path: Path) -> None:
@@ -77,9 +86,9 @@ def test_the_newest_commit_is_proven_not_the_newest_offset(tmp_path: Path) -> No
     (tmp_path / "commits" / ".13.tmp").write_text("")
     (tmp_path / "commits" / "..11.crc").write_text("")
     checkpoint = Checkpoint(tmp_path, "s")
-    assert checkpoint.proven() == Proven(11, Offset("s", "u", 110))
-    assert checkpoint.holds(Offset("s", "u", 999))
-    assert not checkpoint.holds(Offset("s", "u", 110))
+    assert checkpoint.proven() == Proven(11, [ends(110)])
+    assert checkpoint.holds(ends(999))
+    assert not checkpoint.holds(ends(110))
     assert batches_in(tmp_path / "commits") == list(range(12))
 
 
@@ -96,7 +105,7 @@ def test_the_proof_is_synced_with_its_directories(tmp_path: Path, synced: list[s
     checkpoint = Checkpoint(root, "s")
     proven = checkpoint.proven()
     assert proven is not None
-    checkpoint.make_durable(proven, 5)
+    checkpoint.make_durable(proven, above(5))
     wanted = [root / "offsets" / "1", root / "offsets", root / "commits" / "1", root / "commits", root]
     assert [name for name in synced if name in map(str, wanted)] == [str(path) for path in wanted]
 
@@ -107,13 +116,26 @@ def test_the_sinks_files_of_every_unreleased_batch_come_first(tmp_path: Path, sy
         batch(root, number, end)
         sink_batch(out, number, f"part {number}")
     checkpoint = Checkpoint(root, "s", SinkLog(out))
-    checkpoint.make_durable(Proven(2, Offset("s", "u", 12)), 5)
+    checkpoint.make_durable(Proven(2, [ends(12)]), above(5))
     names = [Path(name).relative_to(tmp_path).as_posix() for name in synced]
     assert "out/part 0" not in names
     for number in (1, 2):
         assert names.index(f"out/part {number}") < names.index(f"out/_spark_metadata/{number}")
     assert names.index("out/_spark_metadata") < names.index("c/commits/2")
     assert names[-1] == "."  # the checkpoint's parent, last
+
+
+def test_a_batch_that_ends_above_in_any_queue_is_synced(tmp_path: Path, synced: list[str]) -> None:
+    root, out = tmp_path / "c", tmp_path / "out"
+    for number, (one, other) in enumerate(((5, 1), (5, 4), (9, 4))):
+        batch(root, number, 0)
+        line = Offset("s", {"a/q": Place("u", one), "b/q": Place("v", other)})
+        (root / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(line.json())}")
+        sink_batch(out, number, f"part {number}")
+    released = {"a/q": Place("u", 5), "b/q": Place("v", 1)}
+    Checkpoint(root, "s", SinkLog(out)).make_durable(Proven(2, []), released)
+    names = [Path(name).relative_to(tmp_path).as_posix() for name in synced]
+    assert [name for name in names if "part" in name] == ["out/part 1", "out/part 2"]
 
 
 def test_a_compacted_log_is_synced_with_what_it_took_over(tmp_path: Path, synced: list[str]) -> None:
@@ -123,7 +145,7 @@ def test_a_compacted_log_is_synced_with_what_it_took_over(tmp_path: Path, synced
     sink_batch(out, 0, "a")
     sink_batch(out, 2, "a", "b", "c", compact=True)
     checkpoint = Checkpoint(root, "s", SinkLog(out))
-    checkpoint.make_durable(Proven(2, Offset("s", "u", 12)), 5)
+    checkpoint.make_durable(Proven(2, [ends(12)]), above(5))
     assert {str(out / name) for name in ("b", "c")} <= set(synced)
     assert SinkLog(out).files() == [out / "a", out / "b", out / "c"]
 
@@ -134,7 +156,7 @@ def test_a_data_file_that_is_gone_stops_the_release(tmp_path: Path) -> None:
     sink_batch(out, 0, "a")
     (out / "a").unlink()
     with pytest.raises(StorageError, match="cannot be synced"):
-        Checkpoint(root, "s", SinkLog(out)).make_durable(Proven(0, Offset("s", "u", 5)), 1)
+        Checkpoint(root, "s", SinkLog(out)).make_durable(Proven(0, [ends(5)]), above(1))
 
 
 def test_the_log_is_the_truth_about_the_directory(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 
 def row_of(message: Message) -> dict[str, Any]:
     """Through the wire and Arrow, as Spark has it."""
-    (row,) = record_batch("q", [Entry(1, 5, Message.decode(message.encode()))]).to_pylist()
+    (row,) = record_batch("q", [Entry(1, 5, Message.decode(message.encode()))], "jfk").to_pylist()
     assert list(row) == list(FIELDS)
     return row
 
@@ -158,6 +158,7 @@ def test_header_properties_and_the_way() -> None:
             "x-opt-holdfast-number": 9,
         },
         "footer_json": {"f": {"amqp:binary": "Ag=="}}, "origin": str(U), "number": 9, "path": ["jfk", "hub"],
+        "node": "jfk",
         "amqp": {
             "properties": {"message_id": {"amqp:ulong": 7}, "correlation_id": {"amqp:binary": "AQ=="}},
             "footer": [[{"amqp:symbol": "f"}, {"amqp:binary": "Ag=="}]],

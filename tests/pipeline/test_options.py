@@ -1,5 +1,6 @@
 """The source's options: what is accepted, what is refused, and where a password may not show."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -60,12 +61,27 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"checkpoint": "//[x"}, "invalid value '//[x' for option 'checkpoint'; expected a directory"),
         ({"urlFile": "/nowhere"}, "exactly one"),
         ({"mode": "peek"}, "take, copy"),
-        ({"startingFrom": "3"}, "first, next"),
+        (
+            {"startingFrom": "0"},
+            "invalid value '0' for option 'startingFrom'; expected first, next, a sequence from 1, or",
+        ),
+        ({"startingFrom": "2026-11-29"}, "or a time with its zone"),
+        ({"startingFrom": "1900-01-01T00:00:00Z"}, "or a time with its zone"),
+        ({"onNodeAway": "wait"}, "invalid value 'wait' for option 'onNodeAway'; expected one of goon, fail"),
+        ({"url": "amqp://a:1,,amqp://b:1"}, "option 'url': invalid list"),
+        ({"url": "amqp://a:1, amqp://a:1"}, "option 'url' names amqp://a:1 more than once"),
+        ({"address": "a,"}, "option 'address': invalid list 'a,'; expected names with one comma between them"),
+        ({"address": "a, b, a"}, "option 'address' names queue 'a' more than once; give it once"),
+        ({"address": ",".join(map(str, range(1001)))}, "option 'address' has 1001 parts; expected at most 1000"),
         ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
         ({"maxRowsPerTrigger": "1e3"}, "1e3"),
         ({"rowsPerBatch": "100001"}, "100000"),
         ({"leaseSeconds": "60"}, "'leaseSeconds': it was removed"),
-        ({"maxBytesPerTrigger": "1000"}, "bytesPerTrigger now"),
+        ({"maxBytesPerTrigger": "0"}, "invalid value '0' for option 'maxBytesPerTrigger'"),
+        ({"maxBytesPerTrigger": "1", "bytesPerTrigger": "1"}, "exclude each other; give one of them"),
+        ({"minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "'minRowsPerTrigger' is 9; expected at most"),
+        ({"minRowsPerTrigger": "9", "minOffsetsPerTrigger": "9"}, "mean the same; give one of them"),
+        ({"maxDelaySeconds": "-1"}, "invalid value '-1' for option 'maxDelaySeconds'"),
         ({"bytesPerTrigger": "0"}, "bytesPerTrigger"),
         ({"retrySeconds": "-1"}, "retrySeconds"),
         ({"checkpoint": "hdfs://x/y"}, "hdfs://x/y"),
@@ -96,6 +112,35 @@ def test_url_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "url"
     file.write_text("amqp://h:5\n")
     assert parse_options({"urlFile": str(file), "address": "q"}).url == Url(host="h", port=5)
+
+
+def test_several_nodes_and_queues(tmp_path: Path) -> None:
+    options = parse_options({"url": "amqp://a:1, amqps://b", "address": "x, flights-*", "onNodeAway": "FAIL"})
+    assert options.urls == (Url(host="a", port=1), Url(host="b", port=5671, tls=True))
+    assert [(address.name, address.is_pattern) for address in options.addresses] == [("x", False), ("flights-*", True)]
+    assert (options.on_node_away, options.is_single) == ("fail", False)
+    one = options.at(options.urls[1], "odd, *name\\")
+    assert (one.url.host, one.address, one.is_single) == ("b", "odd, *name\\", True)
+    file = tmp_path / "urls"
+    file.write_text("amqp://h:5\n\namqp://i:5\n")
+    assert [url.host for url in parse_options({"urlFile": str(file), "address": "q"}).urls] == ["h", "i"]
+
+
+def test_one_password_for_all_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret")
+    given = {"url": "amqp://jane@a:1,amqp://joe@b:1", "address": "q", "passwordFile": str(file)}
+    assert [(url.user, url.password) for url in parse_options(given).urls] == [("jane", "secret"), ("joe", "secret")]
+    with pytest.raises(ConfigError, match="needs a url that names a user"):
+        parse_options({**given, "url": "amqp://jane@a:1,amqp://b:1"})
+
+
+def test_where_a_subscription_begins() -> None:
+    def start(text: str) -> object:
+        return parse_options({**LEAST, "startingFrom": text}).starting_from
+
+    assert (start("First"), start("17")) == ("first", 17)
+    assert start("2026-11-29T18:00:00+01:00") == datetime(2026, 11, 29, 17, tzinfo=UTC)
 
 
 def test_paths() -> None:

@@ -104,7 +104,7 @@ def test_what_cannot_be_told_is_named() -> None:
 
 def size_of(*messages: Message) -> int:
     """The bytes that their rows count for."""
-    gathered = rows._Gathered("q", rows.Unreadable())
+    gathered = rows._Gathered("q", None, rows.Unreadable())
     for number, message in enumerate(messages, 1):
         gathered.add(Entry(number, None, message))
     return gathered.size

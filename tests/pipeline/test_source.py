@@ -11,11 +11,15 @@ from random import Random
 import pytest
 
 import pyspark_holdfast
-from holdfast.errors import ConfigError
-from pipeline.fake_bus import FakeDataSource, FakeQueue
-from pyspark_holdfast.bus import ReaderFenced
+from holdfast.errors import ConfigError, HoldfastError
+from pipeline.fake_bus import FakeBus, FakeDataSource, FakeQueue
+from pyspark_holdfast.bus import Entry, ReaderFenced
 from pyspark_holdfast.checkpoint import SinkLog, batches_in
-from pyspark_holdfast.source import PARTITIONS_MAX, HoldfastDataSource, HoldfastStreamReader, split
+from pyspark_holdfast.gaps import GAPS_MAX, Gaps
+from pyspark_holdfast.offsets import offset_of
+from pyspark_holdfast.ranges import PARTITIONS_MAX, QueueRange, tasks_of
+from pyspark_holdfast.source import HoldfastDataSource
+from pyspark_holdfast.stream import HoldfastStreamReader
 
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -27,6 +31,14 @@ from pipeline.mini_spark import Died, MiniSpark
 
 def never(step: str) -> None:
     return
+
+
+def at(value: object) -> int:
+    """The sequence in an offset of one queue."""
+    offset = offset_of(value)
+    assert offset is not None
+    (place,) = offset.places.values()
+    return place.seq
 
 
 def written(query: MiniSpark) -> list[int]:
@@ -94,8 +106,8 @@ def test_deaths_at_any_step(tmp_path: Path, queue: FakeQueue, seed: int) -> None
             break
         except Died:
             done = batches_in(query.checkpoint / "commits")
-            proven = query._end_of(done[-1])["seq"] if done else 1
-            assert queue.advanced() <= proven  # type: ignore[operator]  # JSON's own number
+            proven = at(query._end_of(done[-1])) if done else 1
+            assert queue.advanced() <= proven
             if random.random() < 0.3:
                 queue.put(random.randint(1, 5))
     total = queue.advanced() - 1
@@ -111,7 +123,7 @@ def test_a_predecessor_is_fenced(tmp_path: Path, queue: FakeQueue) -> None:
     assert new.initialOffset() == start
     with pytest.raises(ReaderFenced):
         old.latestOffset(start, ReadMaxRows(2))
-    assert new.latestOffset(start, ReadMaxRows(2))["seq"] == 3
+    assert at(new.latestOffset(start, ReadMaxRows(2))) == 3
 
 
 def test_a_fenced_range_is_not_read(tmp_path: Path, queue: FakeQueue) -> None:
@@ -162,7 +174,7 @@ def test_without_fail_on_data_loss_a_query_goes_on_behind_what_is_gone(
     query.run()
     assert written(query) == [1, 2, 5, 6, 7]
     assert queue.advanced() == 8
-    assert "what lay from 3 to 4 may be gone; the query goes on" in caplog.text
+    assert "and what lies between may be gone; the query goes on" in caplog.text
 
 
 @pytest.mark.parametrize("step", ["offsets", "read", "commits", None])
@@ -191,6 +203,53 @@ def test_without_fail_on_data_loss_a_query_reads_the_queue_made_anew(
     query.run()
     assert written(query) == before + list(range(1, 10))
     assert queue.advanced() == 10
+
+
+def test_what_was_dropped_before_it_was_read_ends_the_query(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options["rowsPerPartition"] = "9"
+    queue.lose("dropped", 3, 4)
+    queue.lose("expired", 7)
+    with pytest.raises(HoldfastError) as caught:
+        query.run()
+    assert "of the messages from 3 to 7 3 are missing: 1 expired, 2 dropped to make room" in str(caught.value)
+    assert "\n" not in str(caught.value) and written(query) == []
+
+
+def test_without_fail_on_data_loss_it_is_told_and_the_query_goes_on(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options |= {"failOnDataLoss": "false", "rowsPerPartition": "9"}
+    queue.lose("dropped", 2)
+    queue.lose("unknown", 8, 9)
+    query.run()
+    assert written(query) == [1, 3, 4, 5, 6, 7]
+    told = "from 2 to 9 3 are missing: 1 dropped to make room for later ones, 2 for reasons that are not known"
+    assert told in caplog.text
+
+
+def test_what_expired_is_told_and_ends_nothing(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(5)
+    queue.lose("expired", 2)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.run()
+    assert written(query) == [1, 3, 4, 5]
+    assert "of the messages from 2 to 2 1 are missing: 1 expired" in caplog.text
+
+
+def test_a_bounded_number_of_gaps_is_told_apart() -> None:
+    wanted = QueueRange("q", 1, 2_001, None, "u")
+    gaps = Gaps(wanted, "hub")
+    entries = [Entry(sequence, None, None) for sequence in range(2, 2_000, 2)]
+    assert list(gaps.through(iter(entries))) == entries
+    assert len(gaps.found) == GAPS_MAX
+    assert gaps.found[:2] == [(1, 2), (3, 4)] and gaps.found[-1] == (511, 2_001)
+    gaps.tell(FakeBus.__new__(FakeBus), fail_on_data_loss=True)  # nobody to ask without a subscription
 
 
 def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
@@ -226,17 +285,17 @@ def test_limits(tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(10)
     reader = MiniSpark(tmp_path, queue.path, 4, never).reader()
     start = reader.initialOffset()
-    assert reader.latestOffset(start, reader.getDefaultReadLimit())["seq"] == 5
-    assert reader.latestOffset(start, ReadMaxRows(10))["seq"] == 11
-    assert reader.latestOffset(start, ReadAllAvailable())["seq"] == 11
-    assert reader.reportLatestOffset() == {**start, "seq": 11}
+    assert at(reader.latestOffset(start, reader.getDefaultReadLimit())) == 5
+    assert at(reader.latestOffset(start, ReadMaxRows(10))) == 11
+    assert at(reader.latestOffset(start, ReadAllAvailable())) == 11
+    assert at(reader.reportLatestOffset()) == 11
 
 
 def test_starting_from_next_skips_what_is_there(tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(10)
     query = MiniSpark(tmp_path, queue.path, 4, never)
     query.options["startingfrom"] = "next"
-    assert query.reader().initialOffset()["seq"] == 11
+    assert at(query.reader().initialOffset()) == 11
 
 
 @pytest.mark.parametrize("missing", ["subscription", "checkpoint"])
@@ -250,7 +309,7 @@ def test_a_stream_needs_its_place(tmp_path: Path, missing: str) -> None:
 def test_a_reader_is_pickled_without_its_connection(tmp_path: Path, queue: FakeQueue) -> None:
     reader = MiniSpark(tmp_path, queue.path, 4, never).reader()
     reader.initialOffset()
-    assert pickle.loads(pickle.dumps(reader))._bus is None
+    assert pickle.loads(pickle.dumps(reader))._parts == []
 
 
 def test_the_batch_reader_takes_what_is_there(tmp_path: Path, queue: FakeQueue) -> None:
@@ -258,8 +317,9 @@ def test_the_batch_reader_takes_what_is_there(tmp_path: Path, queue: FakeQueue) 
     options = {"url": "amqp://h:1", "address": str(queue.path), "rowsperpartition": "3"}
     reader = FakeDataSource(options).reader(StructType())
     ranges = reader.partitions()
+    name = queue.path
     assert [repr(part) for part in ranges] == [
-        "SequenceRange(1, 4)", "SequenceRange(4, 7)", "SequenceRange(7, 8)",
+        f"NodeTask(h: {name}[1, 4))", f"NodeTask(h: {name}[4, 7))", f"NodeTask(h: {name}[7, 8))",
     ]  # fmt: skip
     rows = [n for part in ranges for batch in reader.read(part) for n in batch.column("sequence").to_pylist()]
     assert rows == list(range(1, 8))
@@ -271,9 +331,31 @@ def test_the_batch_reader_of_an_empty_queue(tmp_path: Path, queue: FakeQueue) ->
     assert list(reader.read(only)) == []
 
 
-def test_split() -> None:
-    assert split(5, 5, 10) == []
-    assert split(5, 15, 10) == [(5, 15)]
-    assert split(5, 16, 10) == [(5, 15), (15, 16)]
-    assert len(split(0, PARTITIONS_MAX * 10, 10)) == PARTITIONS_MAX
-    assert len(split(0, PARTITIONS_MAX * 10 + 1, 10)) <= PARTITIONS_MAX
+def cut(start: int, end: int, rows: int) -> list[tuple[int, int]]:
+    tasks = tasks_of({(0, "a"): [QueueRange("q", start, end, None, "u")]}, rows)
+    return [(one.start, one.end) for task in tasks for one in task.ranges]
+
+
+def test_a_long_range_is_cut() -> None:
+    assert cut(5, 5, 10) == []
+    assert cut(5, 15, 10) == [(5, 15)]
+    assert cut(5, 16, 10) == [(5, 15), (15, 16)]
+    assert len(cut(0, (PARTITIONS_MAX - 1) * 10, 10)) == PARTITIONS_MAX - 1
+    assert len(cut(0, PARTITIONS_MAX * 10 + 1, 10)) <= PARTITIONS_MAX
+
+
+def test_short_ranges_of_a_node_are_one_task_and_nodes_alternate() -> None:
+    def ranges(*sizes: int) -> list[QueueRange]:
+        return [QueueRange(f"q{number}", 1, 1 + size, None, "u") for number, size in enumerate(sizes)]
+
+    tasks = tasks_of({(1, "b"): ranges(25), (0, "a"): ranges(4, 0, 4, 4)}, 10)
+    assert [repr(task) for task in tasks] == [
+        "NodeTask(a: q0[1, 5), q2[1, 5), q3[1, 3))",
+        "NodeTask(b: q0[1, 11))",
+        "NodeTask(a: q3[3, 5))",
+        "NodeTask(b: q0[11, 21))",
+        "NodeTask(b: q0[21, 26))",
+    ]
+    many = tasks_of({(0, "a"): ranges(*[10] * 700), (1, "b"): ranges(*[10] * 700)}, 10)
+    assert len(many) <= PARTITIONS_MAX
+    assert sum(one.end - one.start for task in many for one in task.ranges) == 14_000

@@ -9,6 +9,9 @@ pytestmark = pytest.mark.sim
 
 NAMES = [
     "batch-hole",
+    "bindings-away",
+    "bindings-spoilt",
+    "bindings-spread",
     "bounded-restarts",
     "clock-jump",
     "commit-in-flight",

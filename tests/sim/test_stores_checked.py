@@ -12,11 +12,14 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.stored.records import BINDING, QUEUE_LINK
+from holdfast.broker.stored.records import BINDING, FEDERATION, QUEUE_LINK
 from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
+from holdfast.federation.rows import Row
+from holdfast.federation.settings import Entry
+from holdfast.federation.stored import KINDS as KINDS_OF_BINDINGS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.storage.lmdb import LmdbStore
@@ -33,19 +36,20 @@ pytestmark = pytest.mark.sim
 Kind = tuple[str, bytes]
 
 KINDS: frozenset[Kind] = frozenset(
-    {(table, b"") for table in TABLES if table not in ("custody", "node")}
+    {(table, b"") for table in TABLES if table not in ("custody", "node", "bindings")}
     | {("custody", kind) for kind in CUSTODY_ROWS}
-    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK)}
+    | {("bindings", kind) for kind in KINDS_OF_BINDINGS}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK, FEDERATION)}
 )
 LARGE = 3 * MIB
 
 
 def kind_of(table: str, key: bytes) -> Kind:
     if table == "node":
-        if key[:1] in (BINDING, QUEUE_LINK):
+        if key[:1] in (BINDING, QUEUE_LINK, FEDERATION):
             return table, key[:1]
         return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
-    return table, key[:1] if table == "custody" else b""
+    return table, key[:1] if table in ("custody", "bindings") else b""
 
 
 class Watch:
@@ -178,12 +182,23 @@ def stepped(rig: Rig) -> None:
     rig.run(1)
 
 
+def federated(rig: Rig) -> None:
+    """A topic that one node forwards to another by request, and the other's bindings, one with a selector; one goes."""
+    jfk, hub = rig.pair()
+    rig.run(2)
+    assert jfk.core is not None and hub.core is not None
+    jfk.core.bindings.add(Entry("news", "hub"))
+    for rows in ([Row("a"), Row("b.#", "x > 1")], [Row("b.#", "x > 1")]):
+        hub.core.bindings.bind("news", rows)
+        rig.run(2)
+
+
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
     for name, history in HISTORIES.items():
         assert history.run(1).ok, name
         watch.end()
-    for script in (large_and_resumable, numbered_anew, subscribed, stepped):
+    for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS

@@ -36,10 +36,11 @@ from support.failure_stages import (
     subscribed,
 )
 from support.failure_stages_of_queues import delayed, limited, linked, selecting, sorting, transacted
+from support.failure_stages_of_topics import federated
 from support.packages import NODE
 from support.rig import Node
 
-PACKAGES = tuple(f"holdfast.{name}." for name in (*NODE, "queue_links", "steps"))
+PACKAGES = tuple(f"holdfast.{name}." for name in (*NODE, "queue_links", "steps", "federation"))
 """The node's own code: what a peer's event may run through (pyproject.toml, "imports go down only")."""
 Site = tuple[CodeType, int, CodeType]
 """Who calls, in which line, and what."""
@@ -156,6 +157,7 @@ STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
         transacted,
         departed,
         routed,
+        federated,
     )
 }
 ROUTED = {"routed"}

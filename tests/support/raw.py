@@ -27,12 +27,22 @@ class _Nobody:
 class Raw:
     """One connection. `heard`: (channel, performative, payload) since the last `take`; `alive`: the node keeps it."""
 
-    def __init__(self, rig: Rig, node: Node, *, address: str = "10.0.0.1", loopback: bool = True) -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        node: Node,
+        *,
+        address: str = "10.0.0.1",
+        loopback: bool = True,
+        encrypted: bool = False,
+        nonce: bytes = b"",
+    ) -> None:
         self.rig = rig
         self.node = node
         self.received = b""
         self.over = False
-        self.end = rig.attach(self, node, peer=f"{address}:1024", loopback=loopback)
+        peer = f"{address}:1024"
+        self.end = rig.attach(self, node, peer=peer, loopback=loopback, encrypted=encrypted, nonce=nonce)
         theirs = self.end.wire.other(self.end)
         theirs.watch = _Nobody()  # type: ignore[assignment]  # what this peer says need not be frames
         self.number = theirs.number

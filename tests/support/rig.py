@@ -68,6 +68,7 @@ class Node:
         self.ends: dict[int, End] = {}
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
+        self.audited: list[dict[str, Any]] = []
         self.ever_stored: set[bytes] = set()
         self.given: dict[int, bytes] = {}
         """By identity's number: what this store gave one (with one destination alone)."""
@@ -139,6 +140,8 @@ class Node:
             elif isinstance(command, events.Log):
                 assert command.level in LEVELS, command
                 self.logs.append(command.text)
+            elif isinstance(command, events.Audit):
+                self.audited.append(command.fields)
             elif isinstance(command, events.Record):
                 line = {"v": 1, "kind": command.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
                 written = {key: value for key, value in command.fields.items() if value is not None}
@@ -421,14 +424,27 @@ class Rig:
         client.end = self.attach(client, node, loopback=loopback)
         return client
 
-    def attach(self, party: Party, node: Node, *, peer: str = "client", loopback: bool = True) -> End:
+    def attach(
+        self,
+        party: Party,
+        node: Node,
+        *,
+        peer: str = "client",
+        loopback: bool = True,
+        encrypted: bool = False,
+        nonce: bytes = b"",
+    ) -> End:
         """Joins to the node whoever is at the other end of a new wire; returns the party's end of it."""
         wire = Wire()
         theirs = self._join(wire, node)
         end = End(wire, None, 0, party)
         wire.ends.append(end)
         self.wires.append(wire)
-        node.handle(events.ConnectionOpened(connection=theirs.number, peer=peer, loopback=loopback))
+        node.handle(
+            events.ConnectionOpened(
+                connection=theirs.number, peer=peer, loopback=loopback, encrypted=encrypted, nonce=nonce
+            )
+        )
         return end
 
     def connect(self) -> None:

@@ -12,6 +12,9 @@ from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.custody.hop.paced_sender import PacedSender
+from holdfast.federation.rows import Row
+from holdfast.federation.sets import Key
+from holdfast.federation.settings import Entry
 from holdfast.pacing.settings import PacingConfig
 from holdfast.peers.link_tables import links_of
 from holdfast.settings.limits import Limits
@@ -377,6 +380,37 @@ def pacing() -> Standing:
     return Standing(
         rig=rig, node=mid, core=core, sender=sender, pacer=pacer, rates=core.rates, table=table, row=table.rows["c"]
     )
+
+
+def federating() -> Standing:
+    """The node in the middle of three: it takes what the one behind it wants, wants something itself, and is followed
+    by the one before it."""
+    rig = Rig()
+    a, b, c = (
+        rig.node(name, neighbours=neighbours, federation=entries)
+        for name, neighbours, entries in (
+            ("a", (NeighbourConfig(name="b", remote="127.0.0.1:1"),), (Entry("prices", "b"),)),
+            (
+                "b",
+                (NeighbourConfig(name="a"), NeighbourConfig(name="c", remote="127.0.0.1:1")),
+                (Entry("prices", "c"),),
+            ),
+            ("c", (NeighbourConfig(name="b"),), ()),
+        )
+    )
+    core = core_of(b)
+    core.bindings.bind("prices", [Row("eu.#"), Row("us.*")])
+    rig.run(3)
+    core_of(c).bindings.bind("prices", [Row("us.#"), Row("asia.#")])
+    rig.run(3)
+    federation, key = core.bindings.federation, Key("c", "prices")
+    held = federation.sets.committed(key)
+    assert len(held.rows) == 2 and key in federation.neighbours["a"].serving.followers and core_of(a)
+    return Standing(
+        rig=rig, node=b, core=core, control=core.bindings, federation=federation, sets=federation.sets, key=key,
+        own=Key("b", "prices"), held=held, serving=federation.neighbours["a"].serving,
+        taken=federation.neighbours["c"], taking=federation.neighbours["c"].taking,
+    )  # fmt: skip
 
 
 def of_each(make: Callable[[], Standing]) -> Standing:

@@ -11,6 +11,7 @@ from holdfast.amqp.message.message import split
 from holdfast.amqp.wire.composites import decode_composite
 from holdfast.amqp.wire.performatives import Accepted, Attach, Coordinator, Disposition, Transfer
 from holdfast.amqp.wire.types import Symbol
+from holdfast.custody.hop.sender import DESTINATION
 
 if TYPE_CHECKING:
     from support.rig import Node
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 ATTACH: Final = 0x12
 TRANSFER: Final = 0x14
 DISPOSITION: Final = 0x15
+TO_A_TOPIC: Final = b"\xa3\x11x-opt-holdfast-to\xa1\rtopic/flights"
+"""Of a message in custody that is for a topic: stored at its end for whom it is owed."""
 
 
 class Tap:
@@ -53,6 +56,8 @@ class Watch:
         self.node = node
         self.heard, self.said = Tap(ATTACH, TRANSFER), Tap(DISPOSITION)
         self.targets: dict[tuple[int, int], str] = {}
+        self.ends_here: set[tuple[int, int]] = set()
+        """Links in custody for this node."""
         self.waiting: dict[tuple[int, int], bytes] = {}
         self.parts: dict[tuple[int, int], tuple[int, bytes]] = {}
 
@@ -63,11 +68,15 @@ class Watch:
                 if isinstance(performative.target, Coordinator):
                     address = "$coordinator"  # what comes there is no message
                 self.targets[channel, performative.handle] = str(address)
+                if (performative.properties or {}).get(DESTINATION) == self.node.name:
+                    self.ends_here.add((channel, performative.handle))
             elif isinstance(performative, Transfer):
                 place = channel, performative.handle
                 number, before = self.parts.pop(place, (performative.delivery_id, b""))
                 if performative.more:
                     self.parts[place] = number, before + payload
+                elif place in self.ends_here and TO_A_TOPIC in payload:
+                    pass
                 elif self.targets[place] not in self.node.unwatched and not self.targets[place].startswith(
                     ("$temporary/", "topic/")  # in memory; stored only for whom it is owed
                 ):

@@ -6,6 +6,7 @@ repeated.
 """
 
 from collections.abc import Generator
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import ConfigError, HoldfastError
@@ -51,10 +52,27 @@ class Entry(NamedTuple):
     undecodable: tuple[bytes, str] | None = None
 
 
+class Window(NamedTuple):
+    """What a batch may take of a queue: the entries below `end`; `tail` is where the queue ends now, and `average` the
+    size of its messages, 0 where it is not known. `messages` and `bytes` are counted only where an exact bound was
+    asked for; then `more` says whether the bound ended the range."""
+
+    end: int
+    tail: int
+    average: int = 0
+    messages: int | None = None
+    bytes: int | None = None
+    more: bool = False
+
+
+Start = str | int | datetime
+"""Where a new subscription begins: `first`, `next`, a sequence, or the first message that was stored at a time."""
+
+
 class Bus(Protocol):
     """One reader's way to one queue. Network errors are retried inside, for a bounded time."""
 
-    def open(self, start: str, mode: str) -> Position:
+    def open(self, start: Start, mode: str) -> Position:
         """Takes the lease, which fences whoever had it; makes the subscription where missing."""
 
     def place(self) -> Position:
@@ -63,15 +81,38 @@ class Bus(Protocol):
     def bounds(self) -> Position:
         """The queue's, without a subscription: `advanced` is the head."""
 
-    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
-        """The end of the range from `start`: at most `rows_max` entries, one at least. `bytes_max` is met by the
-        average size of what the queue holds: a range of larger messages than that has more bytes."""
+    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> Window:
+        """The range from `start`: at most `rows_max` sequences, one at least. `bytes_max` is met by the average size of
+        what the queue holds: a range of larger messages than that has more bytes."""
+
+    def measure(self, lease: Lease, start: int, rows_max: int, bytes_max: int) -> Window:
+        """The range from `start` with at most so many messages and bytes, both counted; one message at least, whatever
+        its size."""
+
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        """How many of the messages of these ranges expired, and how many were dropped, as far as the node knows."""
 
     def advance(self, lease: Lease, sequence: int) -> int:
         """All below `sequence` is done; returns the place reached. Idempotent and monotone."""
 
     def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
         """The entries of [`start`, `end`) in order, each once, over as many connections as it takes."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class Node(Protocol):
+    """One reader's way to one node, over one connection; one thread at a time may call it and its queues."""
+
+    def name(self) -> str:
+        """The node's name, with the virtual host before it where the URL names one: `HOST@NODE`."""
+
+    def queues(self) -> list[str]:
+        """The names of all queues that can be read by sequence."""
+
+    def bus(self, address: str) -> Bus:
+        """The way to that queue; its `close` does not end the node's connection."""
 
     def close(self) -> None:
         """Idempotent."""

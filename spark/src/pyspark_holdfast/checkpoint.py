@@ -10,13 +10,14 @@ sink's files before that.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast.offsets import Offset, Place, offset_of, places_in, shown
 
 SYNCED_PATHS_MAX: Final = 100_000
 """Names of data files known to be synced; beyond it they are forgotten and synced once more, which is cheap.
@@ -29,34 +30,11 @@ _BATCH: Final = re.compile(r"(\d+)")
 _SINK_BATCH: Final = re.compile(r"(\d+)(\.compact)?")
 
 
-class Offset(NamedTuple):
-    """A place in a queue as a query's offsets hold it: all below `seq` belongs to this batch or an earlier
-    one.
-    """
-
-    sub: str
-    queue: str
-    seq: int
-
-    def json(self) -> dict[str, Any]:
-        return {"sub": self.sub, "queue": self.queue, "seq": self.seq}
-
-
 class Proven(NamedTuple):
-    """The newest batch that is done, and where it ended."""
+    """The newest batch that is done, and the offsets of our subscription where it ended: one for each source."""
 
     batch: int
-    offset: Offset
-
-
-def offset_of(value: object) -> Offset | None:
-    """The Offset that a decoded JSON value is, or None."""
-    if not isinstance(value, dict):
-        return None
-    sub, queue, seq = value.get("sub"), value.get("queue"), value.get("seq")
-    if isinstance(sub, str) and isinstance(queue, str) and isinstance(seq, int):
-        return Offset(sub, queue, seq)
-    return None
+    lines: list[Offset]
 
 
 def batches_in(directory: Path) -> list[int]:
@@ -116,13 +94,15 @@ def _sink_entries(log: Path) -> Iterator[tuple[Path, bool]]:
 
 
 class Checkpoint:
-    """One query's checkpoint directory, as seen by the source of `subscription`."""
+    """One query's checkpoint directory, as seen by a source of `subscription`.
+
+    Several sources of a query may have one name: each finds what is its own by its queues, of which no two sources can
+    have one.
+    """
 
     def __init__(self, path: Path, subscription: str, sink: SinkLog | None = None) -> None:
         self.path = path
         self.subscription = subscription
-        self.queue: str | None = None
-        """The UUID of the source's queue, once it is known: two sources of a query may have one name."""
         self.sink = sink
         self._synced_paths: set[Path] = set()
         self._synced_metadata = False
@@ -134,53 +114,52 @@ class Checkpoint:
         commits = batches_in(self.path / "commits")
         if not commits:
             return None
-        offset = self.offset(commits[-1])
-        if offset is None:
+        lines = self.lines(commits[-1])
+        if not lines:
             raise ConfigError(
                 f"checkpoint {self.path}: offsets/{commits[-1]} holds no place of subscription "
                 f"{self.subscription!r}; give the checkpointLocation of the query that reads it"
             )
-        return Proven(commits[-1], offset)
+        return Proven(commits[-1], lines)
 
-    def offset(self, batch: int) -> Offset | None:
-        """Where `batch` ends for our subscription; None where the file or our line is missing.
-
-        Several lines of our name are those of several sources: ours is the one of our queue. Raises ConfigError where
-        there are two of these.
-        """
+    def lines(self, batch: int) -> list[Offset]:
+        """Where `batch` ends for sources of our subscription; nothing where the file is missing."""
         try:
-            lines = (self.path / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+            texts = (self.path / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
-            return None
-        places: list[Offset] = []
-        for line in lines[2:]:
+            return []
+        found: list[Offset] = []
+        for text in texts[2:]:
             try:
-                found = offset_of(json.loads(line))
+                offset = offset_of(json.loads(text))
             except ValueError:
                 continue
-            if found is not None and found.sub == self.subscription:
-                places.append(found)
+            if offset is not None and offset.sub == self.subscription:
+                found.append(offset)
+        return found
+
+    def place(self, lines: list[Offset], key: str, queue: str) -> Place | None:
+        """What `lines` say of one queue. Raises ConfigError where two sources read it under our name."""
+        places = places_in(lines, key, queue)
         if len(places) > 1:
-            places.sort(key=lambda place: place.queue != self.queue)
-            if places[1].queue == self.queue:
-                raise ConfigError(
-                    f"checkpoint {self.path}: several sources of this query are subscription {self.subscription!r} of "
-                    "one queue; give each a name of its own"
-                )
+            raise ConfigError(
+                f"checkpoint {self.path}: several sources of this query are subscription {self.subscription!r} of "
+                f"{shown(key)}; give each a name of its own"
+            )
         return places[0] if places else None
 
     def holds(self, end: Offset) -> bool:
         """Whether the newest planned batch ends at `end`, as it must in this query's own checkpoint."""
         planned = batches_in(self.path / "offsets")
-        return bool(planned) and self.offset(planned[-1]) == end
+        return bool(planned) and end in self.lines(planned[-1])
 
-    def make_durable(self, proven: Proven, above: int) -> None:
-        """Syncs what proves every batch that ends above sequence `above`, the newest last. Raises
-        StorageError.
+    def make_durable(self, proven: Proven, released: Mapping[str, Place]) -> None:
+        """Syncs what proves every batch that ends, in one of these queues, above the place up to which the node has let
+        entries go already; the newest last. Raises StorageError.
         """
         try:
             if self.sink is not None:
-                self._sync_sink(proven.batch, above)
+                self._sync_sink(proven.batch, released)
             root = self.path
             if not self._synced_metadata:
                 _sync_summed(root / "metadata")
@@ -194,7 +173,15 @@ class Checkpoint:
         except OSError as error:
             raise StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})") from error
 
-    def _sync_sink(self, newest: int, above: int) -> None:
+    def _ends_above(self, batch: int, released: Mapping[str, Place]) -> bool:
+        lines = self.lines(batch)
+        for key, place in released.items():
+            end = self.place(lines, key, place.queue)
+            if end is not None and end.queue == place.queue and end.seq > place.seq:
+                return True
+        return False
+
+    def _sync_sink(self, newest: int, released: Mapping[str, Place]) -> None:
         sink = self.sink
         assert sink is not None
         logs = sink.batches()
@@ -206,8 +193,7 @@ class Checkpoint:
         wanted = {newest}
         for batch in reversed(batches_in(self.path / "offsets")):
             if batch < newest:
-                offset = self.offset(batch)
-                if offset is None or offset.seq <= above:
+                if not self._ends_above(batch, released):
                     break
                 wanted.add(batch)
         directories = {sink.directory: None, sink.out: None, sink.out.parent: None}

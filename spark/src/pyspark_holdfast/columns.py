@@ -47,11 +47,12 @@ FIELDS: Final[dict[str, str]] = {
     "number": "bigint",
     "path": "array<string>",
     "amqp": "string",
+    "node": "string",
 }
 """Each column's type in Spark's own words."""
 
 COLUMNS: Final = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
-"""The schema in Spark's own words. `sequence` with `address` names an entry once and for ever; `body` is the data
+"""The schema in Spark's own words. `node`, `address` and `sequence` name an entry once and for ever; `body` is the data
 sections joined, or the text or bytes of a value; of any other body `body_value` is its JSON (docs/spark.md, "Bodies").
 """
 

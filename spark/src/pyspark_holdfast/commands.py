@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import CLEAR_LINE, json_line, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
+from pyspark_holdfast.addresses import escaped
 
 if TYPE_CHECKING:
     import subprocess
@@ -243,7 +244,7 @@ def _job(args: argparse.Namespace) -> "IngestJob":
     checkpoint = Path(args.checkpoint).absolute() if args.checkpoint else default_checkpoint(out)
     options = {
         "url": _with_prompted_password(_with_vhost(args.url, args.vhost), args.password_file),
-        "address": args.address,
+        "address": escaped(args.address),
         "subscription": args.subscription or f"pipeline-{out.name}",
         "startingFrom": args.start,
         "retrySeconds": str(args.retry),

@@ -5,60 +5,166 @@ line. Connections are made anew inside the client for `retry_s`; then the call f
 """
 
 from collections.abc import Generator
+from datetime import datetime
 from typing import Any, Final
 
 from holdfast.client import Message
 from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError, UndecodableMessage
 from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced
+from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced, Start, Window
 from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
+
+QUEUE: Final = "holdfast:queue"
+SUBSCRIPTION: Final = "holdfast:subscription"
+NOT_IMPLEMENTED: Final = 501
 
 _NEWER_HOLDER: Final = "newer holder"
 _ILLEGAL_STATE: Final = "amqp:illegal-state"
 
 
-class NodeBus:
-    """`Bus` over one connection; `retry_s` overrides the option's. `manage_limit_s`: how long a request may take."""
+class NodeLink:
+    """The connection to one node, made when it is first needed, and anew after it has failed. `retry_s` overrides the
+    option's. `manage_limit_s`: how long a request may take."""
 
     def __init__(
         self, options: SourceOptions, *, retry_s: float | None = None, manage_limit_s: float = MANAGE_LIMIT_S
     ) -> None:
-        self._options = options
+        self.options = options
         self._retry_s = options.retry_s if retry_s is None else retry_s
-        self._manage_limit_s = manage_limit_s
+        self.limit_s = max(manage_limit_s, self._retry_s)
+        """The time limit of a request: within it the client asks anew by itself."""
         self._connection: BlockingConnection | None = None
+
+    def connected(self) -> BlockingConnection:
+        if self._connection is None:
+            options = self.options
+            self._connection = BlockingConnection(options.url, retry_s=self._retry_s, ca_file=options.ca_file)
+        return self._connection
+
+    def name(self) -> str:
+        """The node's name, with the virtual host before it where the URL names one."""
+        try:
+            name = self.connected().node()
+        except ConnectionFailed as error:
+            self.close()
+            raise NodeUnreachable(f"{self.options.url}: {error}") from error
+        vhost = self.options.url.vhost
+        return name if vhost is None else f"{vhost}@{name}"
+
+    def queues(self) -> list[str]:
+        """The names of the node's durable ordinary queues, in order."""
+        found: list[str] = []
+        after = ""
+        try:
+            while True:
+                told = self.connected().manage("QUERY", QUEUE, "", {"after": after}, limit_s=self.limit_s)
+                found += [str(row["name"]) for row in told["queues"]]
+                if not told["more"] or not told["queues"]:
+                    return sorted(name for name in found if not name.startswith(("@", "$")))
+                after = found[-1]
+        except ConnectionFailed as error:
+            self.close()
+            raise NodeUnreachable(f"{self.options.url}: {error}") from error
+        except ManagementError as error:
+            raise ConfigError(f"queues at {self.options.url}: {error.description}") from error
+
+    def bus(self, address: str) -> "NodeBus":
+        return NodeBus(self.options.at(self.options.url, address), link=self)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except HoldfastError:
+                pass  # the node sees the connection end, that is all that is wanted
+
+
+class NodeBus:
+    """`Bus` over a connection of its own, or over `link`, which others may use too."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        link: NodeLink | None = None,
+        retry_s: float | None = None,
+        manage_limit_s: float = MANAGE_LIMIT_S,
+    ) -> None:
+        self._options = options
+        self._owned = link is None
+        self._link = link or NodeLink(options, retry_s=retry_s, manage_limit_s=manage_limit_s)
 
     def reach(self) -> None:
         """Returns once there is a connection, for which everything else would wait too."""
         try:
-            self._connected().open()
+            self._link.connected().open()
         except ConnectionFailed as error:
             raise self._told(error) from error
 
     # ------------------------------------------------------------------------------------------ management
 
-    def open(self, start: str, mode: str) -> Position:
-        return _position(self._subscription("OPEN", {"mode": mode, "start": start}))
+    def open(self, start: Start, mode: str) -> Position:
+        if isinstance(start, datetime):
+            begin: dict[str, Any] = {"start_ms": round(start.timestamp() * 1000)}
+        else:
+            begin = {"start": start}
+        return _position(self._subscription("OPEN", {"mode": mode, **begin}))
 
     def place(self) -> Position:
         return _position(self._subscription("READ", {}))
 
     def bounds(self) -> Position:
-        answer = self._manage("READ", "holdfast:queue", self._options.address, {})
+        answer = self._manage("READ", QUEUE, self._options.address, {})
         # A node that does not tell the head has entries from 1 on, as far as we know: tasks may find nothing.
         head, tail = int(answer.get("head", 1)), int(answer["next_sequence"])
         return Position(str(answer["uuid"]), head, head, tail, 0)
 
-    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
+    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> Window:
         arguments: dict[str, Any] = {"start": start}
         if rows_max is not None:
             arguments["messages_max"] = rows_max
         if bytes_max is not None:
             arguments["bytes_max"] = bytes_max
-        return int(self._subscription("PEEK", arguments, lease)["end"])
+        told = self._subscription("PEEK", arguments, lease)
+        end = int(told["end"])
+        return Window(end, int(told.get("tail", end)), int(told.get("average", 0)))
+
+    def measure(self, lease: Lease, start: int, rows_max: int, bytes_max: int) -> Window:
+        """A node looks at a bounded part of a queue at a time, and says whether there is more."""
+        end, messages, size = start, 0, 0
+        while True:
+            arguments = {"start": end, "messages_max": rows_max - messages, "bytes_max": bytes_max - size}
+            told = self._subscription("PEEK", arguments | {"exact": True}, lease)
+            if "messages" not in told:
+                raise ConfigError(
+                    f"{self._where()}: the node is of a version that does not count the bytes of a batch; leave out "
+                    "maxBytesPerTrigger"
+                )
+            if not messages or int(told["bytes"]) <= bytes_max - size:
+                end, messages, size = int(told["end"]), messages + int(told["messages"]), size + int(told["bytes"])
+            else:
+                return Window(end, int(told["tail"]), 0, messages, size, True)
+            if not told["more"] or messages >= rows_max or size >= bytes_max:
+                return Window(end, int(told["tail"]), 0, messages, size, end < int(told["tail"]))
+
+    def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        numbers = [number for one in ranges for number in one]
+        told = {"queue": self._options.address, "queue_uuid": lease.queue_uuid, "ranges": numbers}
+        try:
+            answer = self._link.connected().manage(
+                "GAPS", SUBSCRIPTION, lease.subscription, told, limit_s=self._link.limit_s
+            )
+        except ManagementError as error:
+            if error.code == NOT_IMPLEMENTED:  # a node of an earlier version
+                return 0, 0
+            raise self._told(error) from error
+        except ConnectionFailed as error:
+            raise self._told(error) from error
+        return int(answer["expired"]), int(answer["dropped"])
 
     def advance(self, lease: Lease, sequence: int) -> int:
         return int(self._subscription("ADVANCE", {"sequence": sequence}, lease)["advanced"])
@@ -67,13 +173,12 @@ class NodeBus:
         told = {"queue": self._options.address, **arguments}
         if lease is not None:
             told |= {"queue_uuid": lease.queue_uuid, "lease_epoch": lease.lease_epoch}
-        return self._manage(operation, "holdfast:subscription", self._options.subscription, told)
+        return self._manage(operation, SUBSCRIPTION, self._options.subscription, told)
 
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
-        """One request. Its time limit is the retry time, within which the client asks anew by itself."""
-        limit_s = max(self._manage_limit_s, self._retry_s)
+        """One request."""
         try:
-            return self._connected().manage(operation, type, name, arguments, limit_s=limit_s)
+            return self._link.connected().manage(operation, type, name, arguments, limit_s=self._link.limit_s)
         except (ManagementError, ConnectionFailed) as error:
             raise self._told(error) from error
 
@@ -97,37 +202,24 @@ class NodeBus:
     def _read(self, start: int, end: int, lease: Lease | None) -> Generator[list[Entry], None, None]:
         held = (None, None, None) if lease is None else lease
         before = 0
-        for entries in self._connected().read_range(self._options.address, start, end, *held):
+        for entries in self._link.connected().read_range(self._options.address, start, end, *held):
             found = [Entry(*entry) for entry in entries]
             for entry in found:
                 assert entry.sequence > before, "a range came out of order"
                 before = entry.sequence
             yield found
 
-    # --------------------------------------------------------------------------------------------- connection
-
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except HoldfastError:
-                pass  # the node sees the connection end, that is all that is wanted
-
-    def _connected(self) -> BlockingConnection:
-        if self._connection is None:
-            self._connection = BlockingConnection(
-                self._options.url, retry_s=self._retry_s, ca_file=self._options.ca_file
-            )
-        return self._connection
+        if self._owned:
+            self._link.close()
 
     # -------------------------------------------------------------------------------------------------- errors
 
     def _told(self, error: HoldfastError) -> HoldfastError:
         """What the client met, as one line about the queue and the subscription."""
-        options = self._options
-        where = f"queue {options.address!r} at {options.url}"
+        options, where = self._options, self._where()
         if isinstance(error, ConnectionFailed):
+            self._link.close()  # the next call makes a connection anew
             return NodeUnreachable(f"{where}: {error}")
         if isinstance(error, LinkStolen) or _NEWER_HOLDER in str(error):
             return ReaderFenced(
@@ -144,6 +236,9 @@ class NodeBus:
                 return QueueMadeAnew(f"{where}: {error}; use a new checkpoint")
             return ConfigError(f"{where}: {error}")
         return HoldfastError(f"{where}: {error}")
+
+    def _where(self) -> str:
+        return f"queue {self._options.address!r} at {self._options.url}"
 
 
 def _position(answer: dict[str, Any]) -> Position:

@@ -5,7 +5,8 @@ that names the option, what is wrong and what is expected.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 from holdfast.client.network.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
+from pyspark_holdfast.addresses import Address, addresses_of, escaped, listed
+from pyspark_holdfast.bus import Start
 
 STARTS: Final = ("first", "next")
 MODES: Final = ("take", "copy")
@@ -21,21 +24,28 @@ NAMES: Final = (
     "url", "urlFile", "passwordFile", "caFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
+    "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
 
 KAFKA_STARTS: Final = {"earliest": "first", "latest": "next"}
+AWAY: Final = {"goon": "goOn", "fail": "fail"}
+"""What `onNodeAway` may be, by its lower case."""
 UNREADABLE: Final = {"row": "row", "fail": "fail", "deadletter": "deadLetter"}
 """What `onUnreadable` may be, by its lower case."""
-SAME: Final = {"startingOffsets": "startingFrom", "maxOffsetsPerTrigger": "maxRowsPerTrigger"}
+SAME: Final = {
+    "startingOffsets": "startingFrom",
+    "maxOffsetsPerTrigger": "maxRowsPerTrigger",
+    "minOffsetsPerTrigger": "minRowsPerTrigger",
+}
 """Names of Spark's Kafka source for options that mean the same here."""
 
 FORMER: Final = {
-    "maxBytesPerTrigger": "it is called bytesPerTrigger now: a trigger aims at it, it is not a limit",
     "leaseSeconds": "it was removed, since it had no effect: a query that starts fences the one before it at once",
 }
 
 ROWS_PER_BATCH_MAX: Final = 100_000
+EPOCH_YEAR: Final = 1970
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +53,18 @@ class SourceOptions:
     """`checkpoint` and `sink_path` are local directories; `checkpoint` is the query's own checkpointLocation.
 
     A trigger takes at most `rows_max` entries; it aims at `bytes_aim` bytes, by the average size of what the queue
-    holds. A task reads `rows_per_partition` sequences; an Arrow batch holds at most `rows_per_batch` rows. `retry_s`:
-    how long a node that cannot be reached is tried again before the query fails. `on_unreadable`: row, fail or
-    deadLetter, which has `dead_letter_path`.
+    holds, or takes at most `bytes_max`, which the node counts. With less than `rows_min` entries it waits, for at most
+    `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
+    `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
+    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn or
+    fail.
     """
 
-    url: Url
-    address: str
+    urls: tuple[Url, ...]
+    addresses: tuple[Address, ...]
     subscription: str | None
     mode: str = "take"
-    starting_from: str = "first"
+    starting_from: Start = "first"
     checkpoint: Path | None = None
     sink_path: Path | None = None
     rows_max: int = 100_000
@@ -64,6 +76,30 @@ class SourceOptions:
     on_unreadable: str = "row"
     dead_letter_path: Path | None = None
     fail_on_data_loss: bool = True
+    on_node_away: str = "goOn"
+    bytes_max: int | None = None
+    rows_min: int = 1
+    delay_s: float = 900.0
+
+    @property
+    def url(self) -> Url:
+        """The only node, or the first."""
+        return self.urls[0]
+
+    @property
+    def address(self) -> str:
+        """The only queue, or the first."""
+        return self.addresses[0].name
+
+    @property
+    def is_single(self) -> bool:
+        """Whether they name one queue of one node."""
+        return len(self.urls) == 1 and len(self.addresses) == 1 and not self.addresses[0].is_pattern
+
+    def at(self, url: Url, queue: str | None = None) -> "SourceOptions":
+        """The same for one node, and one of its queues."""
+        addresses = self.addresses if queue is None else (Address(escaped(queue)),)
+        return replace(self, urls=(url,), addresses=addresses)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -80,23 +116,27 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     for one, other in SAME.items():
         if one.lower() in given and other.lower() in given:
             raise ConfigError(f"options {one!r} and {other!r} mean the same; give one of them")
-    url = url_of(given)
+    urls = urls_of(given)
     if not given.get("address"):
-        raise ConfigError("option 'address' is missing; expected a queue's name")
+        raise ConfigError("option 'address' is missing; expected a queue's name, or several with commas")
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
         raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
+    if "maxbytespertrigger" in given and "bytespertrigger" in given:
+        raise ConfigError("options 'maxBytesPerTrigger' and 'bytesPerTrigger' exclude each other; give one of them")
+    rows_max = whole(_given(given, "maxOffsetsPerTrigger", "maxRowsPerTrigger"), given, 100_000)
+    rows_min = whole(_given(given, "minOffsetsPerTrigger", "minRowsPerTrigger"), given, 1)
+    if rows_min > rows_max:
+        raise ConfigError(f"option 'minRowsPerTrigger' is {rows_min}; expected at most maxRowsPerTrigger, {rows_max}")
     return SourceOptions(
-        url=url,
-        address=given["address"],
+        urls=urls,
+        addresses=addresses_of(given["address"]),
         subscription=given.get("subscription") or None,
         mode=one_of("mode", given.get("mode", "take"), MODES),
         starting_from=_start(given),
         checkpoint=local_path("checkpoint", given["checkpoint"]) if "checkpoint" in given else None,
         sink_path=local_path("sinkPath", given["sinkpath"]) if "sinkpath" in given else None,
-        rows_max=whole(
-            "maxOffsetsPerTrigger" if "maxoffsetspertrigger" in given else "maxRowsPerTrigger", given, 100_000
-        ),
+        rows_max=rows_max,
         bytes_aim=whole("bytesPerTrigger", given, 256 * MIB),
         rows_per_partition=whole("rowsPerPartition", given, 50_000),
         rows_per_batch=whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
@@ -105,14 +145,45 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         on_unreadable=on_unreadable,
         dead_letter_path=local_path("deadLetterPath", given["deadletterpath"]) if "deadletterpath" in given else None,
         fail_on_data_loss=one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true",
+        on_node_away=AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))],
+        bytes_max=whole("maxBytesPerTrigger", given, 1) if "maxbytespertrigger" in given else None,
+        rows_min=rows_min,
+        delay_s=seconds("maxDelaySeconds", given, 900.0, 0.0, 86_400.0),
     )
 
 
+def _given(given: Mapping[str, str], one: str, other: str) -> str:
+    """Which of two names of an option is given; the second if none is."""
+    return one if one.lower() in given else other
+
+
 def url_of(given: Mapping[str, str]) -> Url:
-    """The node, of options in lower case, with the login that they name. Raises ConfigError."""
+    """The only node, of options in lower case, with the login that they name. Raises ConfigError."""
+    _check_one_url(given)
+    text = given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip()
+    return _with_login(given, _url(text))
+
+
+def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
+    """The nodes, as `url_of`: several with commas, or one in each line of `urlFile`."""
+    _check_one_url(given)
+    if "url" in given:
+        texts = listed("url", given["url"])
+    else:
+        texts = listed("urlFile", _text_of("urlFile", given["urlfile"]), ",\n")
+    urls = tuple(_with_login(given, _url(text)) for text in texts)
+    for url in urls:
+        if urls.count(url) > 1:
+            raise ConfigError(f"option 'url' names {url} more than once; give it once")
+    return urls
+
+
+def _check_one_url(given: Mapping[str, str]) -> None:
     if ("url" in given) == ("urlfile" in given):
         raise ConfigError("options 'url' and 'urlFile' exclude each other; give exactly one of them")
-    url = _url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip())
+
+
+def _with_login(given: Mapping[str, str], url: Url) -> Url:
     if "passwordfile" not in given:
         return url
     password = _first_line_of("passwordFile", given["passwordfile"])
@@ -121,10 +192,24 @@ def url_of(given: Mapping[str, str]) -> Url:
     return url.with_password(password)
 
 
-def _start(given: Mapping[str, str]) -> str:
+def _start(given: Mapping[str, str]) -> Start:
     if "startingoffsets" in given:
         return KAFKA_STARTS[one_of("startingOffsets", given["startingoffsets"], tuple(KAFKA_STARTS))]
-    return one_of("startingFrom", given.get("startingfrom", "first"), STARTS)
+    text = given.get("startingfrom", "first")
+    if text.lower() in STARTS:
+        return text.lower()
+    if text.isascii() and text.isdigit() and 1 <= int(text) < 2**63:
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None or time.year < EPOCH_YEAR:
+        raise ConfigError(
+            f"invalid value {text!r} for option 'startingFrom'; expected first, next, a sequence from 1, or a time "
+            "with its zone, such as 2026-11-29T17:00:00Z"
+        )
+    return time.astimezone(UTC)
 
 
 def local_path(name: str, text: str) -> Path:
@@ -151,8 +236,12 @@ def _url(text: str) -> Url:
 
 
 def _first_line_of(name: str, path: str) -> str:
+    return _text_of(name, path).partition("\n")[0].rstrip("\r")
+
+
+def _text_of(name: str, path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} of option {name!r} cannot be read ({error})") from None
 

@@ -17,7 +17,7 @@ from pyspark_holdfast.columns import FIELDS
 
 NOT_SENT: Final = frozenset(
     ("sequence", "enqueued", "first_acquirer", "delivery_count", "delivery_annotations_json", "footer_json", "origin",
-     "number", "path")
+     "number", "path", "node")
 )  # fmt: skip
 """Columns of the source that say what a queue or a node says; the sink leaves them out. The footer is in `amqp`."""
 SENT: Final = tuple(name for name in FIELDS if name not in NOT_SENT)

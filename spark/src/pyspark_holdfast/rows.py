@@ -27,7 +27,7 @@ BATCH_BYTES_MAX: Final = 64 * MIB
 _MILLISECONDS_MAX: Final = 9_000_000_000_000_000
 """What still fits as microseconds into 64 bits; times beyond are null, and exact in the column `amqp`."""
 
-_OWN: Final = ("address", "application_properties", "annotations")
+_OWN: Final = ("address", "application_properties", "annotations", "node")
 """Columns that are not gathered with the others."""
 _GATHERED: Final = tuple(name for name in FIELDS if name not in _OWN)
 _NO_HEADER: Final = Header()
@@ -71,23 +71,29 @@ def text_of(value: Any) -> str | None:
 
 
 def batches(
-    address: str, entries: Iterable[Entry], rows_max: int, unreadable: Unreadable = Unreadable()
+    address: str,
+    entries: Iterable[Entry],
+    rows_max: int,
+    unreadable: Unreadable = Unreadable(),
+    *,
+    node: str | None = None,
 ) -> Iterator["RecordBatch"]:
-    """`entries` in order as Arrow batches of `rows_max` rows, or of fewer where BATCH_BYTES_MAX is reached; none for
-    no entries. HoldfastError, which names queue and sequence, where one cannot be told and `unreadable` says so."""
-    gathered = _Gathered(address, unreadable)
+    """`entries` of a queue of `node`, in order, as Arrow batches of `rows_max` rows, or of fewer where BATCH_BYTES_MAX
+    is reached; none for no entries. HoldfastError, which names queue and sequence, where one cannot be told and
+    `unreadable` says so."""
+    gathered = _Gathered(address, node, unreadable)
     for entry in entries:
         gathered.add(entry)
         if len(gathered.rows) >= rows_max or gathered.size >= BATCH_BYTES_MAX:
             yield gathered.batch()
-            gathered = _Gathered(address, unreadable)
+            gathered = _Gathered(address, node, unreadable)
     if gathered.rows:
         yield gathered.batch()
 
 
-def record_batch(address: str, entries: Iterable[Entry]) -> "RecordBatch":
+def record_batch(address: str, entries: Iterable[Entry], node: str | None = None) -> "RecordBatch":
     """One batch of all `entries`, in their order."""
-    gathered = _Gathered(address, Unreadable())
+    gathered = _Gathered(address, node, Unreadable())
     for entry in entries:
         gathered.add(entry)
     return gathered.batch()
@@ -110,10 +116,11 @@ class _Texts:
 class _Gathered:
     """Rows on their way into one batch. `size`: of all that goes into its columns and has no fixed width, in bytes."""
 
-    def __init__(self, address: str, unreadable: Unreadable) -> None:
+    def __init__(self, address: str, node: str | None, unreadable: Unreadable) -> None:
         self.size = 0
         self.rows: list[tuple[Any, ...]] = []
         """Each as _GATHERED has it; the first is the sequence."""
+        self._told = {"address": address, "node": node}
         self._address = address
         self._unreadable = unreadable
         self._properties = _Texts()
@@ -161,8 +168,8 @@ class _Gathered:
         columns = dict(zip(_GATHERED, zip(*self.rows, strict=True), strict=True)) if self.rows else {}
         arrays = []
         for field in schema:
-            if field.name == "address":
-                arrays.append(pa.repeat(pa.scalar(self._address, pa.string()), len(self.rows)))
+            if field.name in self._told:
+                arrays.append(pa.repeat(pa.scalar(self._told[field.name], pa.string()), len(self.rows)))
             elif field.name in _OWN:
                 texts = self._properties if field.name == "application_properties" else self._annotations
                 arrays.append(self._maps(field.name, texts))

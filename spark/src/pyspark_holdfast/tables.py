@@ -92,7 +92,7 @@ def identities(rows: "DataFrame") -> "DataFrame":
 
     return rows.agg(
         f.count("*").alias("rows"),
-        f.count_distinct("address", "sequence").alias("sequences"),
+        f.count_distinct(f.coalesce("node", f.lit("")), "address", "sequence").alias("sequences"),
         f.count_distinct("message_id").alias("message_ids"),
         f.count_distinct(f.sha2("body", 256), "body_kind", f.coalesce("body_value", f.lit(""))).alias("bodies"),
         f.min("sequence").alias("first"),

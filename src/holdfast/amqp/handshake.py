@@ -18,13 +18,13 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
 _KNOWN: Final = {
-    b"\x16\x03": "a TLS client, and this node does not support TLS",
+    b"\x16\x03": "a TLS client, and no TLS is spoken at this port",
     b"GET ": "an HTTP client",
     b"POST ": "an HTTP client",
     b"HEAD ": "an HTTP client",
     b"OPTIONS ": "an HTTP client",
     b"SSH-": "an SSH client",
-    b"AMQP\x02": "a client that wants AMQP over TLS, which this node does not support",
+    b"AMQP\x02": "a client that wants TLS within AMQP; connect to a port where TLS is spoken from the start",
     b"AMQP\x00\x00\x09": "an AMQP 0-9-1 client; use AMQP 1.0",
     b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10; use AMQP 1.0",
 }
@@ -68,6 +68,8 @@ class Handshake:
         """Under way."""
         self.user: str | None = None
         """Who is logged in: at a server once the login is done, at a client as it asks to be."""
+        self.certificate: str | None = None
+        """The name in the peer's certificate; known before its first bytes."""
         self._settings = settings
         self._server = server
         self._authenticate = authenticate

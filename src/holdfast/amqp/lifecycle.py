@@ -59,6 +59,15 @@ class Lifecycle(Bounds):
             self._send_open()
 
     @property
+    def certificate(self) -> str | None:
+        """The name in the certificate that the peer has shown, as whoever checked it says; None without one."""
+        return self._handshake.certificate
+
+    @certificate.setter
+    def certificate(self, name: str | None) -> None:
+        self._handshake.certificate = name
+
+    @property
     def login_hostname(self) -> str | None:
         """At a server, while a login is under way: for which host it is, as the client says."""
         return self._handshake.login_hostname

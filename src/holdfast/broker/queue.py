@@ -15,6 +15,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.entry_log import ENTRY_BYTES, EntryLog
+from holdfast.broker.entries.gone import Gone
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
@@ -58,6 +59,8 @@ class Queue(EntryLog):
     deleted_cursors: list[str] = field(default_factory=list)
     deleted_rows: list[bytes] = field(default_factory=list)
     """Keys of table `node` that go with these."""
+    gone: Gone = field(default_factory=Gone)
+    """Of a queue with subscriptions."""
     reclaiming: bool = False
     reclaim_from: int = 0
     """All below left the disk, or does with the batches under way."""
@@ -188,6 +191,8 @@ class Queue(EntryLog):
             for cursor in self.cursors:
                 cursor.pass_over(sequences)
             self.retire_all(sequences, size)
+            if self.named:
+                self.gone.note_dropped(sequences)
         except Exception:
             self.shared.offer_anew(sequences)
             raise
@@ -199,6 +204,8 @@ class Queue(EntryLog):
                 cursor.drop([sequence])
                 cursor.ahead_end = max(cursor.ahead_end, sequence + 1)  # it is asked whether it is leaving
             self.retire_all([sequence], size)
+            if self.named:
+                self.gone.note_dropped([sequence])
         except Exception:
             self.shared.offer_anew([sequence])
             raise
@@ -217,6 +224,8 @@ class Queue(EntryLog):
             self.shared.offer_anew(sequences)
             raise
         self.expired_total += len(sequences)
+        if self.named:
+            self.gone.note_expired(sequences)
         if self.config.durable:
             self.hidden.update(sequences)
 

@@ -6,6 +6,7 @@ have their own queues in memory, with references to the same bytes. Large messag
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -84,6 +85,11 @@ class Topic(Queue):
         efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
+    def wanted(self) -> Iterator[SubjectSelector | None]:
+        """What each subscription wants; None: everything."""
+        yield from (cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values())
+        yield from self.listeners.values()
+
     @property
     def asks_publishers(self) -> bool:
         """Whether a subscription needs the publishers of messages."""
@@ -93,6 +99,9 @@ class Topic(Queue):
 
     def append(self, value: bytes, size: int) -> int:
         """As `EntryLog.append`; 0 if no durable subscription wants the message."""
+        arrives = self.work.arrives
+        if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
+            return 0
         held = self.hold(value)
         return self.deliver(value, size) if held is None else held
 
@@ -141,6 +150,13 @@ class Topic(Queue):
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
 
+    def tell_behind(self, value: bytes, size: int) -> None:
+        """As `tell`, of what was stored elsewhere: behind what waits to be told."""
+        if self.untold:
+            self.untold.append((self.untold[-1][0], value, size))
+        else:
+            self.tell(value, size)
+
     def append_all(self, values: list[bytes], size: int) -> None:
         for value in values:
             self.append(value, entry.size_of(value))
@@ -182,16 +198,19 @@ class Topic(Queue):
         """Adds a subscription that is not durable, whose messages wait in `queue`."""
         self.listeners[queue] = selector
         self.listening = None
+        self.work.rebound[self] = None
 
     def unlisten(self, queue: Queue) -> None:
         """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
         self.listening = None
+        self.work.rebound[self] = None
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets what a durable subscription wants; None: everything."""
         cursor.selector = selector
         self.subscribed = None
+        self.work.rebound[self] = None
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new durable subscription at `start`, which wants everything."""
@@ -199,6 +218,7 @@ class Topic(Queue):
         cursor.count_deliveries()
         self.named[name] = cursor
         self.subscribed = None
+        self.work.rebound[self] = None
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -208,6 +228,7 @@ class Topic(Queue):
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
         self.subscribed = None
+        self.work.rebound[self] = None
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import distributions, feeding, links, messages, network, process, queues, serving
+from holdfast.cli import distributions, federation, feeding, links, messages, network, process, queues, serving, users
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -39,7 +39,9 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     feeding.add(verbs)
     queues.add(verbs)
     links.add(verbs)
+    federation.add(verbs)
     serving.add_store(verbs)
+    users.add(verbs)
     network.add(verbs)
     distributions.add_installed(verbs, words)
     return top

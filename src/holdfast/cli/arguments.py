@@ -136,8 +136,8 @@ SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
 
 PATHS: Final = frozenset(
     {
-        "ca_file", "checkpoint", "config", "data", "dir", "file", "files", "folder", "journal", "out", "password_file",
-        "scenario", "serial", "source", "to",
+        "ca_file", "certificate_file", "checkpoint", "config", "data", "dir", "file", "files", "folder", "journal",
+        "key_file", "out", "password_file", "scenario", "serial", "source", "to",
     }
 )  # fmt: skip
 """Arguments that name files, of which the system takes any bytes. All others are text."""
@@ -203,7 +203,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 def host_and_port(text: str) -> str:
-    host, colon, port = text.rpartition(":")
+    host, colon, port = text.removeprefix("amqps://").rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected HOST:PORT, port 0 to 65535")
     return text
@@ -236,6 +236,15 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
     parser.add_argument("--password-file", metavar="FILE", help="read the password from the first line of this file")
     parser.add_argument(
         "--ca-file", metavar="FILE", help="for amqps: the authorities that may have signed the node's certificate, PEM"
+    )
+    parser.add_argument(
+        "--certificate-file",
+        metavar="FILE",
+        help="for amqps: a certificate to show the node, PEM; without a user in the URL it is the login",
+    )
+    parser.add_argument("--key-file", metavar="FILE", help="the certificate's key, PEM (default in the same file)")
+    parser.add_argument(
+        "--server-name", metavar="NAME", help="for amqps: the name in the node's certificate (default the URL's host)"
     )
     parser.add_argument(
         "--retry",

@@ -172,6 +172,12 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"',
     )
     parser.add_argument(
+        "--confirm",
+        type=positive_seconds,
+        metavar="S",
+        help="of a topic: wait up to S seconds until the other nodes know what is wanted here, and tell which do",
+    )
+    parser.add_argument(
         "--to",
         metavar="DIRECTORY",
         help="write each body, of any size, to a file SEQUENCE-NAME in this directory, and print its path",
@@ -186,6 +192,8 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 def _check_receive(args: argparse.Namespace) -> str | None:
     if args.subscription is not None and (args.browse or args.from_sequence is not None):
         return "--subscription excludes --browse and --from-sequence; remove them"
+    if args.confirm is not None and (args.browse or args.from_sequence is not None or args.to is not None):
+        return "--confirm excludes --browse, --from-sequence and --to; remove them"
     return None
 
 

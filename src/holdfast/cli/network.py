@@ -17,9 +17,9 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "topology",
-        "checks a topology file, computes its shortest paths, and forgets a node that left",
+        "checks a topology file, computes its shortest paths, shows a topic's tree, and forgets a node that left",
         "holdfast topology check topology.toml\nholdfast topology routes topology.toml --from ewr --json\n"
-        "holdfast topology forget ewr",
+        "holdfast topology tree flights delayed.jfk\nholdfast topology forget ewr",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     parser = add_verb(
@@ -41,6 +41,17 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--from", dest="node", required=True, metavar="NODE", help="the node whose paths are printed")
     add_json_option(parser)
     parser.set_defaults(run=_run_topology_routes)
+    parser = add_verb(
+        actions,
+        "tree",
+        "prints where a message of a topic goes that is published at the node: destination, next hop, path",
+        "holdfast topology tree flights delayed.jfk --url amqp://127.0.0.1:5672",
+    )
+    parser.add_argument("topic", metavar="TOPIC", help="the topic's name, without `topic/`")
+    parser.add_argument("subject", metavar="SUBJECT", help="the message's subject: words joined by dots")
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_topology_tree)
     parser = add_verb(
         actions,
         "forget",
@@ -66,6 +77,12 @@ def _run_topology_routes(args: argparse.Namespace) -> int:
     from holdfast.node.topology_commands import routes
 
     return routes(args)
+
+
+def _run_topology_tree(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.federation import tree
+
+    return tree(args)
 
 
 def _run_topology_forget(args: argparse.Namespace) -> int:

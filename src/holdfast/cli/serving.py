@@ -27,7 +27,7 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--listen",
         type=host_and_port,
         metavar="HOST:PORT",
-        help="the address to listen on (default 127.0.0.1:5672); port 0 chooses a free port",
+        help="the address to listen on (default 127.0.0.1:5672), amqps://HOST:PORT for TLS; port 0 chooses a free port",
     )
     parser.add_argument("--data", metavar="DIR", help="the directory of the store (default ./NAME.holdfast)")
     parser.set_defaults(run=_run_node)

@@ -33,7 +33,7 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.parts_delivery import DeliveryInParts
 from holdfast.client.receive.parts_receiver import PartsReceiver
 from holdfast.client.receive.receiver import Receiver
-from holdfast.client.receive.terms import Lease
+from holdfast.client.receive.terms import Confirmation, Lease
 from holdfast.client.send.sender import Sender
 from holdfast.client.spool.spool import Spool
 from holdfast.client.transactions import Transaction
@@ -44,6 +44,7 @@ __all__ = [
     "BodyGone",
     "ClientError",
     "ClientFull",
+    "Confirmation",
     "Connection",
     "ConnectionEnded",
     "ConnectionFailed",

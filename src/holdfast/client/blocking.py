@@ -106,6 +106,10 @@ class BlockingConnection:
         """Connects now; otherwise the first call of another kind does."""
         self._connected()
 
+    def node(self) -> str:
+        """The container-id of the other side, which of a Holdfast node is its name. Connects where there is none."""
+        return self._connected().node
+
     def manage(
         self,
         operation: str,

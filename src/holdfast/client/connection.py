@@ -6,9 +6,10 @@ a break is `Reconnecting`'s (reconnecting.py).
 
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from holdfast.client.management import Management
+from holdfast.client.network.tls import Tls
 from holdfast.client.network.transport import Dial
 from holdfast.client.network.url import Url
 from holdfast.client.receive.parts_receiver import PartsReceiver
@@ -19,9 +20,6 @@ from holdfast.client.send.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool.spool import Spool
 from holdfast.client.transactions import Controller, Transaction
 from holdfast.errors import ConfigError
-
-if TYPE_CHECKING:
-    import ssl
 
 R = TypeVar("R", bound=Receiver)
 
@@ -42,7 +40,7 @@ class Connection(Reconnecting):
         retry_s: float,
         container_id: str,
         idle_time_out_s: float,
-        tls: "ssl.SSLContext | None",
+        tls: Tls | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:
@@ -127,6 +125,7 @@ class Connection(Reconnecting):
         name: str | None = None,
         resume_s: float = 0.0,
         selector: str | None = None,
+        confirm_s: float | None = None,
     ) -> Receiver:
         """Attaches a receiver to the queue `address`.
 
@@ -142,6 +141,8 @@ class Connection(Reconnecting):
           to no other.
         - `selector`: a condition on the messages that are wanted (docs/selectors.md); what it leaves out stays for
           others.
+        - `confirm_s`: of a topic; waits so long until the other nodes know what is wanted here. `confirmation` of the
+          receiver says which do (docs/federation.md). It is asked for anew with each attach.
 
         Raises as `sender` does.
         """
@@ -156,6 +157,7 @@ class Connection(Reconnecting):
             name=name or self._fresh_name(),
             resume_s=resume_s,
             selector=selector,
+            confirm_s=confirm_s,
         )
         return await self._attached(Receiver(self, address, terms))
 

@@ -7,17 +7,14 @@ import socket
 import uuid
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.client.connection import Connection
+from holdfast.client.network.tls import tls_of
 from holdfast.client.network.transport import CONNECT_LIMIT_S, Dial
 from holdfast.client.network.url import Url, parse_url
-from holdfast.client.network.wire import describe
 from holdfast.dialling import dial as dial_all
 from holdfast.errors import ConfigError
-
-if TYPE_CHECKING:
-    import ssl
 
 RETRY_S: Final = 60.0
 IDLE_TIME_OUT_S: Final = 10.0
@@ -37,6 +34,9 @@ async def connect(
     container_id: str | None = None,
     idle_time_out_s: float = IDLE_TIME_OUT_S,
     ca_file: str | Path | None = None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+    server_name: str | None = None,
     wait: bool = True,
     rng: Random | None = None,
     dial: Dial | None = _dial,
@@ -49,6 +49,9 @@ async def connect(
     - `idle_time_out_s`: a node that sends nothing for so many seconds is lost.
     - `ca_file`: authorities that may have signed the node's certificate, in PEM; those that this machine trusts if
       None.
+    - `certificate_file`, `key_file`: the certificate, in PEM, that the node is shown where it asks for one, and its key
+      (None: in the same file). Without a user in the URL it is the login (SASL EXTERNAL).
+    - `server_name`: the name that the node's certificate must have; that of the URL if None.
     - `wait`: False returns before there is a connection; `Connection.opened` waits for it.
     - `rng`: for the jitter of waits.
     - `dial`: connects a socket to a host and a port, or raises OSError; None leaves that to the event loop's
@@ -62,8 +65,7 @@ async def connect(
     length = len((container_id or "").encode("utf-8", "surrogatepass"))
     if length > CONTAINER_ID_BYTES_MAX:
         raise ConfigError(f"container_id has {length} bytes; the limit is {CONTAINER_ID_BYTES_MAX}")
-    if ca_file is not None and not place.tls:
-        raise ConfigError(f"ca_file {ca_file} is for amqps://, not for {place}; remove it, or connect to amqps://")
+    tls = tls_of(place, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file, server_name=server_name)
     if dial is None and place.tls:  # a password must not go out in the clear
         raise ConfigError(f"{place} needs dial; expected what connects a socket")
     connection = Connection(
@@ -71,7 +73,7 @@ async def connect(
         retry_s=retry_s,
         container_id=container_id or f"holdfast-{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
         idle_time_out_s=idle_time_out_s,
-        tls=_tls_context(ca_file) if place.tls else None,
+        tls=tls,
         rng=rng or Random(),
         dial=dial,
     )
@@ -82,12 +84,3 @@ async def connect(
             await connection.abort()
             raise
     return connection
-
-
-def _tls_context(ca_file: str | Path | None) -> "ssl.SSLContext":
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ca_file {ca_file} cannot be read ({describe(error)}); give a PEM file") from None

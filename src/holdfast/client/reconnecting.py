@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.login.mechanisms import mechanism_for
@@ -39,12 +39,10 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
 from holdfast.client.network.backoff import LogThrottle, Outage
+from holdfast.client.network.tls import Tls
 from holdfast.client.network.transport import Dial, is_untrusted, open_wire
 from holdfast.client.network.url import Url
 from holdfast.client.network.wire import Wire, describe
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger("holdfast.client")
 
@@ -74,7 +72,7 @@ class Reconnecting:
         retry_s: float,
         container_id: str,
         idle_time_out_s: float,
-        tls: "ssl.SSLContext | None",
+        tls: Tls | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:
@@ -83,6 +81,8 @@ class Reconnecting:
         self.retry_s = retry_s
         self.container_id = container_id
         """The AMQP container-id of this side."""
+        self.node = ""
+        """The container-id of the other side, of a Holdfast node its name; empty before the first connection."""
         self.reconnects = -1
         """Connections after the first one; -1 before it."""
         self.failure: Exception | None = None
@@ -218,6 +218,7 @@ class Reconnecting:
                 detached.append(event)
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
+                self.node = str(event.open.container_id)
                 opened = True
             elif isinstance(event, SessionEnded) and event.session.context is ENDED_HERE:
                 pass

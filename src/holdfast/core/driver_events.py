@@ -53,6 +53,8 @@ class DriverEvents:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
         if isinstance(event, events.ConnectionOpened):
             self._doors.open(event)
+        elif isinstance(event, (events.Secured, events.SecuringFailed)):
+            self._doors.secured(event)
         elif isinstance(event, events.ConnectionLost):
             self._connections.lost(event.connection, event.reason)
         elif isinstance(event, events.ConnectFailed):
@@ -73,6 +75,8 @@ class DriverEvents:
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()
+        elif isinstance(event, events.UsersChanged):
+            self._doors.users_changed(event)
         elif isinstance(event, events.CommandEnded):
             self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):

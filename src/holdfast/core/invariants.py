@@ -47,6 +47,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     for waits, part in core.timed:  # else it is not asked (peers/deadlines.py)
         must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)
     peering.due_times(core.due_times)
+    peering.bindings(core.bindings, turns)
     peering.rates(core.rates, core.next_hops, core.clock.now)
     state.blobs(entries, core.blobs, catalog, turns, work)
     links.blobs(core.blobs, connections, streams)

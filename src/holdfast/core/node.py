@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeVar
 
+from holdfast.access.lists import AccessLists
 from holdfast.core import invariants, turn_end
 from holdfast.core.offering import offer
 from holdfast.core.parts import Parts
@@ -45,10 +46,11 @@ class NodeCore(Parts):
         now: float,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """`authoriser`: decides what each client may do; None: everything is allowed."""
-        super().__init__(
-            config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser or Everyone()
-        )
+        """`authoriser`: decides what each client may do; None: the rules of `config`, and everything is allowed where
+        there are none."""
+        if authoriser is None:
+            authoriser = AccessLists(config.access) if config.access.rules else Everyone()
+        super().__init__(config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser)
 
     # ------------------------------------------------------------------------------------------------ surface
 
@@ -165,6 +167,8 @@ class NodeCore(Parts):
                         text = f"the turn cannot be handed over: {error!r}; it has {self.turns.gathered.describe()}"
                         raise BrokenInvariant(text) from error
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
+        if self.bindings.active:
+            self.containment.run(self.bindings, self.bindings.speak)
         turn_end.flush(self)
         turn_end.account(self)
         self.jobs.settlements.begin_turn()
@@ -179,6 +183,8 @@ class NodeCore(Parts):
             extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self, extent)
+            if self.topic_bindings.is_due:
+                self.containment.run(self.topic_bindings, self.topic_bindings.tell)
             if self.turns.in_flight is not None or not self._begin_commit():
                 break
             extent = None

@@ -18,6 +18,7 @@ from holdfast.core.relief import Relief
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.faults import Publishing
 from holdfast.custody.arrival.measured import MeasuredDestination
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delays import Delays
@@ -37,7 +38,10 @@ from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
+from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
+from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
 from holdfast.engine.incidents import Incidents
@@ -56,11 +60,14 @@ from holdfast.management.attach import ManagementAttach
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.triggers import Triggers
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.clocks import Clocks, calendar_ms
 from holdfast.peering.doors import Doors
 from holdfast.peering.rate_control import RateControl
 from holdfast.peering.routes import Routes
-from holdfast.peering.sessions import Neighbour, SessionParts
+from holdfast.peering.session_parts import SessionParts
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.audit import Audit
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
 from holdfast.peers.deadlines import Deadlines
@@ -75,6 +82,7 @@ from holdfast.peers.peer_log import PeerLog
 from holdfast.peers.users import Users
 from holdfast.queue_links.handing import HandingParts
 from holdfast.queue_links.links import QueueLinks
+from holdfast.routing.topology import Topology, star
 from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog, Tables
@@ -192,6 +200,10 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
+        audit = Audit(self.outbox, clock, is_wanted=config.audit)
+        if config.access.rules:
+            accounts = {item.name: item.account for item in config.neighbours}
+            self.destination.fault_of = Publishing(self.catalog, authoriser, accounts, audit).fault_of
         self.expiry = Expiry(
             clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
         )
@@ -218,6 +230,10 @@ class Parts:
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
             self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
         )  # fmt: skip
+        self.bindings = BindingControl(
+            config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
+            knows=self.forwarding.knows, via=self.forwarding.via,
+        )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took
         self.descriptors = Descriptors(self.log)
@@ -227,7 +243,7 @@ class Parts:
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
-            self.rates, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
+            self.rates, self.bindings, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.hop_parts = HopParts(
@@ -242,23 +258,21 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        self.topic_bindings = TopicBindings(self.catalog, self.work, self.log, self.bindings)
+        self.connections.each_leaves(self.topic_bindings.left)
+        self.spreading = Spreading(
+            config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
+            self.bindings, self.turns,
+        )  # fmt: skip
+        self.passing_on = PassingOn(self.work, self.turns, self.bindings, self.spreading, self.duplicates)
         self.queue_links = QueueLinks(
             HandingParts(
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
-                self.identities, self.dead_lettering, self.forwarding,
+                self.identities, self.dead_lettering, self.forwarding, self.spreading,
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
-        if config.topology is not None:
-            self.routing = self.session_parts.routing = Routes(
-                config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
-                self.neighbours, self.control_kinds,
-                version=wall_ms, advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
-            )  # fmt: skip
-            self.store_names.routed_by(self.routing)
-            self.destination.paths.routed_by(self.routing)
-            self.forwarding.routed_by(self.routing)
-            self.disk.each_change(self.routing.disk_changed)
+        routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
             config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
@@ -266,7 +280,8 @@ class Parts:
             large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
-            streams=self.streams, rng=rng, resting=self.containment.resting,
+            streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
+            resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
@@ -284,9 +299,10 @@ class Parts:
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
-            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, jobs=self.jobs,
+            neighbours=self.neighbours, clocks=self.clocks, routing=lambda: self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, admission=self.admission,
+            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
+            admission=self.admission,
             transactions=self.transactions,
             authoriser=authoriser, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
@@ -300,12 +316,12 @@ class Parts:
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
-            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.rates,
-            self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
+            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, lambda: self.routing,
+            self.rates, self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), log=self.peer_log.write,
+            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), audit, log=self.peer_log.write,
             deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
@@ -327,7 +343,7 @@ class Parts:
             self.disk,
             self.expiry,
             self.delays,
-            *([] if self.routing is None else [self.routing]),
+            *routing,
         ]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
@@ -336,6 +352,7 @@ class Parts:
             (self.admission.waiting, self.admission),
             (self.queue_links.windowed, self.queue_links),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
+            (self.bindings.active, self.bindings),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
@@ -343,6 +360,7 @@ class Parts:
         (peers/deadlines.py)."""
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
+            self.bindings,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,
@@ -350,11 +368,12 @@ class Parts:
             self.queue_changes,
             hop_progress,
             self.destination,
+            self.bindings,
         )
         self.undoing: tuple[Undoing, ...] = (
             self.transactions,
             self.queue_changes, self.catalog.producers, self.destination, self.identities, self.forwarding.sent_back,
-            self.large_receives, self.losses,
+            self.large_receives, self.losses, self.bindings, self.topic_bindings,
         )  # fmt: skip
         client_recovery = ClientRecovery(
             self.connections, self.links, memory, self.users, self.queue_changes, self.resume, self.jobs
@@ -364,9 +383,10 @@ class Parts:
         )
         self._recovering: tuple[Recovering, ...] = (
             self.transactions, self.queue_links, client_recovery, self.queue_changes, self.delivery_limits, link_counts,
-            memory, self.users,
+            memory, self.users, self.bindings,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
+        self.bindings.spreads(self._route_over)
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
@@ -382,12 +402,42 @@ class Parts:
         """How many connections do not count as clients: neighbours', and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
 
+    # ------------------------------------------------------------------------------------------------ routing
+
+    def _route_by(self, topology: Topology) -> Routes:
+        routing = self.routing = self.session_parts.routing = Routes(
+            self.config, topology, self.clock, self.rng, self.log, self.identities, self.forwarding, self.disk,
+            self.neighbours, self.control_kinds, version=self.started_wall_ms,
+            advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
+        )  # fmt: skip
+        self.store_names.routed_by(routing)
+        self.destination.paths.routed_by(routing)
+        self.forwarding.routed_by(routing)
+        self.disk.each_change(routing.disk_changed)
+        self.bindings.routed_by(routing)
+        return routing
+
+    def _route_over(self, names: Iterable[str]) -> None:
+        """Topics are forwarded over those neighbours: without a topology file routing uses the links to them."""
+        if self.config.topology is not None:
+            return
+        if self.routing is None:
+            routing = self._route_by(star(self.config.name, names))
+            self.timed.append((ALWAYS, routing))
+            for neighbour in self.neighbours.values():
+                if neighbour.offered:
+                    routing.link_up(neighbour)
+            return
+        for name in names:
+            self.routing.join(self.neighbours[name])
+
     # ------------------------------------------------------------------------------------------------ who is where
 
     def delete_queue(self, queue: Queue) -> None:
         """Deletes a queue that no link uses, with everything that is kept of it; requests that wait for the end of a
         purge are answered."""
         self.jobs.forget(queue)
+        self.work.rebound[queue] = None
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)

@@ -12,14 +12,14 @@ from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.peering.rate_control import RateControl
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
 from holdfast.state.catalog import Catalog
 
 
 class Shutdown:
-    """The end of a node; `routing` None: it has no topology. `resident_bytes`: as last measured by the driver."""
+    """The end of a node. `resident_bytes`: as last measured by the driver."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Shutdown:
         outbox: Outbox,
         connections: Connections,
         neighbours: Mapping[str, Neighbour],
-        routing: Routes | None,
+        routing: RoutesNow,
         rates: RateControl,
         resume: Resumption,
         containment: Containment,
@@ -55,8 +55,9 @@ class Shutdown:
             self._leave()
 
     def _leave(self) -> None:
-        if self._routing is not None:
-            self._routing.leave()
+        routing = self._routing()
+        if routing is not None:
+            routing.leave()
         self._rates.leave()
         for neighbour in self._neighbours.values():
             neighbour.dial_at = None

@@ -48,7 +48,15 @@ def begin(core: Parts) -> bool:
     """Hands over the gathered turn; True if it needs no disk and is done already."""
     turn, work = core.turns.gathered, core.work
     core.destination.before_commit(turn)  # what it adds may be all that the turn has
-    if not (turn or work.dirty_counters or turn.moves or work.left or work.referred or core.blobs.by_number):
+    if not (
+        turn
+        or work.dirty_counters
+        or turn.moves
+        or work.left
+        or work.referred
+        or core.blobs.by_number
+        or core.bindings.is_due
+    ):
         core.retire_at = None
         if turn.heard_bytes:
             turn.forget_heard()

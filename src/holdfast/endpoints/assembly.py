@@ -29,6 +29,8 @@ from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.endpoints.transactions.coordinator import CoordinatorParts
 from holdfast.endpoints.transactions.discharge import CommitParts, Commits
 from holdfast.endpoints.transactions.transactions import TransactionParts, Transactions
@@ -84,6 +86,8 @@ class Endpoints:
         blobs: Blobs,
         streams: Container[object],
         rng: Random,
+        bindings: TopicBindings,
+        spreading: Spreading,
         resting: Container[object],
         requests: Callable[[Peer, Receiver], Requests],
         is_stopping: Callable[[], bool],
@@ -98,7 +102,8 @@ class Endpoints:
         )
         commits = Commits(
             CommitParts(
-                config, catalog, turns, work, room, disk, memory, outbox, identities, dead_lettering, streams
+                config, catalog, turns, work, room, disk, memory, outbox, identities, dead_lettering, streams,
+                spreading,
             ),
             transactions,
         )  # fmt: skip
@@ -107,7 +112,7 @@ class Endpoints:
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
             identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers,
-            self.admission, requests,
+            self.admission, spreading, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
@@ -126,7 +131,16 @@ class Endpoints:
         decoded = Decoded()
         topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded, publishers)
         consuming = ConsumerAttach(
-            config.name, catalog, self.resolver, self.resume, subscriptions, topics, consumers, readers, decoded
+            config.name,
+            catalog,
+            self.resolver,
+            self.resume,
+            subscriptions,
+            topics,
+            consumers,
+            readers,
+            decoded,
+            bindings,
         )
         self.attaches = AttachTable(
             clock, memory, catalog, users, authoriser, ask=self.resolver.ask, reattached=self.resume.reattached

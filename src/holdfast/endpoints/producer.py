@@ -31,6 +31,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
 from holdfast.endpoints.publishers import Publishers
+from holdfast.endpoints.spreading import BRANCH_EFFORT, NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
@@ -54,6 +55,9 @@ where the transaction takes as much."""
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
+
+WAITS: Final = "waits"
+"""Of a message that waits for room."""
 
 PLAIN_HEADERS_MAX: Final = 64
 """Different headers that a link remembers."""
@@ -107,6 +111,7 @@ class ProducerParts(IncomingParts):
     catalog: Catalog
     publishers: Publishers
     admission: Admission
+    spreading: Spreading
 
 
 class ProducerLink(Intake):
@@ -162,6 +167,11 @@ class ProducerLink(Intake):
 
     def stays(self, lost: Container[Queue]) -> bool:
         return not self.queue.config.durable and self.queue not in lost
+
+    @property
+    def _is_spread(self) -> bool:
+        """Whether other nodes may want its messages, so that each is looked at by itself."""
+        return isinstance(self.queue, Topic) and self.parts.spreading.is_spread(self.queue)
 
     # ------------------------------------------------------------------------------------------------ credit
 
@@ -249,6 +259,7 @@ class ProducerLink(Intake):
             or self._subject
             or self._asks_many
             or self._tells_publisher
+            or self._is_spread
             or parts.config.telemetry_messages
         ):
             plain = self._plain
@@ -409,12 +420,23 @@ class ProducerLink(Intake):
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {ranges_max}"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        identity = None if self.destination is None else parts.identities.next(self.destination)
-        value = self._pack(delivery, sections, notes, identity, large=large)
+        branches: tuple[Branch, ...] = NOWHERE
+        is_spread = self._is_spread
+        if is_spread:
+            value = self._pack(delivery, sections, notes, None, large=large)
+            branches = parts.spreading.branches(queue, value)
+            refused = self._no_room_elsewhere(branches, value, size, priority)
+            if refused is not None:
+                return refused is not WAITS and self._answer(delivery, refused)
+            self.peer.amqp.took(BRANCH_EFFORT * len(branches))
+        else:
+            identity = None if self.destination is None else parts.identities.next(self.destination)
+            value = self._pack(delivery, sections, notes, identity, large=large)
         if isinstance(queue, Topic):
             self.peer.amqp.took(queue.asked_for_each)
+        parts.spreading.spread(queue, branches, value)
         if fits:
-            sequence = self.keep(value, size)
+            sequence = parts.spreading.append(queue, value, size) if is_spread else self.keep(value, size)
         else:
             text = f"queue {queue.name!r} is full"
             sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)
@@ -426,6 +448,23 @@ class ProducerLink(Intake):
         if parts.config.telemetry_messages:
             record_message(parts.outbox, "stored", queue, sequence, value)
         return True
+
+    def _no_room_elsewhere(self, branches: tuple[Branch, ...], value: bytes, size: int, priority: int) -> object:
+        """The outcome of a message of which a copy finds no room; WAITS where it waits for that; else None."""
+        parts = self.parts
+        full = parts.spreading.full(branches, size)
+        if full is not None:
+            if full.config.when_full != "refuse" and self.may_wait:
+                self.wait_for_room()
+                return WAITS
+            parts.admission.refuse(full, self.peer, priority, size)
+            return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, full_text(full, size, priority), later=True)
+        if branches and not parts.room.has((len(value) + ENTRY_OVERHEAD) * (1 + len(branches))):
+            if self._waits_for_disk or not parts.room.is_known:
+                self.wait_for_room()
+                return WAITS
+            return self.parts.disk.refusal
+        return None
 
     def _pack(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from holdfast.access.actions import NODE, SEND
 from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message.message import to_of
@@ -22,7 +23,6 @@ from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
 from holdfast.links.large_receives import Stream
-from holdfast.peers.authorise import SEND
 from holdfast.peers.peer import Peer
 
 ROUTES_MAX: Final = 256
@@ -51,14 +51,15 @@ class Route(ProducerLink):
 
     may_wait = False
 
-    def __init__(self, relay: "RelayLink", found: ResolvedAddress, address: str) -> None:
-        """`address`: in the node's own form."""
+    def __init__(self, relay: "RelayLink", found: ResolvedAddress, address: str, action: str) -> None:
+        """`address`: in the node's own form. `action`: what is asked about there for each message; "" for nothing."""
         super().__init__(
             relay.parts, relay.peer, relay.link, found.queue,
             destination=found.destination, to=found.to, unknown=found.unknown, subject=found.subject,
         )  # fmt: skip
         self.relay = relay
         self.address = address
+        self.action = action
         self.parts.links.producers_of(self.queue).pop(self)
 
     @property
@@ -113,7 +114,7 @@ class RelayLink(Intake):
                 text = f"the message to {MANAGEMENT} is too large; the limit is {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             resolver = self.parts.resolver
-            permit(resolver.authoriser, self.peer, SEND, str(resolver.target_of(address, self.peer.host)))
+            resolver.permit(self.peer, SEND, resolver.target_of(address, self.peer.host))
             stream.address = address
         except Refusal as error:
             stream.fail(error.condition, error.description)
@@ -153,7 +154,7 @@ class RelayLink(Intake):
 
     def _request(self, delivery: Delivery) -> bool:
         try:
-            permit(self.parts.resolver.authoriser, self.peer, SEND, MANAGEMENT)
+            permit(self.parts.resolver.authoriser, self.peer, SEND, NODE)
         except Refusal as error:
             return self._reject(delivery, error)
         self.requests.delivered(delivery)
@@ -190,14 +191,15 @@ class RelayLink(Intake):
         routes, resolver = self.routes, self.parts.resolver
         route = routes.get(address)
         if route is not None and route.is_valid:
-            permit(resolver.authoriser, self.peer, SEND, route.address)
+            if route.action:
+                permit(resolver.authoriser, self.peer, route.action, route.address)
             return route
         amqp = self.peer.amqp
         amqp.took(LOOKED_UP)
         queues = self.parts.catalog.next_queue_id
         meant = resolver.target_of(address, self.peer.host)
-        permit(resolver.authoriser, self.peer, SEND, str(meant))
-        route = Route(self, resolver.resolve(meant), str(meant))
+        action = resolver.permit(self.peer, SEND, meant)
+        route = Route(self, resolver.resolve(meant), str(meant), action)
         if self.parts.catalog.next_queue_id != queues:
             amqp.took(MADE)
             amqp.charge_late(QUEUE_EFFORT, self.parts.clock.now)

@@ -5,7 +5,7 @@ Rules of this file: events are in the past tense and never change; commands are 
 milliseconds since the epoch. Connections are named by integers that the driver gives out, never used twice.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.engine.port import Batch
@@ -15,12 +15,36 @@ from holdfast.engine.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection."""
+    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection.
+
+    `encrypted`: TLS is spoken on it; Secured comes before its first bytes. `nonce`: random bytes of this connection,
+    for logins that need some; without them none of those is offered.
+    """
 
     connection: int
     peer: str
     loopback: bool
     neighbour: str | None = None
+    encrypted: bool = False
+    nonce: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """The TLS of a connection is established. `certificate`: the name in its peer's certificate, which was checked;
+    None without one. `version`: of TLS, for people."""
+
+    connection: int
+    version: str
+    certificate: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuringFailed:
+    """The peer broke the TLS of a connection, or is not trusted; ConnectionLost follows."""
+
+    connection: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +147,13 @@ class NetworkChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsersChanged:
+    """The file of users was read. `users`: all of it, as (virtual host, name, credential)."""
+
+    users: tuple[tuple[str, str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
     """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
 
@@ -173,6 +204,8 @@ class Stopping:
 
 Event = (
     ConnectionOpened
+    | Secured
+    | SecuringFailed
     | BytesReceived
     | ConnectionLost
     | DriverFailed
@@ -185,6 +218,7 @@ Event = (
     | TurnEnded
     | ForwardingChanged
     | NetworkChanged
+    | UsersChanged
     | CommandEnded
     | DriverWarned
     | OutputMeasured
@@ -273,6 +307,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """A record for the audit log (docs/security.md); none comes if no file is configured."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """One line for the operator; `level` is a name of the logging module."""
 
@@ -295,6 +336,7 @@ Command = (
     | RunCommand
     | Commit
     | Record
+    | Audit
     | Log
     | Stopped
 )

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs", "losses", "windows")
+TABLES = (
+    "queues", "subscriptions", "custody", "origins", "producers", "node", "blobs", "losses", "windows", "bindings",
+)  # fmt: skip
 """The small tables. Keys of 1 to 400 bytes; values of at most 1 MiB."""
 
 PIECE_BYTES: Final = 65_520

@@ -90,6 +90,7 @@ class Confirming:
         if not complete and now < bind.deadline and not give_up:
             return False
         del self.binds[bind.token]
+        waiting = waiting.difference(done) or waiting  # a follower that has it may wait for those behind it
         self.answers.append(Answer(bind.token, bind.topic, tuple(done), tuple(sorted(waiting)), complete))
         return True
 

@@ -76,6 +76,8 @@ class Federation:
         self.resets = 0
         self.own: dict[str, Own] = {key.topic: Own() for key in own}
         self.bindings: dict[str, frozenset[Row]] = {}
+        self.revision = 0
+        """Counts what may change `spread`."""
         self.entries: tuple[Entry, ...] = ()
         self.relays = Relays()
         self.routes = Routes()
@@ -113,12 +115,22 @@ class Federation:
         self.entries, self.relays, self.forwarded = entries, Relays(entries), {}
         for entry in entries:
             self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
+        self.revision += 1
         for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
         for neighbour in self.neighbours.values():
             neighbour.federate_due = True
         self._rerouted = True
         self._settle(now)
+
+    def spread(self) -> set[str]:
+        """Topics of which it matters what this node wants: in entries of its own or of a neighbour, or followed."""
+        told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
+        return {*self.own, *(entry.topic for entry in self.entries), *told}
+
+    def spreads(self, topic: str) -> bool:
+        """Whether a message of the topic may have to go to another node."""
+        return topic in self.sets.topics() or self.relays.has(topic)
 
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> bool:
         """All that this node's clients want of a topic. False where there are too many topics."""
@@ -206,6 +218,19 @@ class Federation:
         self._retry_at = now + RETRY_S
         self._rerouted = True
 
+    def undone(self, now: float) -> None:
+        """The turn that was gathered is undone, and nothing of it happened; what a commit under way has stays. What
+        neighbours said since is asked for again, at once."""
+        gone = self.sets.undo()
+        if not gone:
+            return
+        for key in gone:
+            self.nonces.pop(key, None)
+        for neighbour in self.neighbours.values():
+            neighbour.say_again()
+        self._rerouted = True
+        self._settle(now)
+
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def receive(self, name: str, fields: dict[Any, Any], now: float) -> str | None:
@@ -227,11 +252,13 @@ class Federation:
         match message:
             case Federate(rows):
                 neighbour.modes = dict(rows)
+                self.revision += 1
                 serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
             case Follow():
                 for key, has in serving.follow(message):
                     if key.origin == self.name and len(self.own) < self.bounds.topics_max:
                         self.own.setdefault(key.topic, Own())
+                        self.revision += 1
                     self._compare(neighbour, key, has)
             case Compare(count, digest, again):
                 if again:
@@ -490,6 +517,9 @@ class Federation:
                 continue
             found = self.sets.current(key)
             held = found or make(Stamp(self.life, 0), (), ())
+            if found is not None and found.stamp.life < self.life:  # the commit that was to begin this life failed
+                self.sets.put(key, stamped(found, Stamp(self.life, 1)))
+                continue
             if held.stamp.life >= LIFE_HIGH or held.stamp.version >= VERSION_HIGH:
                 self._begin_life(key, held, max(held.stamp.life, self.life))
                 continue
@@ -501,7 +531,9 @@ class Federation:
 
     def _find_parents(self, now: float) -> None:
         topics = dict.fromkeys([*self.sets.topics(), *(entry.topic for entry in self.entries)])
-        if not self._rerouted:
+        if self._rerouted:
+            topics.update(dict.fromkeys(key.topic for key in self.parents))
+        else:
             topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
         self._rerouted, self.sets.touched = False, set()
         for topic in topics:
@@ -538,17 +570,20 @@ class Federation:
     def choose(
         self,
         topic: str,
-        subject: str,
+        subject: str | None,
         asks: Asks = unasked,
         *,
         tags: tuple[str, ...] = (),
         anew: bool = True,
     ) -> Choice:
         """Where a message goes from here. `anew`: it was published here or a static entry brought it; else this node is
-        one of those that its publisher chose. `tags`: who has delivered it."""
+        one of those that its publisher chose. `tags`: who has delivered it. `subject`: None where it is not known: it
+        goes to all that want any."""
         tags = tagged(tags, self.name)
         wanting: Collection[str] = ()
         if anew:
-            wanting = set(self.sets.index(topic, self.name).wanting(subject, asks)) - set(tags)
+            index = self.sets.index(topic, self.name)
+            found = index.everyone() if subject is None else index.wanting(subject, asks)
+            wanting = set(found) - set(tags)
         branches = tuple(sorted(name for name in wanting if name in self.routes.known))
         return Choice(branches, self.relays.choose(topic, subject, tags), tags)

@@ -46,6 +46,11 @@ class Index:
                 self._tree = None
             self._wanting.setdefault(row.pattern, {}).setdefault(origin, set()).add(row.predicate)
 
+    def everyone(self) -> Iterator[str]:
+        """All origins that want anything, as `wanting` gives them."""
+        for origins in self._wanting.values():
+            yield from origins
+
     def wanting(self, subject: str, asks: Asks) -> Iterator[str]:
         """Origins, in no order, each perhaps several times."""
         if self._tree is None:

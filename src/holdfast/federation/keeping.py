@@ -136,10 +136,10 @@ class Sets:
     def records(self) -> list[Write]:
         """What the commit that begins now is to write. One commit is under way at a time."""
         assert self.under_way is None, "a commit of sets is under way"
-        self.under_way, self.staged = self.staged, {}
         writes: list[Write] = []
-        for key, held in self.under_way.items():
+        for key, held in self.staged.items():
             writes += _difference(key, self.stored.get(key), held)
+        self.under_way, self.staged = self.staged, {}  # from here on nothing is called that could fail
         return writes
 
     def commit(self) -> None:
@@ -162,6 +162,15 @@ class Sets:
             if self.under_way is not None:
                 self.under_way.pop(key, None)
         self.under_way = None
+        return gone
+
+    def undo(self) -> list[Key]:
+        """What was changed since the last commit began is as it was then; that commit is under way still. The keys."""
+        gone = list(self.staged)
+        for key in gone:
+            under_way = self.under_way or {}
+            self._note(key, self.current(key), under_way[key] if key in under_way else self.stored.get(key))
+            del self.staged[key]
         return gone
 
     def load(self, rows: Mapping[tuple[str, ...], list[Any]]) -> None:

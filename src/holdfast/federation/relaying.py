@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.subjects import ANY, Pattern
 from holdfast.federation.messages import DYNAMIC, PUSH
@@ -19,8 +20,6 @@ RANGES_MAX: Final = 4_096
 """Of the publications of one store that are remembered."""
 
 PUBLISHERS_MAX: Final = 10_000
-TAGS_MAX: Final = 64
-"""Nodes that are named as having delivered a message; past them the first are forgotten, and get a copy."""
 
 
 class Choice(NamedTuple):
@@ -43,21 +42,25 @@ class Relays:
                 patterns = (Pattern(ANY),) if entry.mode == PUSH else tuple(map(Pattern, entry.patterns))
                 self._patterns.setdefault(entry.topic, {})[entry.neighbour] = patterns
 
+    def has(self, topic: str) -> bool:
+        """Whether messages of the topic may be relayed."""
+        return topic in self._patterns
+
     def patterns(self, topic: str) -> set[str]:
         """What this node wants for its neighbours."""
         return {pattern.text for of_one in self._patterns.get(topic, {}).values() for pattern in of_one}
 
-    def choose(self, topic: str, subject: str, skip: Collection[str]) -> tuple[str, ...]:
-        """The neighbours that it is relayed to."""
+    def choose(self, topic: str, subject: str | None, skip: Collection[str]) -> tuple[str, ...]:
+        """The neighbours that it is relayed to; `subject`: None where it is not known."""
         return tuple(
             neighbour
             for neighbour, patterns in sorted(self._patterns.get(topic, {}).items())
-            if neighbour not in skip and any(pattern.matches(subject) for pattern in patterns)
+            if neighbour not in skip and (subject is None or any(pattern.matches(subject) for pattern in patterns))
         )
 
 
 def tagged(tags: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """With one more node that delivered it."""
+    """With one more node that delivered it; past TAGS_MAX the first are forgotten, and get a copy."""
     return tags if name in tags else (*tags, name)[-TAGS_MAX:]
 
 
@@ -96,3 +99,9 @@ class Publications:
             del self.ranges[gone]
             self.floors.pop(gone, None)
         return Seen.NEW
+
+    def forget(self, store: str, number: int) -> None:
+        """It has not come: its turn was undone."""
+        numbers = self.ranges.get(store)
+        if numbers is not None and number in numbers:
+            numbers.remove(number)

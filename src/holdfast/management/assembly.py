@@ -32,10 +32,12 @@ from holdfast.links.large_receives import Stream
 from holdfast.management.operations.connections import ConnectionOperations
 from holdfast.management.operations.entities import EntityOperations
 from holdfast.management.operations.entries import EntryOperations
+from holdfast.management.operations.federation import FederationOperations
 from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
+from holdfast.management.operations.rights import Rights
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
@@ -51,9 +53,10 @@ from holdfast.management.status.warnings import Warnings
 from holdfast.management.triggers import Triggers
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.clocks import Clocks
 from holdfast.peering.rate_control import RateControl
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.connections import Connections
@@ -109,12 +112,13 @@ class Administration:
         next_hops: Mapping[str, NextHop],
         neighbours: Mapping[str, Neighbour],
         clocks: Clocks,
-        routing: Routes | None,
+        routing: RoutesNow,
         jobs: BackgroundJobs,
         resume: Resumption,
         queue_links: QueueLinks,
         triggers: Triggers,
         rates: RateControl,
+        bindings: BindingControl,
         admission: Admission,
         transactions: Transactions,
         resolver: Resolver,
@@ -130,13 +134,14 @@ class Administration:
         self.warnings = Warnings(
             config.name, clock, log, catalog=catalog, disk=disk, descriptors=descriptors, incidents=incidents,
             neighbours=neighbours, routing=routing, stores=store_names, destination=destination,
-            forwarding=forwarding, departures=departures, streams=streams,
+            forwarding=forwarding, departures=departures, streams=streams, has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = Meter(config, clock, outbox, catalog)
         self.meter.each_interval(SenderMeter(outbox, catalog, next_hops, duplicates).tell)
         self.meter.each_interval(partial(turn_times.tell, outbox))
-        if routing is not None:
-            self.meter.each_interval(lambda: outbox.record("paths", destination.paths.status()))
+        self.meter.each_interval(
+            lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
+        )
         root = rates.root
         if root is not None:
             self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
@@ -150,8 +155,8 @@ class Administration:
             descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
             containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
             origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates, admission=admission,
-            started_at=clock.now, resident_bytes=resident_bytes,
+            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
+            bindings=bindings, admission=admission, started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
@@ -160,11 +165,13 @@ class Administration:
         groups = (
             NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume), queues,
             ConnectionOperations(connections, refusals), LinkOperations(queue_links),
+            FederationOperations(bindings, routing),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, *groups, entries, EntityOperations(types),
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)

@@ -40,6 +40,8 @@ BACK_BYTES_MAX: Final = 4_096
 NAMING: Final = ("type", "operation", "name", "identity", "locales", "securityToken")
 """Application properties of a request that are none of its arguments."""
 
+FORBIDDEN: Final = 403
+
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
 
@@ -205,6 +207,8 @@ class RequestLink(Ingress, Requesting):
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
         who = self.peer.amqp.authenticated_user
         answer = management.carry_out(who, self.peer.host, kind, operation, name, arguments)
+        if self.peer.audit is not None and isinstance(answer, Answer) and answer.status == FORBIDDEN:
+            self.peer.audit.refused(self.peer, f"{kind} {operation}", name)
         queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
         asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
         if self.waiting and self.waiting[0] is delivery:
@@ -311,6 +315,8 @@ def _log(peer: Peer, changed: str) -> None:
     user = peer.amqp.authenticated_user
     by = "without a login" if user is None else f"by user {shown(peer.host, user)}"
     peer.log("INFO", f"{changed} ({by})")
+    if peer.audit is not None:
+        peer.audit.changed(peer, changed)
 
 
 class Run(Protocol):

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NoReturn
@@ -22,11 +23,12 @@ from typing import Any, Final, NoReturn
 from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
+from holdfast.names import without_scheme
 from holdfast.node.config import NodeSettings, load_settings
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
-from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.runtime import NodeRuntime
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -105,6 +107,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     _raise_files_max(limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE)
     memory = ResidentMemory()
     telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
+    audit = None if settings.audit_file is None else AuditFile(settings.audit_file)
     store = LmdbStore(
         settings.data,
         bytes_max=settings.store_bytes_max,
@@ -132,6 +135,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             memory=memory,
             record_line=record_line,
             telemetry=telemetry,
+            audit=audit,
             points=points,
         )
 
@@ -213,9 +217,16 @@ def _raise_files_max(wanted: int) -> None:
 
 
 def _ready(name: str, store: object, served: list[str]) -> None:
-    """`ready name=N amqp=HOST:PORT store=UUID`, further listeners as amqp2=, amqp3=; flushed."""
-    keys = ["amqp", *(f"amqp{number}" for number in range(2, len(served) + 1))]
-    addresses = " ".join(f"{key}={where}" for key, where in zip(keys, served, strict=True))
+    """`ready name=N amqp=HOST:PORT store=UUID`, further listeners as amqp2=, amqp3=, those with TLS as amqps=, amqps2=;
+    flushed."""
+    counts: Counter[str] = Counter()
+    pairs = []
+    for where in served:
+        tls, place = without_scheme(where)
+        key = "amqps" if tls else "amqp"
+        counts[key] += 1
+        pairs.append(f"{key}{counts[key] if counts[key] > 1 else ''}={place}")
+    addresses = " ".join(pairs)
     try:
         say(f"ready name={name} {addresses} store={store}", flush=True)
     except OSError as error:

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import HostPort, parse_host_port
+from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.settings import Entry
+from holdfast.names import HostPort, parse_host_port, without_scheme
+from holdfast.node import access
+from holdfast.node.passwords import password_in as _password
+from holdfast.node.tls import NO_TLS, TlsFiles
 from holdfast.node.toml import read_toml
 from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
 from holdfast.pacing.settings import PacingConfig
@@ -35,22 +40,26 @@ STORE_BYTES_MIN: Final = 4 * MIB
 DEAD_LETTERS_SHARE: Final = 16
 """Where nothing is said, dead letters may take that part of what the store may grow to, by its bound and by its disk,
 and at most the default of DeadLettersConfig."""
-PASSWORD_BYTES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The settings of a node. `core` is for the NodeCore, the rest for the driver. `listen` in the order given; port 0
-    means any free port. `store_bytes_max` bounds the store's file, in bytes; `store_must_exist`: no new store is
-    created.
+    """The settings of a node. `core` is for the NodeCore, the rest for the driver. `listen` in the order given, and
+    `listen_tls`, where TLS is spoken, by `tls`; port 0 means any free port. `store_bytes_max` bounds the store's file,
+    in bytes; `store_must_exist`: no new store is created.
     """
 
     core: NodeConfig
     listen: tuple[HostPort, ...]
     data: Path
     telemetry_file: Path | None = None
+    audit_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
     store_must_exist: bool = False
+    listen_tls: tuple[HostPort, ...] = ()
+    tls: TlsFiles = NO_TLS
+    users_file: Path | None = None
+    """Of users beside those of the configuration (node/users_file.py)."""
     dead_letters_bounded: bool = False
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
@@ -65,12 +74,16 @@ class NodeSettings:
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         self.core.validate()
-        if not self.listen:
+        self.tls.validate()
+        listens = (*self.listen, *self.listen_tls)
+        if not listens:
             raise ConfigError("invalid value [] for node listen; expected at least one HOST:PORT")
-        for index, where in enumerate(self.listen):
-            if where.port and where in self.listen[:index]:
+        if self.listen_tls and self.tls.certificate is None:
+            raise ConfigError(f"node listen has amqps://{self.listen_tls[0]} without [tls] certificate_file; give one")
+        for index, where in enumerate(listens):
+            if where.port and where in listens[:index]:
                 raise ConfigError(f"node listen has {where} twice; list it once")
-            if not self.core.users and where.host != "localhost" and not is_loopback(where.host):
+            if not self.core.has_users and where.host != "localhost" and not is_loopback(where.host):
                 raise ConfigError(
                     f"node listen has {where} without a [[user]]; add a user, or listen on loopback only "
                     "(127.0.0.1, ::1, localhost)"
@@ -80,7 +93,8 @@ class NodeSettings:
             raise ConfigError(text)
         users = {user.name for user in self.core.users if not user.vhost}
         for neighbour in self.core.neighbours:
-            if neighbour.remote is None and neighbour.user is not None and neighbour.user not in users:
+            named = neighbour.remote is None and neighbour.user is not None and not self.core.has_users_file
+            if named and neighbour.user not in users:
                 raise ConfigError(
                     f"invalid value {neighbour.user!r} for neighbour {neighbour.name!r} user; expected, without a "
                     f"remote, the name of a [[user]] ({', '.join(sorted(users)) or 'there is none'})"
@@ -167,12 +181,22 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "listen": TEXTS,
         "roles": TEXTS,
         "hostnames": TEXTS,
+        "users_file": TEXT,
+        "plain_without_tls": FLAG,
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
     "store": {"bytes_max": COUNT, "must_exist": FLAG},
+    "tls": {
+        "certificate_file": TEXT,
+        "key_file": TEXT,
+        "ca_file": TEXT,
+        "client_certificates": TEXT,
+        "version_min": TEXT,
+    },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
+    "audit": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -206,6 +230,7 @@ _STEPS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 )
 _LISTS: Final[Mapping[str, Keys]] = {
+    **access.LISTS,
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
@@ -214,6 +239,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
         "hosts": TEXTS,
+        "server_name": TEXT,
         "user": TEXT,
         "password_file": TEXT,
     },
@@ -235,6 +261,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "user": {
         "name": TEXT,
         "password_file": TEXT,
+        "certificate": TEXT,
         "connections_max": COUNT,
         "links_max": COUNT,
         "unsettled_bytes_max": COUNT,
@@ -243,6 +270,7 @@ _LISTS: Final[Mapping[str, Keys]] = {
     },
     "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
     "route": {"destination": TEXT, "via": TEXT},
+    "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
     "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "trigger": {
         "name": TEXT,
@@ -255,31 +283,11 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "vhost": TEXT,
     },
 }
-_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
+_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination", "federation": "topic"}
 """The key by which an entry of a list is told from the others; `name` in all lists but these."""
 
 
 # ------------------------------------------------------------------------------------ from TOML to settings
-
-
-def _password(where: str, file: str) -> str:
-    """The first line of `file`, without its end."""
-    key = f"{where} password_file"
-    try:
-        with open(file, "rb") as stream:
-            first = stream.read(PASSWORD_BYTES_MAX + 2).split(b"\n", 1)[0].removesuffix(b"\r")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{key} {file!r} cannot be read ({reason}); give a readable file") from None
-    if not first or len(first) > PASSWORD_BYTES_MAX or b"\0" in first:
-        raise ConfigError(
-            f"invalid first line of {len(first)} bytes in {key} {file!r}; expected a password of 1 to "
-            f"{PASSWORD_BYTES_MAX} bytes without NUL"
-        )
-    try:
-        return first.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{key} {file!r} is not in UTF-8; write it in UTF-8") from None
 
 
 def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
@@ -291,7 +299,8 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     if "source" in given:
         given["source"] = str(parse_source(f"{where} source", given["source"]))
     if remote is not None:
-        given["remote"] = str(parse_host_port(f"{where} remote", remote, port_min=1))
+        given["tls"], address = without_scheme(remote)
+        given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
         if ("user" in given) != (file is not None):
             missing = "password_file" if file is None else "user"
             raise ConfigError(f"{where} has no {missing}; give user and password_file together")
@@ -307,10 +316,11 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     where = f"user {name!r}"
     if not (name and name.isprintable()):
         raise ConfigError(f"invalid name of {where}; expected printable characters, not empty")
-    if "password_file" not in table:
-        raise ConfigError(f"{where} has no password_file; expected a readable file")
-    bounds = {key: value for key, value in table.items() if key not in ("name", "password_file")}
-    return UserConfig(name=name, password=_password(where, table["password_file"]), **bounds)
+    if "password_file" not in table and "certificate" not in table:
+        raise ConfigError(f"{where} has no password_file and no certificate; expected a readable file, or a name")
+    rest = {key: value for key, value in table.items() if key != "password_file"}
+    password = _password(where, table["password_file"]) if "password_file" in table else None
+    return UserConfig(password=password, **rest)
 
 
 def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:
@@ -323,6 +333,12 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     if "via" not in table:
         raise ConfigError(f"route {destination!r} has no via; expected the name of a [[neighbour]]")
     return destination, table["via"]
+
+
+def _federation(table: Mapping[str, Any]) -> Entry:
+    if "neighbour" not in table:
+        raise ConfigError(f"federation {table['topic']!r} has no neighbour; expected the name of a [[neighbour]]")
+    return Entry(table["topic"], table["neighbour"], table.get("mode", DYNAMIC), tuple(table.get("patterns", ())))
 
 
 def _vhost(table: Mapping[str, Any]) -> VhostConfig:
@@ -378,6 +394,16 @@ def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
     return tuple(named)
 
 
+def _tls(table: Mapping[str, Any]) -> TlsFiles:
+    files: dict[str, Any] = {
+        name: Path(table[key])
+        for name, key in (("certificate", "certificate_file"), ("key", "key_file"), ("authorities", "ca_file"))
+        if key in table
+    }
+    rest = {key: table[key] for key in ("client_certificates", "version_min") if key in table}
+    return TlsFiles(**files, **rest)
+
+
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
     host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
@@ -396,11 +422,14 @@ def _settings(
     check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
+    audit = document.get("audit", {})
     name = name if name is not None else node.get("name", socket.gethostname())
     roles, neighbours, topology = _joined(document, name)
     store_bytes_max = document.get("store", {}).get("bytes_max", STORE_BYTES_MAX)
     addresses = listen if listen else node.get("listen", [LISTEN_DEFAULT])
-    listens = tuple(parse_host_port("node listen", address, port_min=0) for address in addresses)
+    told = [without_scheme(address) for address in addresses]
+    places = [(tls, parse_host_port("node listen", address, port_min=0)) for tls, address in told]
+    listens = tuple(where for _, where in places)
     core = NodeConfig(
         name=name,
         roles=roles,
@@ -413,26 +442,35 @@ def _settings(
         users=tuple(_user(table) for table in document.get("user", ())),
         vhosts=tuple(_vhost(table) for table in document.get("vhost", ())),
         hostnames=tuple(node.get("hostnames", ())),
+        has_users_file="users_file" in node,
+        plain_without_tls=node.get("plain_without_tls", False),
         create_queues=node.get("create_queues", create_queues),
         unknown_destination=node.get("unknown_destination", "refuse"),
         own_addresses=_own_addresses(listens),
         telemetry="file" in telemetry,
+        audit="file" in audit,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
         dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),
+        federation=tuple(_federation(table) for table in document.get("federation", ())),
+        access=access.access_of(document),
     )
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))
     file = telemetry.get("file")
     settings = NodeSettings(
         core=core,
-        listen=listens,
+        listen=tuple(where for tls, where in places if not tls),
+        listen_tls=tuple(where for tls, where in places if tls),
+        tls=_tls(document.get("tls", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
+        audit_file=Path(audit["file"]) if "file" in audit else None,
         store_bytes_max=store_bytes_max,
+        users_file=Path(node["users_file"]) if "users_file" in node else None,
         store_must_exist=document.get("store", {}).get("must_exist", False),
         dead_letters_bounded="bytes_max" in document.get("dead_letters", {}),
     )

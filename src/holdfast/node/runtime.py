@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.engine.events import (
+    Audit,
     CloseConnection,
     Command,
     CommandEnded,
@@ -42,6 +43,7 @@ from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import Core, RecordLine
+from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.dials import Dials
@@ -50,8 +52,9 @@ from holdfast.node.network.transport import describe, write
 from holdfast.node.process.commands import Commands
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
-from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
+from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0
@@ -78,6 +81,7 @@ class NodeRuntime:
         memory: ResidentMemory,
         record_line: RecordLine,
         telemetry: TelemetryFile | None = None,
+        audit: AuditFile | None = None,
         points: Points | None = None,
     ) -> None:
         self._core = core
@@ -86,14 +90,18 @@ class NodeRuntime:
         self._memory = memory
         self._record_line = record_line
         self._telemetry = telemetry
+        self._audit = audit
         self._points = points
         self._loop = asyncio.get_running_loop()
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)
         self._descriptors = Descriptors(self._loop, self._feed)
         self._reads = Reads(self._feed, time.monotonic)
-        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors)
+        self._certificates = certificates_of(settings)
+        self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors, self._certificates)
         self._peers = self._connections.peers
-        self._dials = Dials(settings.core.neighbours, self._feed, self._connections)
+        self._dials = Dials(settings.core.neighbours, self._feed, self._connections, self._certificates)
+        file = settings.users_file
+        self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
@@ -122,11 +130,15 @@ class NodeRuntime:
         ConfigError or HoldfastError if it cannot listen.
         """
         try:
-            served = await self._connections.listen(self._settings.listen)
+            if self._users is not None:
+                self._users.start()
+            served = await self._connections.listen(self._settings.listen, self._settings.listen_tls)
             self._writer.start()
             if self._dials.wanted:
                 self._network = NetworkWatch(self._network_changed)
             self._descriptors.start()
+            if self._certificates is not None:
+                self._certificates.watch(self._loop)
             self._loop.call_soon(self._end_turn)
             self._begin_turn()
             self._thread_cpu_s = time.thread_time()
@@ -188,7 +200,10 @@ class NodeRuntime:
                         if type(command) is SendBytes:
                             peer = self._peers.get(command.connection)
                             if peer is not None:
-                                peer.written_bytes += write(peer.transport, command.chunks)
+                                if peer.encryption is None:
+                                    peer.written_bytes += write(peer.transport, command.chunks)
+                                else:
+                                    peer.write_encrypted(peer.encryption, command.chunks)
                                 self._connections.written[command.connection] = peer
                                 if self._committed:
                                     self._settled = True
@@ -245,6 +260,8 @@ class NodeRuntime:
         if not self._over:
             if self._telemetry is not None:
                 self._telemetry.flush()
+            if self._audit is not None:
+                self._audit.flush()
             if self._committed:
                 self._committed = False
                 if self._settled:
@@ -307,6 +324,9 @@ class NodeRuntime:
             case Record(kind=kind, fields=fields):
                 if self._telemetry is not None:
                     self._record(self._telemetry, kind, fields)
+            case Audit(fields=fields):
+                if self._audit is not None:
+                    self._audit.record(fields, node=self._settings.core.name, wall_ms=time.time_ns() // 1_000_000)
             case Log(level=level, text=text):
                 _log.log(logging.getLevelNamesMapping()[level], "%s", one_line(text))
             case CloseConnection(connection=connection, abort=abort):
@@ -395,13 +415,18 @@ class NodeRuntime:
 
     def _release(self) -> None:
         self._descriptors.close()
+        if self._certificates is not None:
+            self._certificates.close()
         self._dials.cancel()
         self._commands.close()
+        if self._users is not None:
+            self._users.close()
         if self._network is not None:
             self._network.close()
         if self._timer is not None:
             self._timer.cancel()
         for peer in list(self._peers.values()):
             peer.transport.abort()
-        if self._telemetry is not None:
-            self._telemetry.close()
+        for file in (self._telemetry, self._audit):
+            if file is not None:
+                file.close()

@@ -69,5 +69,7 @@ def neighbours_of(
         assert dialled is not None, link
         if other not in known and dialled.address is not None:
             known.add(other)
-            derived.append(NeighbourConfig(name=other, remote=str(dialled.address) if link.from_ == name else None))
+            dials = link.from_ == name
+            remote = str(dialled.address) if dials else None
+            derived.append(NeighbourConfig(name=other, remote=remote, tls=dials and dialled.tls))
     return (*given, *derived)

@@ -9,13 +9,21 @@ from functools import partial
 from itertools import compress
 from json import dumps
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginWaits, Proof, mechanism_for
+from holdfast.amqp.login.mechanisms import (
+    MECHANISMS,
+    Authenticate,
+    LoginNotChecked,
+    LoginWaits,
+    Proof,
+    mechanism_for,
+)
+from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
@@ -25,8 +33,11 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
+from holdfast.peers.accounts import NOBODY, Accounts
+from holdfast.peers.audit import NOT_CHECKED, OK, REFUSED, Audit
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
+from holdfast.peers.credentials import parse
 from holdfast.peers.deadlines import Deadlines
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
@@ -35,9 +46,12 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.logins import Login, Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
+from holdfast.peers.user_list import StoredUser
 from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
+
+LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
 
 
 class Session(Protocol):
@@ -70,6 +84,7 @@ class Doors:
         partials: Partials,
         neighbours: Mapping[str, Session],
         hosts: VirtualHosts,
+        audit: Audit,
         *,
         log: Callable[[FrameType, Peer, str, str], None],
         deliver: Deliver,
@@ -91,10 +106,12 @@ class Doors:
         self._partials = partials
         self._neighbours = neighbours
         self._hosts = hosts
+        self._audit = audit
         self._log = log
         self._deliver = deliver
         self._store = store
         self._is_stopping = is_stopping
+        self._accounts = Accounts(config.users, config.neighbours, has_file=config.has_users_file)
         self._came_as_neighbour = came_as_neighbour
         self.offers: tuple[str, ...] = features.ALL
         """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
@@ -139,7 +156,7 @@ class Doors:
             )
             engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
         else:
-            named = bool(self._config.users) or not event.loopback  # nobody comes in without a name
+            named = self._accounts.has_users or not event.loopback  # nobody comes in without a name
             hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
@@ -172,6 +189,7 @@ class Doors:
             log=self._log,
         )
         engine.tell = partial(self._deliver, peer)
+        peer.audit = self._audit if self._audit.is_wanted else None
         self._connections[event.connection] = peer
         self._memory.passed_bytes += CONNECTION_BYTES
         self._deadlines.watch(peer)
@@ -182,6 +200,17 @@ class Doors:
             self._guard.came(peer)
         if self._is_stopping():
             self._connections.drop(peer, "the node is stopping")
+
+    def secured(self, event: events.Secured | events.SecuringFailed) -> None:
+        """TLS is established on a connection, before its first bytes, or has failed."""
+        peer = self._connections.get(event.connection)
+        if peer is None:
+            return
+        if isinstance(event, events.SecuringFailed):
+            peer.log("INFO", event.reason)
+            return
+        peer.tls_version = event.version
+        peer.amqp.certificate = event.certificate
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """The error with which the connection is closed right behind our open; None if it is accepted.
@@ -215,25 +244,21 @@ class Doors:
         return None if reason is None else self._refusals.error(peer, reason)
 
     def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        users = {user.key: user.password for user in self._config.users}
-        theirs = {
-            hosted(DEFAULT_HOST, item.user): item.password
-            for item in self._config.neighbours
-            if item.user and item.password
-        }
-        known = theirs | users
-        login = Login(self._logins, host_of(event.peer), known)
+        accounts = self._accounts
+        login = Login(self._logins, host_of(event.peer), accounts)
 
         def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
             """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
             peer = self._connections[event.connection]
             hostname = peer.amqp.login_hostname
+            known = accounts.known  # as it is now: the file of users may have changed
             hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
-            if not hosts and not users and event.loopback:
+            if not hosts and not accounts.has_users and event.loopback:
                 named = self._hosts.named(hostname)
                 peer.login_hosts = (named,) if named else ()
                 return True
             if proof is None:
+                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism)
                 return False
             names = [hosted(host, user or "") for host in hosts]
             name = names[0] if names else None
@@ -241,10 +266,40 @@ class Doors:
             if waits_until is not None:
                 raise LoginWaits(waits_until)
             fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
+            if not names and accounts.has_file:
+                proof(NOBODY)  # how long it takes does not tell who is known
             peer.login_hosts = tuple(compress(hosts, fits))
-            return login.answered(name, any(fits))
+            known_user = user if names else None  # another one may be a password
+            try:
+                entered = login.answered(name, any(fits))
+            except LoginNotChecked:
+                self._audit.login(peer, outcome=NOT_CHECKED, mechanism=mechanism, user=known_user)
+                raise
+            if not entered:
+                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism, user=known_user)
+            return entered
 
         return authenticate
+
+    def users_changed(self, event: events.UsersChanged) -> None:
+        """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
+        again."""
+        stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
+        gone = set(self._accounts.change(stored))
+        self._users.know(self._accounts.stored_names())
+        for peer in list(self._connections.values()) if gone else ():
+            user = peer.amqp.authenticated_user
+            hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
+            if user is None or not any(hosted(host, user) in gone for host in hosts):
+                continue
+            peer.log("INFO", f"connection {LOGGED_OUT}")
+            if not peer.amqp.usable:
+                self._connections.drop(peer, LOGGED_OUT)
+                continue
+            peer.why_closed = LOGGED_OUT
+            peer.amqp.close(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), LOGGED_OUT))
+            peer.touch()
+            self._refusals.closing(peer)
 
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
         """The peer said who it is: a neighbour whose session begins, or else a client."""
@@ -253,6 +308,8 @@ class Doors:
             reason = self._users.enter(peer)
             if reason is not None:
                 self._refusals.refuse(peer, reason)
+            elif not peer.dialled:
+                self._audit.login(peer, outcome=OK)
 
     def _meet(self, peer: Peer, event: amqp.Opened) -> None:
         self._guard.opened(peer)
@@ -291,7 +348,7 @@ class Doors:
         user = peer.amqp.authenticated_user
         if config.user is not None and config.password is not None:
             return user == config.user
-        if self._config.users:
+        if self._accounts.has_users:
             return user == (config.user or name)
         return peer.loopback
 

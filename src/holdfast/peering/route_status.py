@@ -3,12 +3,16 @@
 Rules of this file: reads, and changes nothing.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.peering.routes import Routes
 from holdfast.routing.records import Known
 from holdfast.routing.topology import MICRO
+
+RoutesNow = Callable[[], Routes | None]
+"""The node's routing; None while it has no topology and no federation."""
 
 
 def status(routes: Routes) -> dict[str, Any]:

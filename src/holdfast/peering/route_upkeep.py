@@ -73,6 +73,8 @@ class Upkeep:
         self._log = log
         self._neighbours = neighbours
         self._nodes_left = nodes_left
+        self.forgot: Callable[[str], None] = _nothing
+        """Called with the name of a node that was forgotten."""
         self.states: LinkStates = routes.states
         config = routes.config
         self.refresh_at = clock.now + config.refresh_s * rng.uniform(*DELAY)
@@ -217,6 +219,7 @@ class Upkeep:
         self._pass_on({"kind": "forget", "node": name, "version": Ulong(edition.version)}, but)
         self._log.write("INFO", f"routing: node {name} is forgotten: {reason}")
         self._nodes_left()
+        self.forgot(name)
         self.routes.wake()
 
 
@@ -225,3 +228,7 @@ def _expire(moments: dict[str, float], names: dict[str, Any], before: float) -> 
     for name in [name for name, at in moments.items() if at < before]:
         del moments[name]
         names.pop(name, None)
+
+
+def _nothing(_: str) -> None:
+    """Nobody follows."""

@@ -7,7 +7,7 @@ Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -26,10 +26,10 @@ from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
-from holdfast.routing.paths import Graph, Path
+from holdfast.routing.paths import Edges, Graph, Path
 from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
 from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
 
@@ -147,6 +147,7 @@ class Routes:
             "heartbeat": self._hear_heartbeat,
             "resync": self._hear_resync,
         }
+        self._computed: Callable[[], None] = _nothing
         self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
         self._hears |= self.upkeep.hears
         kinds |= self._hears
@@ -244,6 +245,16 @@ class Routes:
         if cost is not None:
             self.set_cost(name, cost)
 
+    def join(self, neighbour: Session) -> None:
+        """Without a topology file: messages of other nodes may go over that neighbour from now on."""
+        name = neighbour.name
+        if name not in self.costs:
+            self.costs[name] = MICRO
+            self.states.changed = True
+            if neighbour.offered and not self._disk.takes_nothing:
+                self.up[name] = None
+            self.wake()
+
     def set_cost(self, neighbour: str, cost_micro: int) -> None:
         """The link to that neighbour costs so much from now on, in millionths."""
         if neighbour in self.costs and self.costs[neighbour] != cost_micro:
@@ -301,6 +312,11 @@ class Routes:
             self.table = table
             self.changed_at = self.clock.now
             self._forwarding.change(table)
+        self._computed()
+
+    def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
+        """Calls them when the table was computed, and when a node left for good."""
+        self._computed, self.upkeep.forgot = computed, forgot
 
     def reaches(self, name: str) -> bool:
         return name == self.name or name in self.paths
@@ -308,6 +324,16 @@ class Routes:
     def knows(self, name: str) -> bool:
         """Whether it is a node of this network, in reach or not: messages for it may wait here."""
         return name in self.states.known or name in self.paths
+
+    @property
+    def edges(self) -> Edges:
+        """The links over which messages go now, with the cost of each."""
+        return self.states.edges()
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """Every node of which anything is known, in reach or not."""
+        return (*self.states.known, *self.paths, *self.table)
 
     def shortest_from(self, origin: str) -> tuple[str, ...] | None:
         """The nodes of the shortest path from `origin` to this node, with both ends, as our table has it."""
@@ -561,3 +587,7 @@ class Routes:
         if not self.registered or own is None or (self.acting is not None and own.stamp is None):
             return False
         return not any(self.states.waits(name) for name in self.states.told)
+
+
+def _nothing() -> None:
+    """Nobody follows."""

@@ -5,9 +5,7 @@ Established is a control link attached both ways and the peer's word on our rece
 of both sides'; probes (liveness.py) keep it, and whatever else arrives.
 """
 
-from collections.abc import Callable, Set
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Set
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,31 +14,19 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.frames import EMPTY_FRAME
 from holdfast.amqp.wire.performatives import Error, Source, Target
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.custody.names.neighbour_stores import NeighbourStores
 from holdfast.engine import events
-from holdfast.engine.clock import Clock
-from holdfast.engine.due_times import DueTimes
-from holdfast.engine.incidents import Incidents
-from holdfast.engine.log import Log
-from holdfast.engine.outbox import Outbox
-from holdfast.links.disk import Disk
 from holdfast.peering import control
-from holdfast.peering.clocks import Clocks
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
-from holdfast.peering.rate_control import RateControl
-from holdfast.peers.connections import Connections
-from holdfast.peers.neighbours.session_port import CONTROL_RESERVE, ControlKinds, Routing
+from holdfast.peering.session_parts import SessionParts
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings.neighbours import NeighbourConfig
-from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import Catalog
 
 STORE: Final = Symbol("holdfast:store")
 HOLD_TIME: Final = Symbol("holdfast:hold-time")
@@ -52,33 +38,6 @@ REDIAL_S: Final = (0.05, 5.0)
 """Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
 SIGNS: Final = 2
 """Empty frames per `probe_s` to a neighbour while reading from it is paused, so that it does not drop the link."""
-
-
-@dataclass(slots=True)
-class SessionParts:
-    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `advertised_uuid`: who others
-    hear that its store is."""
-
-    config: NodeConfig
-    clock: Clock
-    rng: Random
-    outbox: Outbox
-    log: Log
-    connections: Connections
-    catalog: Catalog
-    incidents: Incidents
-    stores: NeighbourStores
-    forwarding: Forwarding
-    disk: Disk
-    clocks: Clocks
-    times: "DueTimes[Neighbour]"
-    kinds: ControlKinds
-    rates: RateControl
-    started_wall_ms: int
-    advertised_uuid: Callable[[], UUID]
-    is_stopping: Callable[[], bool]
-    routing: Routing | None = None
-    """Set once there is one; None where the node has no topology."""
 
 
 class Neighbour:
@@ -179,6 +138,7 @@ class Neighbour:
         )
         if before is State.ESTABLISHED:
             self.away_since = self.clock.now
+            parts.bindings.lost(self)
             self._fell()
         elif after is State.ESTABLISHED:
             self.established_count += 1
@@ -478,6 +438,7 @@ class Neighbour:
             self._maybe_established()
         self._parts.disk.credited(self)
         self._parts.rates.credited(self)
+        self._parts.bindings.credited(self)
 
     def tell_identity(self) -> None:
         """This node's store may be another one than it last told: it says so where its control link is attached."""
@@ -495,6 +456,7 @@ class Neighbour:
             self._parts.clocks.established()
             self._parts.disk.established(self)
             self._parts.rates.established(self)
+            self._parts.bindings.established(self)
             self._offer()
 
     # ------------------------------------------------------------------------------------------------ losing

@@ -12,13 +12,16 @@ from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.validation import senders
 from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
+from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
 from holdfast.pacing.table import ROWS_MAX
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
 from holdfast.peers.validation import alive
 from holdfast.state.catalog import Catalog
+from holdfast.state.turns import Turns
 
 
 def sessions(
@@ -47,6 +50,23 @@ def due_times(due_times: DueTimes[Neighbour]) -> None:
         at = neighbour.next_deadline()
         if at is not None and neighbour not in due_times.stirred:
             must(told <= at, f"neighbour {neighbour.name} wants to act earlier than it told", at, told)
+
+
+def bindings(control: BindingControl, turns: Turns) -> None:
+    """What federation holds agrees with the sessions, and with the turn that has its records."""
+    node = control.federation
+    if node is None:
+        return
+    federation.validate(node)
+    must(control.eager.keys() <= node.neighbours.keys(), "federation: something is to be said to who is away")
+    must(control.unsent.keys() <= node.neighbours.keys(), "federation: a message waits for who is away")
+    under_way = node.sets.under_way is not None
+    must(under_way == (control.written is not None), "federation: a commit is under way in no turn, or a turn without")
+    open_turns = (turns.gathered, turns.in_flight)
+    must(
+        not under_way or any(control.written is turn for turn in open_turns),
+        "federation: the turn of its records is over",
+    )
 
 
 def rates(control: RateControl, next_hops: Mapping[str, NextHop], now: float) -> None:

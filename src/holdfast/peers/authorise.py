@@ -1,13 +1,10 @@
-"""Who may do what: asked before a link is attached, and before a request of `$management` is carried out.
+"""Who may do what: asked before a link is attached, for each message of a link without an address, and before a request
+of `$management` is carried out (docs/security.md).
 
 Rules of this file: the answer is a value; it changes nothing, and depends only on the arguments.
 """
 
-from typing import Final, Protocol
-
-SEND: Final = "send"
-RECEIVE: Final = "receive"
-"""What a link is for."""
+from typing import Protocol
 
 
 class Authoriser(Protocol):
@@ -15,9 +12,8 @@ class Authoriser(Protocol):
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         """Why not, for a person; None if it is allowed. `who`: the user of `host` as which the connection logged in,
-        None without a login. `action`: SEND or RECEIVE for a link; for a request its type and operation, "queue PURGE".
-        `address`: that of the link, or the name in the request: of a queue, a node, or the queue of a subscription; ""
-        if there is none.
+        None without a login. `action`: one of ACTIONS (access/actions.py). `address`: in the node's own form; "" for a
+        dynamic node that is to be created, NODE for what is about the node or about all its queues.
         """
 
 

@@ -8,7 +8,7 @@ address, are not affected, so nobody can lock out a user. All unknown names coun
 docs/adr/0031-failed-logins.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container
 from itertools import islice
 from typing import Any, Final
 
@@ -115,8 +115,8 @@ class Logins:
 class Login:
     """The login of one connection."""
 
-    def __init__(self, logins: Logins, host: str, users: Mapping[HostedName, str]) -> None:
-        """`host`: the address of the client. `users`: passwords by name."""
+    def __init__(self, logins: Logins, host: str, users: Container[HostedName]) -> None:
+        """`host`: the address of the client. `users`: those that have a password."""
         self._logins = logins
         self._host = host
         self._users = users

@@ -75,6 +75,13 @@ class Adopted(Protocol):
     def lost(self, peer: "Peer", reason: str) -> None: ...
 
 
+class Audited(Protocol):
+    """The audit log, as far as links know it."""
+
+    def refused(self, peer: "Peer", action: str, address: str) -> None: ...
+    def changed(self, peer: "Peer", text: str) -> None: ...
+
+
 class PeerLink:
     """A peer's link, as the node serves it; it is the `context` of the engine's link."""
 
@@ -97,10 +104,11 @@ class Peer:
     `pauses`: why it is not read. `ahead_bytes`: bytes of its large messages that are in no batch yet."""
 
     __slots__ = (
-        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
+        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit",
+        "budget_number", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
-        "request_bytes", "sends", "stalled", "touched", "unread_bytes", "unsent_bytes", "use",
+        "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -120,6 +128,8 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
+        self.tls_version: str | None = None
+        """Of the TLS that is spoken on it; None where none is, or none yet."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST
@@ -162,6 +172,8 @@ class Peer:
         """Whether it has, or had, a control link to us."""
         self.touched = touched
         self._log = log
+        self.audit: Audited | None = None
+        """Who is told of what the peer may not do, and of what it changes (audit.py)."""
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""
         self.why_closed = "closed"

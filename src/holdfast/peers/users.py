@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key, shown
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer, Requesting, host_of
 from holdfast.peers.use import ANONYMOUS, Use
+from holdfast.settings.hosts import UserConfig
 from holdfast.settings.node import NodeConfig
 
 
@@ -33,6 +34,8 @@ class Users:
         now = clock.now
         self.waking: dict[Use, None] = {}
         """Those with room again, and blocked consumers."""
+        self._limits = config.limits
+        self._configured = {user.key for user in config.users}
         limits, waking = config.limits, self.waking
         self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
         self.by_name = {user.key: Use("user", user.name, limits, user, now, waking) for user in config.users}
@@ -50,6 +53,19 @@ class Users:
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
         links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
+
+    def know(self, names: Iterable[HostedName]) -> None:
+        """The users of the file of users are these now; one that is gone is counted as long as it has connections."""
+        wanted = dict.fromkeys(names)
+        for key, use in list(self.by_name.items()):
+            if key not in self._configured and key not in wanted and not use.connections and not use.unsettled_bytes:
+                del self.by_name[key]
+                self.waking.pop(use, None)
+        for key in wanted:
+            if key not in self.by_name:
+                host, name = read_key(key)
+                user = UserConfig(name=name, password="", vhost=host)  # with the bounds of all
+                self.by_name[key] = Use("user", name, self._limits, user, self._clock.now, self.waking)
 
     def all(self) -> list[Use]:
         """The use of each user and each neighbour."""

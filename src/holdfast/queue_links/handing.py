@@ -19,6 +19,7 @@ from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.drains import has_something
+from holdfast.endpoints.spreading import Spreading
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -76,6 +77,7 @@ class HandingParts:
     identities: Identities
     dead_lettering: DeadLettering
     forwarding: Forwarding
+    spreading: Spreading
 
 
 class Handing:
@@ -264,6 +266,15 @@ class Handing:
             parts.links.wait_for_room(link)
             return False
         if isinstance(target, Topic):
+            branches = parts.spreading.branches(target, found)
+            if branches and (
+                parts.spreading.full(branches, size) is not None
+                or not self._fits_disk(len(found) * (1 + len(branches)))
+            ):
+                link.needs = len(found)
+                parts.links.wait_for_room(link)
+                return False
+            parts.spreading.spread(target, branches, found)
             sequence = target.store(found, size)
             moving.posts.append((found, size))
         else:

@@ -4,13 +4,13 @@ Rules of this file: data, made from TOML; every mistake is a ConfigError of one 
 that sums are exact, and equal costs are equal on every node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import HostPort, check_name, parse_host_port
+from holdfast.names import HostPort, check_name, parse_host_port, without_scheme
 from holdfast.schema import COUNT, TEXT, Keys, Kind, check_keys, found, is_number, one_of, whole_within
 
 NODES_MAX: Final = 10_000
@@ -55,14 +55,15 @@ def cost_number(cost_micro: int) -> int | float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyNode:
-    """`address` is where its neighbours dial it; None: only [[neighbour]] entries have it. `roles` empty: the node's
-    own configuration decides.
+    """`address` is where its neighbours dial it, and `tls` whether TLS is spoken there; None: only [[neighbour]]
+    entries have it. `roles` empty: the node's own configuration decides.
     """
 
     name: str
     number: int
     address: HostPort | None = None
     roles: tuple[str, ...] = ()
+    tls: bool = False
 
     def validate(self) -> None:
         """Raises ConfigError that names the node and the key."""
@@ -223,6 +224,12 @@ def _edges(link: TopologyLink) -> list[tuple[str, str]]:
     return [(link.from_, link.to), (link.to, link.from_)] if link.direction == "both" else [(link.from_, link.to)]
 
 
+def star(name: str, neighbours: Iterable[str]) -> Topology:
+    """Of a node without a topology file: links of cost 1 between it and those neighbours."""
+    nodes = tuple(TopologyNode(name=each, number=number) for number, each in enumerate((name, *neighbours), 1))
+    return Topology(nodes, tuple(TopologyLink(from_=name, to=node.name, cost=1.0) for node in nodes[1:]))
+
+
 # --------------------------------------------------------------------------------------- from what TOML gave
 
 _DISTANCE: Final = Kind(
@@ -280,11 +287,13 @@ def _node(place: int, table: Mapping[str, Any]) -> TopologyNode:
     if name is None:
         raise ConfigError(f"{where} has no name; expected {TEXT.expected}")
     address = table.get("address")
+    tls, address = (False, None) if address is None else without_scheme(address)
     return TopologyNode(
         name=name,
         number=table.get("number", place),
         address=None if address is None else parse_host_port(f"{where} address", address, port_min=1),
         roles=tuple(table.get("roles", ())),
+        tls=tls,
     )
 
 

@@ -44,10 +44,12 @@ class VhostConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserConfig:
-    """Who may log in by SASL PLAIN. The bounds are those of all its connections together; None: as `[limits]` says."""
+    """Who may log in: by a password, by a certificate in which that name stands (SASL EXTERNAL), or by either. The
+    bounds are those of all its connections together; None: as `[limits]` says."""
 
     name: str
-    password: str
+    password: str | None = None
+    certificate: str | None = None
     connections_max: int | None = None
     links_max: int | None = None
     unsettled_bytes_max: int | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import check_name
+from holdfast.names import check_name, host_problem
 from holdfast.settings.checks import positive
 
 PROBE_S_MIN: Final = 0.005
@@ -22,7 +22,8 @@ class NeighbourConfig:
     `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
     (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
     long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
-    `hosts`: the virtual hosts, beside the default one, whose messages may cross to it and from it.
+    `hosts`: the virtual hosts, beside the default one, whose messages may cross to it and from it. `tls`: TLS is spoken
+    at `remote`, by whoever has a certificate for `server_name` (None: for the host of `remote`).
     """
 
     name: str
@@ -34,9 +35,17 @@ class NeighbourConfig:
     user: str | None = None
     password: str | None = None
     hosts: tuple[str, ...] = ()
+    tls: bool = False
+    server_name: str | None = None
 
     def __repr__(self) -> str:
         return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
+
+    @property
+    def account(self) -> str:
+        """The user as whom its messages are published here (amqp-illustrations, "Message Relay"): the one that it logs
+        in as; of a neighbour that this node dials, which does not log in, its own name."""
+        return self.name if self.remote is not None else self.user or self.name
 
     def probe_every_s(self, kind: str | None) -> float:
         """After so much silence an idle link is probed; `kind`: what a topology says that it is."""
@@ -55,6 +64,11 @@ class NeighbourConfig:
             )
         if self.source is not None and self.remote is None:
             raise ConfigError(f"{where} has source without remote; add remote, or remove source")
+        if self.server_name is not None and not self.tls:
+            raise ConfigError(f"{where} has server_name without TLS; begin its remote with amqps://, or remove it")
+        if self.server_name is not None and (problem := host_problem(self.server_name)):
+            text = f"invalid value {self.server_name[:80]!r} for {where} server_name, with {problem}"
+            raise ConfigError(f"{text}; expected the name in its certificate")
         positive(f"{where} keepalive_s", self.keepalive_s)
         positive(f"{where} hold_time_s", self.hold_time_s)
         if self.hold_time_s < self.keepalive_s:

@@ -7,9 +7,11 @@ key, the invalid value and what is expected.
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.broker.bands import check_bands
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, node_of, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, node_of, shown
 from holdfast.errors import ConfigError
+from holdfast.federation.settings import Entry, check_entries
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
@@ -28,13 +30,17 @@ class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
 
+    `audit`: whether there is an audit log.
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
     `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
     (endpoints/addresses/resolver.py).
     `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
+    `has_users_file`: there are users in a file, which the driver reads and tells of.
+    `plain_without_tls`: a password may come as it is from another machine, without TLS.
     `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
+    `federation`: the topics that go to neighbours (docs/federation.md).
     """
 
     name: str
@@ -47,17 +53,27 @@ class NodeConfig:
     users: tuple[UserConfig, ...] = ()
     vhosts: tuple[VhostConfig, ...] = ()
     hostnames: tuple[str, ...] = ()
+    has_users_file: bool = False
+    plain_without_tls: bool = True
     create_queues: bool = False
     unknown_destination: str = "refuse"
     own_addresses: tuple[str, ...] = ()
     telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
+    audit: bool = False
     dead_letters: DeadLettersConfig = DEFAULT_DEAD_LETTERS
     limits: Limits = DEFAULT_LIMITS
     topology: Topology | None = None
     routing: RoutingConfig = DEFAULT_ROUTING
     pacing: PacingConfig = NO_PACING
+    federation: tuple[Entry, ...] = ()
+    access: AccessConfig = NO_ACCESS
+
+    @property
+    def has_users(self) -> bool:
+        """Whether only users may log in."""
+        return bool(self.users) or self.has_users_file
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -104,12 +120,14 @@ class NodeConfig:
                 raise ConfigError(f"invalid value {host!r} in pacing hosts; expected the name of a [[vhost]]")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
+        check_entries(self.federation, self.name, set(neighbours))
         for queue in self.queues:
             queue.validate()
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
             trigger.validate()
+        self._validate_access()
 
     def transmission(self, destination: str) -> QueueConfig:
         """The settings of the queue of what waits for that destination."""
@@ -121,6 +139,23 @@ class NodeConfig:
             name=name, vhost=host, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full,
             room_low=pacing.room_low, room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
         )  # fmt: skip
+
+    def _validate_access(self) -> None:
+        """Rules are about users who may log in, and about as whom neighbours' messages are published."""
+        rules = self.access.rules
+        if rules and not self.has_users:
+            raise ConfigError(f"access {rules[0].name!r} is there without a [[user]]; add users, or remove the rules")
+        known = {user.key for user in self.users}
+        for neighbour in self.neighbours:
+            crossing = [hosted(host, neighbour.account) for host in neighbour.hosts]
+            for key in crossing:
+                if rules and key in known:
+                    text = f"user {neighbour.account!r} of a virtual host in hosts of neighbour {neighbour.name!r}"
+                    raise ConfigError(f"{text} has the name of the neighbour's account; give it another name")
+        accounts = {hosted(host, item.account) for item in self.neighbours for host in (DEFAULT_HOST, *item.hosts)}
+        logins = {hosted(DEFAULT_HOST, item.user) for item in self.neighbours if item.user}
+        users = None if self.has_users_file else known | accounts | logins
+        self.access.validate([host.name for host in self.vhosts], users)
 
     def _validate_hosts(self) -> None:
         """Each virtual host can be told from the others, and whatever names one names one that is there."""

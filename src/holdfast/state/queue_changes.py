@@ -149,7 +149,8 @@ class QueueChanges:
         self._undo_moves(turn, retry)
         self._undo_tied(turn)
         gone = set(retry.deletes)  # of the turn gathered after this one: its deletions stay
-        retry.deletes += [place for place in batch.deletes if place[0] != "windows"]  # with their consequences
+        reverted = ("windows", "bindings")
+        retry.deletes += [place for place in batch.deletes if place[0] not in reverted]  # with their consequences
         for (table, key), record in batch.puts.items():
             if (table, key) in gone or (table == "node" and key[:1] == FAILURES):  # as memory has them by then
                 continue

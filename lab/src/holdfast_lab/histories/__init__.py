@@ -7,12 +7,12 @@ must end well for every seed, and must be able to fail: it checks that the situa
 
 from typing import Final
 
-from holdfast_lab.histories import clients, disks, hop, identities, operators, routing, transit
+from holdfast_lab.histories import clients, disks, federation, hop, identities, operators, routing, transit
 from holdfast_lab.histories.stage import DidNotHappen, History, Stage
 
 HISTORIES: Final[dict[str, History]] = {
     history.name: history
-    for group in (hop, transit, operators, disks, identities, clients, routing)
+    for group in (hop, transit, operators, disks, identities, clients, routing, federation)
     for history in group.HISTORIES
 }
 """By name, in the order of docs/CUSTODY.md's groups."""

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.federation.settings import Entry
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
@@ -83,6 +84,8 @@ class Topology:
     """Virtual hosts that each node has, and whose messages may cross between all that are neighbours."""
     pacing: Mapping[str, PacingConfig] = field(default_factory=dict)
     """By node: what a root shares among its clients, and which clients keep to whose rates."""
+    federation: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    """By node: the topics that go to its neighbours."""
 
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
@@ -94,7 +97,15 @@ class Topology:
                 if name not in known:
                     link_name = f"link {link.one} to {link.other}"
                     raise ConfigError(f"invalid value {name!r} for {link_name}; expected a node's name")
-        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes, *self.pacing):
+        for name in (
+            *self.queues,
+            *self.forwarding,
+            *self.supers,
+            *self.joins,
+            *self.takes,
+            *self.pacing,
+            *self.federation,
+        ):
             if name not in known:
                 raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
 
@@ -146,6 +157,7 @@ class Topology:
             topology=None if self.routing is None else self.file_of(node, whole or self.map()),
             routing=self.routing or RoutingConfig(),
             pacing=self.pacing.get(node, NO_PACING),
+            federation=self.federation.get(node, ()),
         )
 
     def hosts(self, node: str) -> list[str]:

@@ -24,6 +24,7 @@ from holdfast_lab.draws.drawn_bursts import with_bursts
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_congestion import with_congestion
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
+from holdfast_lab.draws.drawn_federation import with_federation
 from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
 from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
@@ -73,6 +74,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_crossing,
     with_bursts,
     with_unreached,
+    with_federation,
     with_congestion,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where

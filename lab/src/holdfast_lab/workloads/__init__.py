@@ -21,6 +21,7 @@ from holdfast_lab.workloads.delayed import Delayed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
+from holdfast_lab.workloads.federated import Federated
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.linked import Linked
@@ -71,6 +72,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Together,
         TemporaryTopics,
         Apart,
+        Federated,
         Hostile,
     )
 }
@@ -104,6 +106,7 @@ __all__ = [
     "Delayed",
     "Dynamic",
     "Expiring",
+    "Federated",
     "Hostile",
     "InMemory",
     "Linked",

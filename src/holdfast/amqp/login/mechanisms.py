@@ -11,7 +11,15 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.amqp.effort import Effort, Throttled
 
-Proof = Callable[[str], bool]
+
+class Verifier(Protocol):
+    """What is kept of a password."""
+
+    def verify(self, password: str) -> bool:
+        """Whether it is that password."""
+
+
+Proof = Callable[[str | Verifier], bool]
 """Whether this password is the one that the client has shown to know."""
 Authenticate = Callable[[str, str | None, Proof | None], bool]
 """(mechanism, user, proof) → may enter. User and proof are None for ANONYMOUS. Raises LoginWaits, LoginNotChecked."""
@@ -84,7 +92,12 @@ class _PlainServer:
         if not user:
             return False
         self.user = user
-        return self._authenticate(PLAIN, user, lambda known: compare_digest(known.encode(), password.encode()))
+        return self._authenticate(PLAIN, user, lambda known: _is_same(known, password))
+
+
+def _is_same(known: str | Verifier, password: str) -> bool:
+    """In constant time of the password that is known."""
+    return compare_digest(known.encode(), password.encode()) if isinstance(known, str) else known.verify(password)
 
 
 ANONYMOUS: Final = "ANONYMOUS"

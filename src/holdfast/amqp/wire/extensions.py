@@ -49,6 +49,13 @@ TELLS_PATH: Final = Symbol("holdfast:path")
 """Capability of a reader's link: it is told which nodes each message passed, and its identity (docs/amqp.md, "Paths").
 """
 
+CONFIRM: Final = Symbol("holdfast:confirm")
+"""Property of the attach of a topic's receiver (ulong): for how many milliseconds the answer may wait until the other
+nodes know what it wants (docs/federation.md)."""
+CONFIRMED: Final = Symbol("holdfast:confirmed")
+WAITING: Final = Symbol("holdfast:waiting")
+"""Properties of that answer: lists of nodes that send what they accept from then on, and that were waited for."""
+
 OWN_PREFIX: Final = "x-opt-holdfast-"
 """Annotations that nodes say, and no client."""
 NUMBER: Final = Symbol("x-opt-holdfast-number")
@@ -60,6 +67,12 @@ LINKS: Final = Symbol("x-opt-holdfast-links")
 
 PUBLISHER: Final = Symbol("x-opt-holdfast-publisher")
 """Of a message of a topic: digests of the connection and of the container that published it."""
+
+RELAY: Final = Symbol("x-opt-holdfast-relay")
+PUBLICATION: Final = Symbol("x-opt-holdfast-publication")
+TAGS: Final = Symbol("x-opt-holdfast-tags")
+"""Of a message that goes to a neighbour by a static entry of federation: that it is to choose anew (true); which
+message of which node it was, a list of text and number; and the nodes that have delivered it."""
 
 DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")

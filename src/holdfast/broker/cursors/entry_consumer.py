@@ -81,6 +81,10 @@ class SubjectSelector(EntrySelector, Protocol):
     not_from: bytes
     """The publisher whose messages it excludes: one half of `annotate.publisher_of`; b"" for none."""
 
+    @property
+    def condition(self) -> str:
+        """What it says beside the pattern, in canonical form; "" for nothing."""
+
     def subject(self, value: bytes) -> str:
         """The subject of an entry; the same for every selector."""
 

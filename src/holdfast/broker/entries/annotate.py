@@ -1,7 +1,8 @@
 """Converts messages to entries and back: header and annotations are rewritten, the bare message stays unchanged (§3.2).
 
-Rules of this file: pure. Annotations `x-opt-holdfast-…` of clients are stripped. In an entry there are only three of
-them: the subject that an address gave, the publisher of a message to a topic, and the links that the message passed.
+Rules of this file: pure. Annotations `x-opt-holdfast-…` of clients are stripped. In an entry there are only these of
+them: the subject that an address gave, the publisher of a message to a topic, the links that the message passed, and
+what relays of federation tell each other.
 Consumers get `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers know, and a redelivery
 is always marked as one.
 """
@@ -16,10 +17,24 @@ from holdfast.amqp.message.message import Sections
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import LATE, LINKS, NUMBER, ORIGIN, OWN_PREFIX, PATH, PUBLISHER, SUBJECT
+from holdfast.amqp.wire.extensions import (
+    LATE,
+    LINKS,
+    NUMBER,
+    ORIGIN,
+    OWN_PREFIX,
+    PATH,
+    PUBLICATION,
+    PUBLISHER,
+    RELAY,
+    SUBJECT,
+    TAGS,
+)
 from holdfast.amqp.wire.types import Described, Ulong
 from holdfast.broker.entries import entry
 from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.schema import is_whole_within
 
 PATHS_MAX: Final = 1_024
 """Paths whose encoding is remembered."""
@@ -50,6 +65,10 @@ def _ours(key: object) -> bool:
     return str(key).startswith(OWN_PREFIX) or key in TOLD_ANEW
 
 
+TAGS_MAX: Final = 64
+"""Nodes that are named as having delivered a message."""
+PUBLISHER_CHARACTERS_MAX: Final = NAME_BYTES_MAX + 40
+
 LINK_ID_BYTES: Final = 8
 LINKS_MAX: Final = 64
 """Links between queues that a message may pass."""
@@ -57,6 +76,33 @@ LINKS_MAX: Final = 64
 
 def _are_links(value: object) -> bool:
     return isinstance(value, bytes) and not len(value) % LINK_ID_BYTES and len(value) <= LINK_ID_BYTES * LINKS_MAX
+
+
+def _is_carried(key: object, value: object) -> bool:
+    """Whether nodes pass on this annotation of theirs."""
+    if key == SUBJECT:
+        return isinstance(value, str) and len(value) <= NAME_BYTES_MAX
+    if key == RELAY:
+        return value is True
+    if key == PUBLICATION:
+        return publication_in(value) is not None
+    if key == TAGS:
+        return isinstance(value, list) and len(value) <= TAGS_MAX and all(map(_is_name, value))
+    return key == LINKS and _are_links(value)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= NAME_BYTES_MAX
+
+
+def publication_in(value: object) -> tuple[str, int] | None:
+    """The publication that an annotation tells: of which store, for which node first, and the number."""
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    store, number = value
+    if not isinstance(store, str) or not 0 < len(store) <= PUBLISHER_CHARACTERS_MAX:
+        return None
+    return (str(store), int(number)) if is_whole_within(number, 1, 2**63) else None
 
 
 def links_passed(value: bytes) -> bytes:
@@ -99,7 +145,8 @@ def subject_items(subject: str) -> bytes:
 
 def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: bool = False) -> Annotations:
     """The message annotations of a payload without those that only nodes set. RemoteProtocolError if they are not a
-    map, or too large. `is_carried`: they come from a neighbour, which may say which links the message has passed."""
+    map, or too large. `is_carried`: they come from a neighbour, which may say which links the message has passed, and
+    the subject that an address gave it."""
     first, last = sections.annotations
     if first == last:
         return NO_ANNOTATIONS
@@ -115,11 +162,7 @@ def strip(payload: bytes, sections: Sections, bytes_max: int, *, is_carried: boo
     if sent is not None:
         return sent
     number = fields.get(NUMBER)
-    kept = {
-        key: value
-        for key, value in fields.items()
-        if not _ours(key) or (is_carried and key == LINKS and _are_links(value))
-    }
+    kept = {key: value for key, value in fields.items() if not _ours(key) or (is_carried and _is_carried(key, value))}
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 

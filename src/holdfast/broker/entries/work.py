@@ -20,9 +20,9 @@ class Work(Generic[QueueT]):
     """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved", "offered_bytes",
-        "offered_bytes_max", "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten",
-        "turns", "urgent", "wheel",
+        "arrives", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved",
+        "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "rebound", "referred",
+        "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -36,6 +36,9 @@ class Work(Generic[QueueT]):
         self.hold: Callable[[QueueT, bytes], int | None] | None = None
         """Takes a message that is not to be delivered yet, and gives its sequence; None where it is to be
         (custody/delays.py)."""
+        self.arrives: Callable[[QueueT, bytes], bool] | None = None
+        """Looks at a message in custody that comes to a topic; False where it came before on another way
+        (endpoints/passing_on.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again
         (broker/cursors/halting.py)."""
@@ -49,6 +52,8 @@ class Work(Generic[QueueT]):
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.rebound: dict[QueueT, None] = {}
+        """Topics whose subscriptions are others than before (endpoints/topic_bindings.py)."""
         self.offered_bytes = self.offered_count = 0
         """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
         resumed link does counts as several (endpoints/resumption/consumer.py)."""

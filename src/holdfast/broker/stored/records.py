@@ -171,6 +171,9 @@ def unpack_lives(data: bytes) -> tuple[int, ...]:
 
 
 QUEUE_LINK: Final = b"k"
+FEDERATION: Final = b"g"
+"""Of a row of table `node`: a topic that goes to a neighbour, as a request made it (federation/stored.py)."""
+
 """Of a row of table `node`: a link between queues, by its name."""
 
 

@@ -23,7 +23,7 @@ from holdfast.client.feed.intake import Complaints, Intake
 from holdfast.client.feed.journal import Journal
 from holdfast.client.feed.sockets import Sockets
 from holdfast.client.opening import connect
-from holdfast.client.verbs.running import HEAR_OUT_S, complain, place_of, run
+from holdfast.client.verbs.running import HEAR_OUT_S, complain, place_of, run, tls_arguments
 from holdfast.client.verbs.send import header_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say
@@ -40,7 +40,7 @@ async def _feed(args: argparse.Namespace) -> int:
         serial_line.check(args.serial, args.baud)
     journal = Journal(Path(args.journal), args.producer, args.address)
     try:
-        connection = await connect(place, retry_s=args.retry, ca_file=args.ca_file, wait=False)
+        connection = await connect(place, retry_s=args.retry, **tls_arguments(args), wait=False)
         try:
             return await _Feed(args, journal, connection).run()
         finally:

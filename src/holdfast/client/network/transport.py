@@ -6,13 +6,11 @@ Rules of this file: nothing is tried again here; what fails is an OSError.
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from holdfast.client.network.tls import Tls
 from holdfast.client.network.url import Url
 from holdfast.client.network.wire import Wire
-
-if TYPE_CHECKING:
-    import ssl
 
 Dial = Callable[[str, int], Coroutine[Any, Any, socket.socket]]
 """Connects a socket to a host and port, or raises OSError."""
@@ -21,7 +19,7 @@ CONNECT_LIMIT_S: Final = 5.0
 """Time limit of one attempt: a SYN that is lost is better sent anew than waited for."""
 
 
-async def open_wire(url: Url, new_wire: Callable[[], Wire], *, tls: "ssl.SSLContext | None", dial: Dial | None) -> Wire:
+async def open_wire(url: Url, new_wire: Callable[[], Wire], *, tls: Tls | None, dial: Dial | None) -> Wire:
     """A connected wire, made by `new_wire`. `dial` None: the event loop connects the socket, without TLS.
 
     Raises OSError: also for a time-out, a name that is not found, and a certificate that is not trusted.
@@ -33,8 +31,8 @@ async def open_wire(url: Url, new_wire: Callable[[], Wire], *, tls: "ssl.SSLCont
             return wire
         connected = await dial(url.host, url.port)
         try:
-            server = url.host if tls else None
-            _, wire = await loop.create_connection(new_wire, sock=connected, ssl=tls, server_hostname=server)
+            context, server_name = (None, None) if tls is None else (tls.context, tls.server_name)
+            _, wire = await loop.create_connection(new_wire, sock=connected, ssl=context, server_hostname=server_name)
             return wire
         except BaseException:
             connected.close()

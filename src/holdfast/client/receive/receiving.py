@@ -24,7 +24,7 @@ from holdfast.client.messages.payload import placed
 from holdfast.client.receive.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.receive.handed_out import HandedOut
 from holdfast.client.receive.settlements import Settlements
-from holdfast.client.receive.terms import Terms, left_out
+from holdfast.client.receive.terms import Confirmation, Terms, confirmation_of, left_out
 from holdfast.client.resume import ReceivingState
 from holdfast.errors import LocalProtocolError
 
@@ -63,6 +63,8 @@ class ReceivingLink(ClientLink):
         self._resumed_all = asyncio.Event()
         """Set while no delivery of an earlier link is still to be resumed."""
         self._resumed_all.set()
+        self.confirmation: Confirmation | None = None
+        """Of the last attach, where `confirm_s` asked for one."""
         self._ended = False
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
@@ -87,6 +89,7 @@ class ReceivingLink(ClientLink):
             max_message_size=self._message_bytes_max,
             unsettled=None if self._resume is None else self._resume.map(_payload_of),
             desired_capabilities=(TELLS_PATH,) if self._copy else None,
+            properties=self._terms.properties,
         )
         link.context = self
         self._link = link
@@ -98,6 +101,12 @@ class ReceivingLink(ClientLink):
             text = f"{self._what}: the peer does not apply {not_applied}: it is no Holdfast node, or too old"
             self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
             return
+        if not link.refused and self._terms.confirm_s is not None:
+            self.confirmation = confirmation_of(link)
+            if self.confirmation is None:
+                text = f"{self._what}: nothing is confirmed: it is no topic, or the peer no Holdfast node, or too old"
+                self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
+                return
         resume = self._resume
         if resume is not None and isinstance(link, EngineReceiver):
             resume.answered(link)

@@ -4,14 +4,25 @@ Rules of this file: pure; terms that contradict each other are a ConfigError. So
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.links.link import Link as EngineLink
-from holdfast.amqp.wire.extensions import END_SEQUENCE, SELECTOR, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.wire.extensions import (
+    CONFIRM,
+    CONFIRMED,
+    END_SEQUENCE,
+    SELECTOR,
+    START_SEQUENCE,
+    SUBSCRIPTION,
+    WAITING,
+)
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.client.resume import timeout_s
 from holdfast.errors import ConfigError
+
+CONFIRM_S_MAX: Final = 600
+"""How long a node lets an attach wait for a confirmation."""
 
 
 class Lease(NamedTuple):
@@ -39,10 +50,15 @@ class Terms:
     name: str
     resume_s: float = 0.0
     selector: str | None = None
+    confirm_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.resume_s >= 0:
             raise ConfigError(f"invalid value {self.resume_s} for resume_s; expected at least 0")
+        if self.confirm_s is not None and not 0 <= self.confirm_s <= CONFIRM_S_MAX:
+            raise ConfigError(f"invalid value {self.confirm_s} for confirm_s; expected 0 to {CONFIRM_S_MAX}")
+        if self.confirm_s is not None and self.copy:
+            raise ConfigError("confirm_s excludes browse and a range; remove them")
         if self.credit < 1:
             raise ConfigError(f"invalid value {self.credit} for credit; expected at least 1")
         if self.subscription is not None and self.copy:
@@ -57,6 +73,11 @@ class Terms:
     def link_name(self) -> str:
         """A subscription is found again by it."""
         return self.subscription or self.name
+
+    @property
+    def properties(self) -> dict[Any, Any] | None:
+        """Of the attach."""
+        return None if self.confirm_s is None else {CONFIRM: Ulong(round(self.confirm_s * 1000))}
 
     def source(self, address: str, next_sequence: int | None) -> Source:
         """Of the attach; `next_sequence`: where to begin now, None for wherever the node has its cursor."""
@@ -79,6 +100,24 @@ class Terms:
             distribution_mode=Symbol("copy") if self.copy else None,
             filter=filters or None,
         )
+
+
+class Confirmation(NamedTuple):
+    """Nodes that send to a topic's receiver what they accept from now on, and those that were waited for in vain."""
+
+    confirmed: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+
+def confirmation_of(link: EngineLink) -> Confirmation | None:
+    """What the node's answer says; None where it confirms nothing."""
+    told = (link.remote_attach.properties or {}) if link.remote_attach is not None else {}
+    found = []
+    for names in (told.get(CONFIRMED), told.get(WAITING)):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return None
+        found.append(tuple(map(str, names)))
+    return Confirmation(*found)
 
 
 def left_out(link: EngineLink) -> str | None:

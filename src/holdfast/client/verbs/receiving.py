@@ -77,9 +77,11 @@ class Receiving(ABC, Generic[R]):
 
     async def _attached(self, connection: Connection) -> R:
         args = self._args
+        more = {} if args.confirm is None else {"confirm_s": args.confirm}
+        limit_s = None if args.idle_timeout is None else args.idle_timeout + (args.confirm or 0)
         try:
-            async with asyncio.timeout(args.idle_timeout):
-                return await self._open(connection)(
+            async with asyncio.timeout(limit_s):
+                receiver = await self._open(connection)(
                     args.address,
                     credit=self.credit,
                     count_max=args.count,
@@ -87,10 +89,18 @@ class Receiving(ABC, Generic[R]):
                     start_sequence=args.from_sequence,
                     subscription=args.subscription,
                     selector=args.selector,
+                    **more,
                 )
         except TimeoutError:
-            silence = f"the node has not answered the attach of the link for {args.idle_timeout:g} s (--idle-timeout)"
+            silence = f"the node has not answered the attach of the link for {limit_s:g} s (--idle-timeout)"
             raise HoldfastError(f"{args.address}: {silence}") from None
+        if receiver.confirmation is not None:
+            told = receiver.confirmation
+            text = f"confirmed by {', '.join(told.confirmed) or 'no other node'}"
+            if told.waiting:
+                text += f"; waited in vain for {', '.join(told.waiting)}"
+            say(f"holdfast {args.verb}: {args.address}: {text}", file=sys.stderr)
+        return receiver
 
     def _pass_over(self, delivery: Delivery, error: Exception) -> None:
         """Ends a message that cannot be read, alone: rejected where it cannot be decoded and this takes messages away,

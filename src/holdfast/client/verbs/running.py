@@ -146,7 +146,17 @@ def place_of(args: argparse.Namespace) -> Url:
 
 
 async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
-    return await connect(place, retry_s=args.retry, ca_file=args.ca_file)
+    return await connect(place, retry_s=args.retry, **tls_arguments(args))
+
+
+def tls_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of `connect` that the options say, of TLS and the login."""
+    return {
+        "ca_file": args.ca_file,
+        "certificate_file": args.certificate_file,
+        "key_file": args.key_file,
+        "server_name": args.server_name,
+    }
 
 
 def refused(args: argparse.Namespace, error: ManagementError) -> int:

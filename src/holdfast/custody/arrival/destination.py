@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from holdfast.amqp.message import framing
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.host_names import HostedName, hosted, said_in
@@ -19,6 +18,7 @@ from holdfast.broker.stored.groups import Group, Waiting
 from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.records import origin_key, pack_origin
 from holdfast.custody.arrival.duplicates import Duplicates
+from holdfast.custody.arrival.faults import FaultOf, no_message
 from holdfast.custody.arrival.full_queues import WAITERS_MAX, FullQueues
 from holdfast.custody.arrival.group_bounds import NO_ROOM, GroupBounds
 from holdfast.custody.arrival.path_check import PathCheck
@@ -113,6 +113,7 @@ class Destination:
         self.ticked_at = clock.now
         self.next_tick: float | None = None
         self.paths = PathCheck(config.name)
+        self.fault_of: FaultOf = no_message
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
@@ -195,9 +196,9 @@ class Destination:
             self._changed(origin)
             self.release(origin)
             return True
-        queue = self.catalog.local_or_none(host, arrival.to)
-        fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
-        keeps = queue is not None and queue.config.durable and fault is None
+        fault = self.fault_of(host, arrival, via)
+        queue = self.catalog.local_or_none(host, arrival.to) if fault is None else None
+        keeps = queue is not None and queue.config.durable
         order = queue.config.order if queue is not None and keeps else "none"
         wait_s = queue.config.order_wait_s if queue is not None else 0.0
         group = None
@@ -286,10 +287,9 @@ class Destination:
         self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
         fault: str | None = None,
     ) -> None:  # fmt: skip
-        """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
-        fault."""
+        """Appends to the queue, or to the dead letters where the queue will not have it, or for that fault."""
         if fault is not None:
-            self._dead_lettering.dead_letter(origin.host, value, f"no message: {fault}", to)
+            self._dead_lettering.dead_letter(origin.host, value, fault, to)
         elif queue is None:
             self._dead_lettering.dead_letter(origin.host, value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk

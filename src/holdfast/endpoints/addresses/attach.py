@@ -8,6 +8,7 @@ detach that says what is expected. It knows no kinds of links: the object that s
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.access.actions import RECEIVE, SEND
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.wire import conditions
@@ -15,7 +16,7 @@ from holdfast.amqp.wire.performatives import RCV_SETTLE_MODE_MAX, SND_SETTLE_MOD
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit, plain_address
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError
-from holdfast.peers.authorise import RECEIVE, SEND, Authoriser
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.limits.memory import LINK_BYTES, Memory
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users

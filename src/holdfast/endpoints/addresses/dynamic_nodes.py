@@ -61,6 +61,8 @@ class TemporaryQueue(Queue):
 
     dynamic_nodes: "DynamicNodes" = field(kw_only=True)
     policy: Ulong = ON_CLOSE
+    owner: str | None = None
+    """The user of its host who created it, None without a login."""
     peer: Peer | None = None
     creator: object = None
     topic: Topic | None = None
@@ -87,9 +89,11 @@ class TemporaryQueue(Queue):
 
 @dataclass(slots=True, eq=False)
 class TemporaryTopic(Topic):
-    """A dynamic node's topic; its subscriptions have queues of their own, and end with it. `creator` as above."""
+    """A dynamic node's topic; its subscriptions have queues of their own, and end with it. `creator` and `owner` as
+    above."""
 
     policy: Ulong = ON_CLOSE
+    owner: str | None = None
     peer: Peer | None = None
     creator: object = None
 
@@ -185,6 +189,7 @@ class DynamicNodes:
             "work": catalog.work,
             "policy": _policy(wanted),
             "host": peer.host,
+            "owner": peer.amqp.authenticated_user,
             "peer": peer,
         }
 

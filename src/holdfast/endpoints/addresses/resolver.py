@@ -7,6 +7,7 @@ anything is created for it.
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from holdfast.access.actions import BROWSE, CREATE, RECEIVE, RELAY, SEND
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.broker.entries.address import Address, parse, split_topic
@@ -14,7 +15,14 @@ from holdfast.broker.entries.host_names import destination_of, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, TEMPORARY_TOPIC, DynamicNodes, properties_of
+from holdfast.endpoints.addresses.browsing import browses
+from holdfast.endpoints.addresses.dynamic_nodes import (
+    PREFIX,
+    TEMPORARY_TOPIC,
+    DynamicNodes,
+    Temporary,
+    properties_of,
+)
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -22,6 +30,7 @@ from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, TooManyQueues
+from holdfast.state.on_demand import makes
 
 MANAGEMENT: Final = "$management"
 """Where requests go, and where the answers to them come from (management/requests.py)."""
@@ -86,6 +95,8 @@ class Resolver:
     def ask(self, peer: Peer, action: str, terminus: Source | Target, address: Any) -> None:
         """Refusal if the peer may not do that at the address of an attach; a dynamic one is checked as "". An invalid
         address is refused later, with the reason."""
+        if action == RECEIVE and isinstance(terminus, Source) and browses(terminus):
+            action = BROWSE
         if terminus.dynamic:
             permit(self.authoriser, peer, action, "")
         elif isinstance(address, str):
@@ -93,7 +104,28 @@ class Resolver:
                 meant = self._meant(peer, terminus, address)
             except Refusal:
                 return
-            permit(self.authoriser, peer, action, str(meant))
+            self.permit(peer, action, meant)
+
+    def permit(self, peer: Peer, action: str, meant: Address) -> str:
+        """Refusal if the peer may not do that there; returns the action that it takes, "" where nobody need be asked
+        again: the dynamic node is its own."""
+        if meant.queue.startswith(PREFIX) and self._is_own(peer, meant):
+            return ""
+        if action == SEND and meant.node is not None:
+            action = RELAY
+        permit(self.authoriser, peer, action, str(meant))
+        if self.makes(meant):
+            permit(self.authoriser, peer, CREATE, str(meant))
+        return action
+
+    def makes(self, meant: Address) -> bool:
+        """Whether to use that address creates a queue or topic of this node."""
+        return meant.node is None and makes(self._catalog, meant.host, meant.queue)
+
+    def _is_own(self, peer: Peer, meant: Address) -> bool:
+        """Whether the dynamic node was created by the peer's user."""
+        found = self._catalog.find(meant.host, meant.queue)
+        return isinstance(found, Temporary) and found.owner == peer.amqp.authenticated_user
 
     def resolve(self, address: Address) -> ResolvedAddress:
         """Where messages for that address are, or go. The permission was checked before."""

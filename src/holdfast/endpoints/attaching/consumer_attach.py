@@ -4,6 +4,7 @@ Rules of this file: everything in an attach is hostile until checked. Only what 
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
@@ -16,6 +17,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
+from holdfast.endpoints.addresses.browsing import COPY, browses, subscribes
 from holdfast.endpoints.addresses.dynamic_nodes import TEMPORARY_TOPIC, TemporaryQueue, TemporaryTopic
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
@@ -31,12 +33,12 @@ from holdfast.endpoints.attaching.topic_attach import TopicAttach
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.topic_bindings import Answering, Told, TopicBindings, asked_ms, at_once
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer
 from holdfast.selectors.predicate import Predicate
 from holdfast.state.catalog import Catalog
 
-COPY: Final = Symbol("copy")
 MOVE: Final = Symbol("move")
 
 
@@ -54,6 +56,7 @@ class ConsumerAttach:
         consumer_parts: ConsumerParts,
         reader_parts: ReaderParts,
         decoded: Decoded,
+        bindings: TopicBindings,
     ) -> None:
         """`decoded`: what all selectors of the node share."""
         self._name = name
@@ -66,6 +69,7 @@ class ConsumerAttach:
         self._reader_parts = reader_parts
         self._compiler = Compiler()
         self._decoded = decoded
+        self._bindings = bindings
 
     def send(self, peer: Peer, link: Sender, address: Any) -> None:
         """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
@@ -90,9 +94,7 @@ class ConsumerAttach:
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
             raise Refusal(conditions.NOT_IMPLEMENTED, text)
         filters = filters_of(source, lambda text: self._compile(peer, text))
-        subscribes = bool(source.durable) and str(source.expiry_policy) == "never" and filters.start is None
-        # Durable subscribers of Qpid JMS also ask for `copy`; they are not browsers.
-        copies = filters.start is not None or (source.distribution_mode == COPY and not subscribes)
+        copies, durable = browses(source), subscribes(source)
         if not copies:
             check_taking(source)
         if filters.no_local and not self._is_topic(peer, source, address):
@@ -102,8 +104,7 @@ class ConsumerAttach:
             filters.leave_out_no_local()
         source, found = self._resolver.terminus(peer, source, address)
         queue = found.queue
-        if subscribes and not source.durable:  # a dynamic node has no subscriptions
-            subscribes = False
+        durable = durable and bool(source.durable)  # a dynamic node has no subscriptions
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
         selector = entry_selector(filters, queue.reader, self._decoded)
@@ -111,13 +112,17 @@ class ConsumerAttach:
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
-            if subscribes and isinstance(queue, TemporaryTopic):
+            if durable and isinstance(queue, TemporaryTopic):
                 text = f"{queue.name} is a temporary topic, which has no durable subscriptions; attach without durable"
                 raise Refusal(conditions.NOT_ALLOWED, text)
-            queue, cursor = self._topics.subscription(
-                peer, link, source, queue, found.subject, filters, durable=subscribes
+            confirm_ms = asked_ms(attach.properties if attach is not None else None)
+            made = self._topics.subscription(peer, link, source, queue, found.subject, filters, durable=durable)
+            answering = at_once
+            if confirm_ms is not None:
+                answering = partial(self._bindings.confirm, peer, link, queue, made.selector, confirm_ms)
+            self._consume(
+                peer, link, made.queue, made.cursor, source, echoed, None, presettled=presettled, answering=answering
             )
-            self._consume(peer, link, queue, cursor, source, echoed, None, presettled=presettled)
             if source.dynamic and isinstance(found.queue, TemporaryTopic):
                 found.queue.creator = link.context
             return
@@ -133,7 +138,7 @@ class ConsumerAttach:
             queue.touch()
             return
         cursor = queue.shared
-        if subscribes:
+        if durable:
             name = check_name(link.name)
             named = queue.named.get(name)
             full = self._catalog.subscriptions_full(queue) if named is None else None
@@ -167,15 +172,16 @@ class ConsumerAttach:
         selector: EntrySelector | None,
         *,
         presettled: bool,
+        answering: Answering = at_once,
     ) -> None:
         """Answers with a consumer on `cursor`."""
         if (
             presettled
             or isinstance(queue, TemporaryQueue)
-            or not self._resume.consumer(peer, link, cursor, source, echoed, selector)
+            or not self._resume.consumer(peer, link, cursor, source, echoed, selector, answering=answering)
         ):
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
-            _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is kept for it
+            _attached(link, consumer, queue, replace(echoed, timeout=0), answering)  # nothing is kept for it
 
     def _is_topic(self, peer: Peer, source: Source, address: Any) -> bool:
         """Whether the link would subscribe to a topic."""
@@ -193,12 +199,24 @@ class ConsumerAttach:
         return self._compiler.compile(text, charge)
 
 
-def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source) -> None:
+def _attached(
+    link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source, answering: Answering = at_once
+) -> None:
     link.context = context
     if isinstance(queue, TemporaryQueue) and (source.dynamic or (queue.topic is not None and queue.creator is None)):
         queue.creator = context
     tells_path = isinstance(context, ReaderLink) and context.tells_path
-    link.accept(source=source, offered_capabilities=(TELLS_PATH,) if tells_path else None)
+
+    def answer(told: Told) -> None:
+        if link.detached or link.context is not context:
+            context.peer.refuse_detached(link)
+            return
+        link.accept(source=source, properties=told, offered_capabilities=(TELLS_PATH,) if tells_path else None)
+        if answering is not at_once:
+            context.credited()  # by a flow that came with the attach
+            context.peer.touch()
+
+    answering(answer)
 
 
 def _check_lease(queue: Queue, held: list[Any]) -> None:

@@ -26,9 +26,10 @@ from holdfast.amqp.wire.extensions import (
 )
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate
 from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
 from holdfast.endpoints.publishers import HALF
 from holdfast.engine.port import EntryReader
 from holdfast.errors import ConfigError
@@ -43,10 +44,6 @@ PATTERNS: Final = (str(TOPIC_BINDING), str(TOPIC_BINDING_CODE))
 SUBJECTS: Final = (str(DIRECT_BINDING), str(DIRECT_BINDING_CODE))
 NO_LOCALS: Final = (str(NO_LOCAL), str(NO_LOCAL_CODE))
 """Descriptors of a selector, of a pattern of subjects, of one subject, and of what a reader published itself."""
-
-SUBJECT_FIELD: Final = 3
-"""Of the properties (§3.2.4)."""
-
 
 Compile = Callable[[object], Predicate]
 """Compiles what a peer sent as a selector. Refusal of what is none."""
@@ -209,6 +206,10 @@ class EntrySelector:
         self._store = store
         self._decoded = decoded
 
+    @property
+    def condition(self) -> str:
+        return "" if self._predicate is None else self._predicate.text
+
     def matches(self, value: bytes) -> bool:
         if self._alone is not None:  # the usual selector, without detours
             decoded = self._decoded
@@ -244,20 +245,10 @@ class EntrySelector:
     def _decode(self, value: bytes) -> Decoded:
         decoded = self._decoded
         if decoded.value is not value:
-            decoded.sections = self._sections(value)
+            decoded.sections = sections_of(value, self._store, decoded.layouts)
             decoded.value = value
             decoded.subject = decoded.publisher = None
         return decoded
-
-    def _sections(self, value: bytes) -> Sections:
-        flags = value[1]
-        durable, priority = flags & entry.DURABLE > 0, value[2]
-        notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
-        if not flags & entry.BLOB:
-            return Sections(value, entry.bare_at(value), durable, priority, notes, layouts=self._decoded.layouts)
-        blob, length = entry.blob_of(value)
-        piece = self._store.piece(blob, 0) or b""
-        return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
 
 
 def entry_selector(

@@ -7,17 +7,18 @@ outlives links and connections however they end; a link without a source looks i
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.access.actions import RECEIVE
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.kinds import QueueKind
-from holdfast.endpoints.addresses.link_refusal import Refusal, permit
+from holdfast.endpoints.addresses.link_refusal import Refusal, may
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.links.outgoing import Egress
 from holdfast.names import check_name
-from holdfast.peers.authorise import RECEIVE, Authoriser
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
 
@@ -64,13 +65,14 @@ class LinkSubscriptions:
             cursor
             for queue in self._catalog.of_host(peer.host)
             for known in (dict.fromkeys((own, plain, name)) if queue.kind is QueueKind.TOPIC else (name,))
-            if (cursor := queue.named.get(known)) is not None and cursor.mode == "copy"
+            if (cursor := queue.named.get(known)) is not None
+            and cursor.mode == "copy"
+            and may(self._authoriser, peer, RECEIVE, queue.name)  # to others it is as if it were not there
         ]
         found.sort(key=lambda cursor: cursor.queue.name)
         if not found:
             raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} that was created by a link")
         for cursor in found:
-            permit(self._authoriser, peer, RECEIVE, cursor.queue.name)
             if cursor.consumers:
                 text = f"subscription {name!r} on queue {cursor.queue.name!r} has a reader"
                 raise Refusal(conditions.RESOURCE_LOCKED, text)

@@ -4,7 +4,7 @@ Rules of this file: everything in an attach is hostile until checked. A durable 
 with the name of its link; another one has a queue in memory that ends with it.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
@@ -34,6 +34,14 @@ from holdfast.state.catalog import Catalog
 SHARED: Final = Symbol("shared")
 GLOBAL: Final = Symbol("global")
 """Capabilities of a source: several links read the subscription; of whichever container."""
+
+
+class Subscribed(NamedTuple):
+    """What a link reads, and what the subscription wants."""
+
+    queue: Queue
+    cursor: Cursor
+    selector: EntrySelector | None
 
 
 class TopicAttach:
@@ -73,7 +81,7 @@ class TopicAttach:
 
     def subscription(
         self, peer: Peer, link: Sender, source: Source, topic: Topic, subject: str, filters: Filters, *, durable: bool
-    ) -> tuple[Queue, Cursor]:
+    ) -> Subscribed:
         """The queue and the cursor that the link reads: a new subscription's, or one's that is there. Refusal."""
         if subject:
             if filters.pattern is not None:
@@ -90,7 +98,7 @@ class TopicAttach:
         selector = entry_selector(filters, topic.reader, self._decoded, not_from)
         if not durable:
             queue = self._in_memory(peer, link, source, topic, selector, is_shared=is_shared)
-            return queue, queue.shared
+            return Subscribed(queue, queue.shared, selector)
         name = self._name(peer, link, source, is_shared=is_shared)
         wants = BindingRecord(
             "" if filters.pattern is None else filters.pattern.text,
@@ -122,7 +130,7 @@ class TopicAttach:
         if not is_shared:
             _steal(found, name)
         topic.select(found, selector)
-        return topic, found
+        return Subscribed(topic, found, selector)
 
     def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
         """The subscription's name: that of the link, with its container if the container has its own names."""

@@ -9,6 +9,7 @@ unsettled map deletes what was kept at once, because such a client cannot resume
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -39,6 +40,7 @@ from holdfast.endpoints.resumption.producer import (
 )
 from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable
 from holdfast.endpoints.settlements import Settlements
+from holdfast.endpoints.topic_bindings import Answering, Told, at_once
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
@@ -178,10 +180,13 @@ class Resumption:
         asked: Source,
         echoed: Source,
         selector: EntrySelector | None = None,
+        *,
+        answering: Answering = at_once,
     ) -> bool:
         """Answers a consumer's attach, and resumes it if possible; False if nothing of it is to be kept.
 
-        `echoed` is the source as it is applied; `selector`: of a consumer that competes for what that matches.
+        `echoed` is the source as it is applied; `selector`: of a consumer that competes for what that matches;
+        `answering` has the attach answered.
         """
         attach = link.remote_attach
         assert attach is not None
@@ -215,19 +220,19 @@ class Resumption:
         unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
-        def answer() -> None:
+        def answer(told: Told) -> None:
             """What the outcomes of the peer's map do is on disk."""
             if link.detached or link.context is not consumer:
                 peer.refuse_detached(link)
                 return
-            link.accept(source=granted, unsettled=unsettled)
+            link.accept(source=granted, unsettled=unsettled, properties=told)
             consumer.credited()  # by a flow that came with the attach
             peer.touch()
 
         if resumed:
-            consumer.answer_later(answer)
+            consumer.answer_later(partial(answering, answer))
         else:
-            answer()
+            answering(answer)
         return True
 
     def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:

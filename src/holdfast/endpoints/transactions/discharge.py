@@ -22,6 +22,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.spreading import NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.together import Together, is_appended
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Post, Take, Transaction
@@ -44,6 +45,9 @@ class Wait(NamedTuple):
 
 
 WAIT: Final = Wait()
+
+Spread = dict[Post, tuple[Branch, ...]]
+"""Messages to topics that go to other nodes too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +74,7 @@ class CommitParts:
     identities: Identities
     dead_lettering: DeadLettering
     streams: Container[Any]
+    spreading: Spreading
 
 
 def _error(condition: str, text: str) -> Error:
@@ -92,7 +97,8 @@ class Commits:
         refused = transaction.error or self._gone(transaction)
         if refused is not None:
             return refused
-        no_room = self._no_room(transaction)
+        spread = self._spread(transaction)
+        no_room = self._no_room(transaction, spread) or self._no_room_elsewhere(transaction, spread)
         if no_room is not None:
             return no_room
         turn = self._parts.turns.gathered
@@ -101,7 +107,29 @@ class Commits:
         self._parts.work.urgent = True
         self._transactions.decide(transaction)
         turn.decided.append(effect)
-        self._store(transaction)
+        self._store(transaction, spread)
+        return None
+
+    def _spread(self, transaction: Transaction) -> Spread:
+        """Where its messages to topics go beside this node."""
+        spreading, spread = self._parts.spreading, {}
+        for post in transaction.posts:
+            message = post.message
+            if isinstance(message.queue, Topic) and (branches := spreading.branches(message.queue, message.value)):
+                spread[post] = branches
+        return spread
+
+    def _no_room_elsewhere(self, transaction: Transaction, spread: Spread) -> Error | None:
+        """Why copies for other nodes cannot be stored."""
+        counts: dict[Branch, tuple[int, int]] = {}
+        for post, branches in spread.items():
+            for branch in branches:
+                count, size = counts.get(branch, (0, 0))
+                counts[branch] = count + 1, size + post.message.size
+        for branch, (count, size) in counts.items():
+            if self._parts.spreading.full((branch,), size, count) is not None:
+                text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
+                return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None
 
     # ------------------------------------------------------------------------------------------------ asked
@@ -138,13 +166,14 @@ class Commits:
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None
 
-    def _no_room(self, transaction: Transaction) -> Error | Wait | None:
+    def _no_room(self, transaction: Transaction, spread: Spread) -> Error | Wait | None:
         parts = self._parts
         needed = 0
         delayed: Counter[str] = Counter()
         in_memory: Counter[Queue] = Counter()
         for post in transaction.posts:
             message = post.message
+            needed += (len(message.value) + ENTRY_OVERHEAD) * len(spread.get(post, ()))
             if message.queue.config.durable:
                 needed += len(message.value) + ENTRY_OVERHEAD
                 delayed[message.queue.host] += parts.catalog.is_delayed(message.queue, message.value)
@@ -172,16 +201,16 @@ class Commits:
 
     # ------------------------------------------------------------------------------------------------ stored
 
-    def _store(self, transaction: Transaction) -> None:
+    def _store(self, transaction: Transaction, spread: Spread) -> None:
         """Puts everything that needs the disk into the gathered turn."""
         parts = self._parts
-        together = Together(transaction.posts, parts.config.limits.group_messages_max)
+        together = Together(transaction.posts, parts.config.limits.group_messages_max, spread)
         for why in together.apart:
             self._transactions.groups_apart += 1
             transaction.peer.log("WARNING", f"messages of its transaction are not shown together: {why}")
         for post in transaction.posts:
             if post.message.queue.config.durable:
-                self._append(post, together)
+                self._append(post, together, spread.get(post, ()))
         accepted: dict[Cursor, list[int]] = {}
         for (cursor, sequence), taken in transaction.takes.items():
             outcome = taken.outcome
@@ -198,7 +227,7 @@ class Commits:
         for cursor, sequences in accepted.items():
             self._retire(transaction, cursor, sequences)
 
-    def _append(self, post: Post, together: Together | None = None) -> None:
+    def _append(self, post: Post, together: Together | None = None, branches: tuple[Branch, ...] = NOWHERE) -> None:
         parts, message = self._parts, post.message
         producer = message.producer
         if not is_appended(post):  # it was stored by another link meanwhile, which also published it
@@ -208,6 +237,8 @@ class Commits:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(message.number)
         value = message.value
+        if together is not None:
+            parts.spreading.spread(message.queue, branches, value, together.next)
         if message.destination is not None:
             identity = parts.identities.next(message.destination)
             group = None if together is None else together.next(message.destination)

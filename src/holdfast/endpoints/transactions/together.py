@@ -5,10 +5,11 @@ among them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.broker.entries import entry
 from holdfast.custody.arrival.group_bounds import GROUP_BYTES_MAX
+from holdfast.endpoints.spreading import Branch
 from holdfast.endpoints.transactions.work import Post
 
 
@@ -22,13 +23,16 @@ def is_appended(post: Post) -> bool:
 class Together:
     """The groups of one transaction, one for each node. `apart`: those that exceed a bound, in words."""
 
-    def __init__(self, posts: Iterable[Post], messages_max: int) -> None:
+    def __init__(self, posts: Iterable[Post], messages_max: int, spread: Mapping[Post, Iterable[Branch]]) -> None:
+        """`spread`: where else messages to topics go."""
         self._counts: Counter[str] = Counter()
         self._places: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for post in posts:
-            node = post.message.destination
-            if node is not None and is_appended(post):
+            if not is_appended(post):
+                continue
+            nodes = [branch.destination for branch in spread.get(post, ())]
+            for node in nodes if post.message.destination is None else [post.message.destination]:
                 self._counts[node] += 1
                 sizes[node] += len(post.message.value)
         self.apart: list[str] = []

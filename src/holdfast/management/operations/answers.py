@@ -70,6 +70,7 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 LINK: Final = "holdfast:link"
+FEDERATION: Final = "holdfast:federation"
 
 
 class Operations(Protocol):

@@ -7,7 +7,7 @@ only read, or that advance a subscription.
 from typing import Any
 
 from holdfast.columns import counted
-from holdfast.management.operations.answers import ENTRY, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
+from holdfast.management.operations.answers import ENTRY, FEDERATION, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -21,6 +21,8 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return f"node {name!r} forgotten"
     if kind == LINK:
         return _of_link(operation, name, body)
+    if kind == FEDERATION:
+        return _of_federation(operation, name, body)
     if kind == ENTRY and operation == "DELETE":
         return f"message {body['deleted']} of queue {name!r} deleted"
     if kind == ENTRY and "to" in body:
@@ -41,6 +43,12 @@ def _of_link(operation: str, name: str, body: dict[str, Any]) -> str | None:
         return f"link {name!r} created: {body['mode']} from {body['from']!r} to {body['to']!r}{chosen}"
     done = {"DELETE": "deleted", "STOP": "stopped", "START": "started"}.get(operation)
     return None if done is None else f"link {name!r} {done}"
+
+
+def _of_federation(operation: str, name: str, body: dict[str, Any]) -> str | None:
+    if operation == "CREATE":
+        return f"federation {name!r} added" if body["created"] else None
+    return f"federation {name!r} removed" if operation == "DELETE" else None
 
 
 def _of_queue(operation: str, name: str, body: dict[str, Any], *, created: bool) -> str | None:

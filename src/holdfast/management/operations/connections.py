@@ -19,7 +19,8 @@ from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.peer import Peer
 
 CONNECTION_ATTRIBUTES: Final = (
-    "container_id", "user", "address", "kind", "sessions", "links", "bytes_in", "writable", "paused",
+    "container_id", "user", "address", "tls", "certificate", "kind", "sessions", "links", "bytes_in", "writable",
+    "paused",
 )  # fmt: skip
 ATTACHMENT_ATTRIBUTES: Final = ("connection", "direction", "address", "credit", "session")
 CLOSED: Final = "closed by an operator"
@@ -80,6 +81,8 @@ class ConnectionOperations:
             "container_id": None if opened is None else str(opened.container_id),
             "user": peer.amqp.authenticated_user,
             "address": peer.address,
+            "tls": peer.tls_version,
+            "certificate": peer.amqp.certificate,
             "kind": "client" if peer.neighbour is None else "neighbour",
             "sessions": len(sessions),
             "links": sum(len(session.links) for session in sessions),

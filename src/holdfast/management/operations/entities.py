@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.management.operations.answers import (
     ENTRY,
+    FEDERATION,
     LINK,
     MANAGEMENT,
     NODE,
@@ -63,13 +64,16 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (ENTRY, "REQUEUE"): ("queue_uuid", "sequence", "delivery_count"),
     (ENTRY, "MOVE"): ("queue_uuid", "sequence", "delivery_count", "to"),
     (ENTRY, "COPY"): ("queue_uuid", "sequence", "delivery_count", "to"),
-    (SUBSCRIPTION, "OPEN"): ("queue", "mode", "start"),
+    (SUBSCRIPTION, "OPEN"): ("queue", "mode", "start", "start_ms"),
     (SUBSCRIPTION, "READ"): ("queue",),
-    (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max"),
+    (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max", "exact"),
+    (SUBSCRIPTION, "GAPS"): ("queue", "queue_uuid", "ranges"),
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
     (LINK, "CREATE"): ("from", "to", "selector", "mode"),
+    (FEDERATION, "CREATE"): ("mode", "patterns"),
+    (FEDERATION, "TREE"): ("subject",),
 }
 """By type and operation: what the request has in its body; nothing of those that are not here."""
 

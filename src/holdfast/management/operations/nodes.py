@@ -21,16 +21,16 @@ from holdfast.management.where.questions import (
     ids_of,
 )
 from holdfast.management.where.search import Step
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.schema import is_number
 
 NODE_ATTRIBUTES: Final = ("node", "store", "former_store", "uptime_s", "resident_bytes", "room_bytes")
 
 
 class NodeOperations:
-    """`routing` None: the node has no topology."""
+    """Status, searches, and nodes that left."""
 
-    def __init__(self, report: NodeStatus, questions: WhereQuestions, routing: Routes | None) -> None:
+    def __init__(self, report: NodeStatus, questions: WhereQuestions, routing: RoutesNow) -> None:
         self._report = report
         self._questions = questions
         self._routing = routing
@@ -68,7 +68,7 @@ class NodeOperations:
 
     def forget(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Removes a node that left for good from the routing, here and at all reachable nodes."""
-        routing = self._routing
+        routing = self._routing()
         if host != DEFAULT_HOST:
             raise Refused(403, "nodes are the default host's")
         if routing is None:

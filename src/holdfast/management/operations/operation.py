@@ -13,15 +13,15 @@ from holdfast.management.operations.answers import (
     ENTRY,
     MANAGEMENT,
     QUEUE,
-    SUBSCRIPTION,
     Answer,
     Later,
     Operations,
     Refused,
     Table,
 )
+from holdfast.management.operations.rights import Rights
 from holdfast.management.status.queues import QUEUES_A_PAGE
-from holdfast.peers.authorise import SEND, Authoriser
+from holdfast.peers.authorise import Authoriser
 from holdfast.state.catalog import WAITING, Catalog
 
 WAITING_LOOKED_AT: Final = 1_000
@@ -39,12 +39,19 @@ class Management:
     """All operations; `operations`: by kind and name."""
 
     def __init__(
-        self, catalog: Catalog, disk: Disk, authoriser: Authoriser, *groups: Operations, links: Callable[[], int]
+        self,
+        catalog: Catalog,
+        disk: Disk,
+        authoriser: Authoriser,
+        rights: Rights,
+        *groups: Operations,
+        links: Callable[[], int],
     ) -> None:
         """`links`: how many connections and links there are, about."""
         self._catalog = catalog
         self._disk = disk
         self._authoriser = authoriser
+        self._rights = rights
         self._links = links
         self.operations: Table = {}
         for group in groups:
@@ -59,19 +66,10 @@ class Management:
             if function is None:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
                 raise Refused(501, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
-            queue = arguments.get("queue")
-            address = name if kind != SUBSCRIPTION else queue if isinstance(queue, str) else ""
-            entity = kind
-            if kind == MANAGEMENT:
-                entity, address = str(arguments.get("entityType") or ":management"), ""
-            forbidden = self._authoriser.authorise(who, f"{entity.partition(':')[2]} {operation}", address, host=host)
-            if forbidden is not None:
-                raise Refused(403, forbidden)
-            to = arguments.get("to")
-            if kind == ENTRY and isinstance(to, str):
-                why = self._authoriser.authorise(who, SEND, to, host=host)
-                if why is not None:
-                    raise Refused(403, why)
+            for action, address in self._rights.of(host, kind, operation, name, arguments):
+                forbidden = self._authoriser.authorise(who, action, address, host=host)
+                if forbidden is not None:
+                    raise Refused(403, forbidden)
             if operation in CREATES and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
             return function(host, name, arguments)

@@ -17,10 +17,13 @@ from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.ranges import first_since, measured
 from holdfast.names import check_name
-from holdfast.schema import is_whole
+from holdfast.schema import is_whole, is_whole_within
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
+GAPS_MAX: Final = 256
+"""Ranges that one request may ask about."""
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
 
@@ -43,6 +46,22 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
     }
 
 
+def _beginning(queue: Queue, arguments: dict[str, Any]) -> int:
+    """Where a new subscription begins."""
+    start, head = arguments.get("start", "first"), queue.head()
+    if "start_ms" in arguments:
+        if "start" in arguments:
+            raise Refused(400, "start and start_ms exclude each other; give one of them")
+        return first_since(queue, head, number_of(arguments, "start_ms"))
+    if start == "first":
+        return head
+    if start == "next":
+        return queue.next_sequence
+    if is_whole(start):
+        return min(max(int(start), head), queue.next_sequence)
+    raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
+
+
 def _identity(key: tuple[Queue, str]) -> str:
     queue, name = key
     return f"{queue.name}/{name}"
@@ -60,6 +79,7 @@ class SubscriptionOperations:
             (SUBSCRIPTION, "OPEN"): self.open,
             (SUBSCRIPTION, "READ"): self.read,
             (SUBSCRIPTION, "PEEK"): self.peek,
+            (SUBSCRIPTION, "GAPS"): self.gaps,
             (SUBSCRIPTION, "ADVANCE"): self.advance,
             (SUBSCRIPTION, "DELETE"): self.delete,
             (SUBSCRIPTION, "QUERY"): self.query,
@@ -113,16 +133,7 @@ class SubscriptionOperations:
                 self._resume.release(queue)
                 if queue.shared.consumers or queue.shared.acquired:
                     raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
-            start = arguments.get("start", "first")
-            if start == "first":
-                place = queue.head()
-            elif start == "next":
-                place = queue.next_sequence
-            elif is_whole(start):
-                place = min(max(int(start), queue.head()), queue.next_sequence)
-            else:
-                raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
-            cursor = queue.add_cursor(name, mode, place)
+            cursor = queue.add_cursor(name, mode, _beginning(queue, arguments))
             status = 201
         elif cursor.mode != mode:
             raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
@@ -134,28 +145,53 @@ class SubscriptionOperations:
         queue, cursor = self._subscription(host, name, arguments)
         return Answer(200, "OK", _subscription_map(queue, cursor))
 
-    def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
-        """The subscription, if the caller still holds its lease and means this queue."""
+    def _of_queue(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        """The subscription, if the caller means this queue."""
         queue, cursor = self._subscription(host, name, arguments)
         if text_of(arguments, "queue_uuid") != str(queue.uuid):
             raise Refused(412, f"queue {queue.name!r} was deleted and created again: it is {queue.uuid} now")
+        return queue, cursor
+
+    def _held(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+        """The subscription, if the caller still holds its lease and means this queue."""
+        queue, cursor = self._of_queue(host, name, arguments)
         if number_of(arguments, "lease_epoch") != cursor.lease_epoch:
             raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
         return queue, cursor
 
     def peek(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """The end of a range within both limits; changes nothing."""
+        """The end of a range within both limits, that of bytes by the average unless `exact`; changes nothing."""
         queue, _ = self._held(host, name, arguments)
         start = number_of(arguments, "start")
         messages_max = number_of(arguments, "messages_max", 2**62)
         bytes_max = number_of(arguments, "bytes_max", 2**62)
+        exact = arguments.get("exact", False)
+        if not isinstance(exact, bool):
+            raise Refused(400, f"invalid value {exact!r} for exact; expected true or false")
         end = queue.visible
+        tail = Ulong(max(start, end))
+        if exact:
+            found = measured(queue, start, messages_max, bytes_max)
+            told = {"messages": Ulong(found.messages), "bytes": Ulong(found.bytes), "more": found.more}
+            return Answer(200, "OK", {"end": Ulong(found.end), "tail": tail, **told})
+        average = max(1, queue.bytes_held // queue.messages) if queue.messages else 0
         if end - start > messages_max or queue.bytes_held > bytes_max:
             end = min(end, start + messages_max)
-            if queue.messages and queue.bytes_held > bytes_max:
-                average = max(1, queue.bytes_held // queue.messages)
+            if average and queue.bytes_held > bytes_max:
                 end = min(end, start + max(1, bytes_max // average))
-        return Answer(200, "OK", {"end": Ulong(max(start, end))})
+        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail, "average": Ulong(average)})
+
+    def gaps(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """Why there are no messages at the sequences of these ranges, as far as that is known."""
+        queue, _ = self._of_queue(host, name, arguments)
+        ranges = arguments.get("ranges")
+        if not isinstance(ranges, list) or len(ranges) % 2 or len(ranges) > 2 * GAPS_MAX:
+            raise Refused(400, f"invalid value for ranges; expected first and end of at most {GAPS_MAX} ranges")
+        if not all(is_whole_within(number, 0, 2**63) for number in ranges):
+            raise Refused(400, "invalid value for ranges; expected numbers from 0 to 2^63 - 1")
+        counts = [queue.gone.count(int(first), int(end)) for first, end in zip(ranges[::2], ranges[1::2], strict=True)]
+        expired, dropped = sum(one for one, _ in counts), sum(other for _, other in counts)
+        return Answer(200, "OK", {"expired": Ulong(expired), "dropped": Ulong(dropped)})
 
     def advance(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._held(host, name, arguments)

@@ -10,16 +10,20 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import destination_of, node_of
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.routing.topology import MICRO
 from holdfast.state.catalog import Catalog
 
 
 class DestinationStatus:
-    """A row for each destination; `routing` None: the node has no topology."""
+    """A row for each destination."""
 
     def __init__(
-        self, catalog: Catalog, forwarding: Forwarding, hops: Mapping[str, NextHop], routing: Routes | None
+        self,
+        catalog: Catalog,
+        forwarding: Forwarding,
+        hops: Mapping[str, NextHop],
+        routing: RoutesNow,
     ) -> None:
         self._catalog = catalog
         self._forwarding = forwarding
@@ -29,7 +33,8 @@ class DestinationStatus:
     def status(self, host: str) -> list[dict[str, Any]]:
         """A row for each node for which messages of that virtual host wait; in the default one also for each other
         reachable destination, the nearest first."""
-        paths = {} if self._routing is None else self._routing.paths
+        routing = self._routing()
+        paths = {} if routing is None else routing.paths
         all_waiting = self._catalog.transmissions()
         waiting = {node_of(destination): queue for destination, queue in all_waiting if queue.host == host}
         rows = []
@@ -41,7 +46,7 @@ class DestinationStatus:
                 "waiting": Ulong(0 if queue is None else queue.messages - queue.tombstones),
                 "held": self._forwarding.sent_back.held(destination_of(host, name)),
             }
-            if self._routing is not None:
+            if routing is not None:
                 row["cost"] = None if path is None else path.cost_micro / MICRO
                 row["path"] = None if path is None else list(path.nodes)
             rows.append(row)

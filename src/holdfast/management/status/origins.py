@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.arrival.group_bounds import REASONS, GroupBounds
 from holdfast.endpoints.transactions.transactions import Transactions
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.state.ledger import Ledger
 
 ORIGINS_LISTED: Final = 100
@@ -18,10 +18,9 @@ ORIGINS_LISTED: Final = 100
 
 
 class OriginStatus:
-    """Rows of origins; `routing` None: the node has no topology. `transactions`: those of this node's clients, whose
-    messages other nodes show together."""
+    """Rows of origins. `transactions`: those of this node's clients, whose messages other nodes show together."""
 
-    def __init__(self, ledger: Ledger, routing: Routes | None, bounds: GroupBounds, transactions: Transactions) -> None:
+    def __init__(self, ledger: Ledger, routing: RoutesNow, bounds: GroupBounds, transactions: Transactions) -> None:
         self._ledger = ledger
         self._routing = routing
         self._bounds = bounds
@@ -46,10 +45,11 @@ class OriginStatus:
         worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))
         latest = islice(reversed(everyone), 2 * ORIGINS_LISTED)
         listed = {origin.origin: origin for origin in chain(worst, latest)}
+        routing = self._routing()
         return [
             {
                 "origin": str(origin.origin),
-                "name": None if self._routing is None else self._routing.name_of_store(origin.origin),
+                "name": None if routing is None else routing.name_of_store(origin.origin),
                 "mark": Ulong(origin.mark),
                 "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
                 "waiting": len(origin.waiting),

@@ -29,9 +29,10 @@ from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
 from holdfast.management.triggers import Triggers
-from holdfast.peering import route_status
+from holdfast.peering import binding_status, route_status
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.rate_control import RateControl
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.logins import Logins
 from holdfast.peers.peer import Peer
@@ -63,7 +64,7 @@ class NodeStatus:
         queues: QueueStatus,
         sessions: SessionStatus,
         destinations: DestinationStatus,
-        routing: Routes | None,
+        routing: RoutesNow,
         paths: PathCheck,
         forwarding: Forwarding,
         dead_lettering: DeadLettering,
@@ -79,6 +80,7 @@ class NodeStatus:
         queue_links: QueueLinks,
         triggers: Triggers,
         rates: RateControl,
+        bindings: BindingControl,
         admission: Admission,
         started_at: float,
         resident_bytes: Callable[[], int],
@@ -111,8 +113,8 @@ class NodeStatus:
         tells_host("triggers", triggers.status)
         tells("sessions", sessions.status)
         tells_host("routes", destinations.status)
-        if routing is not None:
-            tells("routing", partial(route_status.status, routing))
+        tell(partial(_routing, routing))
+        tell(partial(binding_status.status, bindings))
         if rates.root is not None:
             tells("paces", rates.root.given)
         if config.pacing.roots:
@@ -168,6 +170,12 @@ class NodeStatus:
         for fields in self._parts:
             told |= fields()
         return told
+
+
+def _routing(routing: RoutesNow) -> dict[str, Any]:
+    """Nothing while the node has no topology and no federation."""
+    found = routing()
+    return {} if found is None else {"routing": route_status.status(found)}
 
 
 def _counts(**counts: int) -> dict[str, Ulong]:

@@ -20,7 +20,7 @@ from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.management.status.descriptors import Descriptors
-from holdfast.peering.routes import Routes
+from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
 from holdfast.state.catalog import Catalog
 from holdfast.units import iso8601
@@ -74,14 +74,17 @@ class Warnings:
         descriptors: Descriptors,
         incidents: Incidents,
         neighbours: Mapping[str, Neighbour],
-        routing: Routes | None,
+        routing: RoutesNow,
         stores: StoreNames,
         destination: Destination,
         forwarding: Forwarding,
         departures: Departures,
         streams: Sized,
+        has_topology: bool,
     ) -> None:
-        """`streams`: large messages that are on their way in."""
+        """`streams`: large messages that are on their way in. `has_topology`: whether a file says which links there
+        are."""
+        self._has_topology = has_topology
         self._node = node
         self._clock = clock
         self._log = log
@@ -161,7 +164,7 @@ class Warnings:
             yield from self._missing(origin)
 
     def _of_neighbours(self) -> Iterator[Condition]:
-        routing = self._routing
+        routing = self._routing() if self._has_topology else None
         away = 0
         for name, neighbour in self._neighbours.items():
             if not neighbour.established and neighbour.config.remote is not None:
@@ -256,7 +259,7 @@ class Warnings:
             )
 
     def _name_of(self, origin: Origin) -> str:
-        store, routing = origin.origin, self._routing
+        store, routing = origin.origin, self._routing()
         names = (name for name, known in self._ledger.neighbour_stores.items() if known == store)
         name = next(names, None if routing is None else routing.name_of_store(store))
         return f"origin {store}" if name is None else f"{name} ({store})"

@@ -4,6 +4,7 @@ Rules of this file: it decides nothing, except that it drops connections beyond 
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -12,12 +13,16 @@ from holdfast.engine.events import (
     ConnectionOpened,
     DriverWarned,
     Event,
+    Secured,
+    SecuringFailed,
     WritingPaused,
     WritingResumed,
 )
 from holdfast.engine.reads import Reads
-from holdfast.names import HostPort
+from holdfast.names import TLS_SCHEME, HostPort
+from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.descriptors import Descriptors
+from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.failures import Failures
 from holdfast.node.network.transport import BACKLOG, Peer, listen
 from holdfast.peers.limits.refusals import REFUSALS_MAX
@@ -25,6 +30,8 @@ from holdfast.settings.node import NodeConfig
 
 CLOSE_TIME_OUT_S: Final = 30.0
 """How long a closed connection may go on reading what was written before."""
+NONCE_BYTES: Final = 18
+"""Of each connection: as many as RFC 5802's example has, and a whole number of characters of base 64."""
 
 
 class Connections:
@@ -32,13 +39,19 @@ class Connections:
     core."""
 
     def __init__(
-        self, config: NodeConfig, feed: Callable[[Event], None], reads: Reads, descriptors: Descriptors
+        self,
+        config: NodeConfig,
+        feed: Callable[[Event], None],
+        reads: Reads,
+        descriptors: Descriptors,
+        certificates: Certificates | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._feed = feed
         self._reads = reads
         self._descriptors = descriptors
-        self._loopback_only = not config.users
+        self._certificates = certificates
+        self._loopback_only = not config.has_users
         limits = config.limits
         self._connections_max = limits.connections_max
         places = limits.connections_max + limits.reserved_connections_max
@@ -54,17 +67,27 @@ class Connections:
         self._full_told = False
         self._all_gone: Callable[[], None] | None = None
 
-    async def listen(self, where: Iterable[HostPort]) -> list[str]:
-        """Listens there; returns each listener's HOST:PORT. Raises ConfigError or HoldfastError if it cannot."""
+    async def listen(self, where: Iterable[HostPort], where_tls: Iterable[HostPort]) -> list[str]:
+        """Listens there; returns each listener's HOST:PORT, with amqps:// before it where TLS is spoken. Raises
+        ConfigError or HoldfastError if it cannot."""
         served: list[str] = []
-        for place in where:
-            listeners = listen(place, loopback_only=self._loopback_only)
-            served.append(str(place._replace(port=listeners[0].getsockname()[1])))
-            for listener in listeners:
-                # The loop listens again, by default with a backlog of 100: a burst would have to repeat its connects.
-                server = await self._loop.create_server(lambda: Peer(self, None), sock=listener, backlog=BACKLOG)
-                self._servers.append(server)
+        for scheme, places, make in (
+            ("", where, lambda: Peer(self, None)),
+            (TLS_SCHEME, where_tls, lambda: Peer(self, None, self._accepted())),
+        ):
+            for place in places:
+                listeners = listen(place, loopback_only=self._loopback_only)
+                served.append(f"{scheme}{place._replace(port=listeners[0].getsockname()[1])}")
+                for listener in listeners:
+                    # The loop listens again, by default with a backlog of 100: a burst would have to repeat its
+                    # connects.
+                    server = await self._loop.create_server(make, sock=listener, backlog=BACKLOG)
+                    self._servers.append(server)
         return served
+
+    def _accepted(self) -> Encryption:
+        assert self._certificates is not None
+        return self._certificates.accepted()
 
     def refuse(self) -> None:
         """Takes no further connections. Idempotent."""
@@ -78,7 +101,7 @@ class Connections:
             peer.transport.abort()
         elif peer.close_timer is None:
             peer.close_timer = self._loop.call_later(CLOSE_TIME_OUT_S, peer.transport.abort)
-            peer.transport.close()
+            peer.end()
 
     def close_all(self, then: Callable[[], None]) -> None:
         """Ends all connections after their output was written; `then` is called when the last is gone."""
@@ -117,8 +140,23 @@ class Connections:
                 peer=peer.peer_name,
                 loopback=peer.loopback,
                 neighbour=peer.neighbour,
+                encrypted=peer.encryption is not None,
+                nonce=secrets.token_bytes(NONCE_BYTES),
             )
         )
+
+    def secured(self, peer: Peer, encryption: Encryption) -> None:
+        """TLS is established on a connection."""
+        if peer.connection in self.peers:
+            self._feed(
+                Secured(connection=peer.connection, version=encryption.version, certificate=encryption.certificate)
+            )
+
+    def securing_failed(self, peer: Peer, reason: str) -> None:
+        """TLS has failed on a connection: it ends once the other end was told."""
+        self.close(peer, abort=False)
+        if peer.connection in self.peers:
+            self._feed(SecuringFailed(connection=peer.connection, reason=reason))
 
     def received(self, connection: int, data: bytes) -> None:
         """One read of a socket."""

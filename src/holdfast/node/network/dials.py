@@ -12,6 +12,8 @@ from holdfast.dialling import dial
 from holdfast.engine.events import ConnectFailed, Event
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import parse_source
+from holdfast.node.network.certificates import Certificates
+from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.transport import Peer, PeerOwner, describe
 from holdfast.settings.neighbours import NeighbourConfig
 
@@ -21,15 +23,27 @@ _log = logging.getLogger(__name__)
 class Dials:
     """At most one dial for each neighbour. A new connection belongs to `owner`; `feed` hands an event to the core."""
 
-    def __init__(self, neighbours: Iterable[NeighbourConfig], feed: Callable[[Event], None], owner: PeerOwner) -> None:
+    def __init__(
+        self,
+        neighbours: Iterable[NeighbourConfig],
+        feed: Callable[[Event], None],
+        owner: PeerOwner,
+        certificates: Certificates | None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._feed = feed
         self._owner = owner
+        self._certificates = certificates
+        self._server_names: dict[str, str] = {}
+        """Whose certificate it must be, by neighbour, where TLS is spoken."""
         self._remotes: dict[str, HostPort] = {}
         self._sources: dict[str, HostPort] = {}
         for neighbour in neighbours:
             if neighbour.remote is not None:
-                self._remotes[neighbour.name] = parse_host_port("neighbour remote", neighbour.remote, port_min=1)
+                where = parse_host_port("neighbour remote", neighbour.remote, port_min=1)
+                self._remotes[neighbour.name] = where
+                if neighbour.tls:
+                    self._server_names[neighbour.name] = neighbour.server_name or where.host
             if neighbour.source is not None:
                 self._sources[neighbour.name] = parse_source("neighbour source", neighbour.source)
         self.under_way: dict[str, asyncio.Task[None]] = {}
@@ -52,13 +66,21 @@ class Dials:
         for task in list(self.under_way.values()):
             task.cancel()
 
+    def _encryption(self, neighbour: str) -> Encryption | None:
+        server_name = self._server_names.get(neighbour)
+        if server_name is None:
+            return None
+        assert self._certificates is not None
+        return self._certificates.dialled(server_name)
+
     async def _dial(self, neighbour: str) -> None:
         where = self._remotes[neighbour]
         source = self._sources.get(neighbour)
         try:
             own = await dial(where.host, where.port, source=source)
             try:
-                await self._loop.create_connection(lambda: Peer(self._owner, neighbour), sock=own)
+                peer = Peer(self._owner, neighbour, self._encryption(neighbour))
+                await self._loop.create_connection(lambda: peer, sock=own)
             except BaseException:
                 own.close()
                 raise

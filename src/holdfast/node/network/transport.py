@@ -1,6 +1,7 @@
 """Sockets: their options, listening, and the asyncio protocol that passes on their bytes.
 
-Rules of this file: it knows neither AMQP nor the core; bytes are passed on unchanged, with one call for each read.
+Rules of this file: it knows neither AMQP nor the core; bytes are passed on unchanged, or as TLS has them
+(encryption.py), with one call for each read.
 Source for the options: tcp(7).
 """
 
@@ -18,6 +19,7 @@ from holdfast.engine.reads import Reading
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.names import HostPort
 from holdfast.node.config import is_loopback
+from holdfast.node.network.encryption import Encryption
 
 BACKLOG: Final = 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024
@@ -36,6 +38,8 @@ class PeerOwner(Protocol):
     """What a Peer reports to."""
 
     def connected(self, peer: "Peer") -> None: ...
+    def secured(self, peer: "Peer", encryption: Encryption) -> None: ...
+    def securing_failed(self, peer: "Peer", reason: str) -> None: ...
     def received(self, connection: int, data: bytes) -> None: ...
     def lost(self, peer: "Peer", reason: str) -> None: ...
     def writing(self, connection: int, *, paused: bool) -> None: ...
@@ -43,25 +47,34 @@ class PeerOwner(Protocol):
 
 
 class Peer(asyncio.Protocol, Reading):
-    """One connection. `connection` is 0 until its owner has accepted it, and stays 0 if the owner refused it."""
+    """One connection. `connection` is 0 until its owner has accepted it, and stays 0 if the owner refused it.
+
+    `encryption`: of TLS; None where none is spoken. With it, `written_bytes` and whatever else counts output counts
+    what the socket was given, as the kernel does; never what the core has said.
+    """
 
     __slots__ = (
         "close_timer",
+        "encryption",
         "loopback",
         "neighbour",
         "owner",
         "peer_name",
         "transport",
         "unsent_bytes",
+        "why",
         "written_bytes",
     )
 
     transport: asyncio.Transport
 
-    def __init__(self, owner: PeerOwner, neighbour: str | None) -> None:
+    def __init__(self, owner: PeerOwner, neighbour: str | None, encryption: Encryption | None = None) -> None:
         super().__init__()
         self.owner = owner
         self.neighbour = neighbour
+        self.encryption = encryption
+        self.why: str | None = None
+        """For what the transport cannot say: how TLS failed."""
         self.peer_name = ""
         self.loopback = False
         self.written_bytes = 0
@@ -89,12 +102,59 @@ class Peer(asyncio.Protocol, Reading):
             set_options(own, NEIGHBOUR_NOTSENT_BYTES)
             self.transport.set_write_buffer_limits(NEIGHBOUR_WRITE_HIGH_BYTES, NEIGHBOUR_WRITE_LOW_BYTES)
         self.owner.connected(self)
+        if self.encryption is not None and self.neighbour is not None and not self.transport.is_closing():
+            self.encryption.start()
+            self._flush(self.encryption)
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.owner.received(self.connection, data)
+            if self.encryption is None:
+                self.owner.received(self.connection, data)
+            elif self.why is None:
+                self._decrypt(self.encryption, data)
         except Exception as error:
             self.owner.failed(self, error)
+
+    def _decrypt(self, encryption: Encryption, data: bytes) -> None:
+        established = encryption.established
+        said = encryption.receive(data)
+        if encryption.established and not established:
+            self.owner.secured(self, encryption)
+        answered = self._flush(encryption)
+        if answered and established:
+            encryption.answered(answered, self.transport.get_write_buffer_size())
+        if said:
+            self.owner.received(self.connection, said)
+        if encryption.ended:
+            self.transport.close()
+        self._look_at(encryption)
+
+    def write_encrypted(self, encryption: Encryption, chunks: Sequence[bytes | memoryview]) -> None:
+        """Writes what the core says, as TLS has it."""
+        if self.why is None:
+            encryption.send(chunks)
+            self._flush(encryption)
+            self._look_at(encryption)
+
+    def _flush(self, encryption: Encryption) -> int:
+        """Writes what TLS has to say; returns its bytes."""
+        output = encryption.take_output()
+        if output:
+            self.transport.write(output)
+            self.written_bytes += len(output)
+        return len(output)
+
+    def _look_at(self, encryption: Encryption) -> None:
+        if encryption.failure is not None and self.why is None:
+            self.why = encryption.failure
+            self.owner.securing_failed(self, encryption.failure)
+
+    def end(self) -> None:
+        """Closes it once its output was written; TLS says so."""
+        if self.encryption is not None and self.why is None:
+            self.encryption.close()
+            self._flush(self.encryption)
+        self.transport.close()
 
     def stop_reading(self) -> None:
         if not self.transport.is_closing():
@@ -139,7 +199,7 @@ class Peer(asyncio.Protocol, Reading):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.close_timer is not None:
             self.close_timer.cancel()
-        self.owner.lost(self, "closed" if exc is None else describe(exc))
+        self.owner.lost(self, self.why or ("closed" if exc is None else describe(exc)))
 
 
 def write(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> int:

@@ -1,16 +1,19 @@
-"""The telemetry file: NDJSON lines, collected during a turn, appended by a thread.
+"""The files of telemetry and of the audit log: NDJSON lines, collected during a turn, appended by a thread.
 
-Rules of this file: telemetry never stops or delays a node, whatever happens to the file's disk; lines that cannot be
+Rules of this file: neither stops nor delays a node, whatever happens to the file's disk; lines that cannot be
 written are dropped, and that is logged once. The lines themselves are `holdfast.telemetry`'s.
 """
 
+import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.node.process.behind import WriteBehind
+from holdfast.units import iso8601
 
 BUFFER_BYTES_MAX: Final = 256 * 1024
 """Lines gathered before they are handed over within a turn."""
@@ -27,6 +30,9 @@ _log = logging.getLogger(__name__)
 class TelemetryFile:
     """One file, opened for appending. Raises ConfigError if it cannot be opened."""
 
+    what = "telemetry"
+    mode = 0o644
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[bytes] = []
@@ -34,12 +40,12 @@ class TelemetryFile:
         self._broken_line = False
         self._complained = self._closed = False
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self.mode)
         except OSError as error:
             raise ConfigError(
-                f"telemetry file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
+                f"{self.what} file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
             ) from None
-        self._behind = WriteBehind("holdfast-telemetry", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
+        self._behind = WriteBehind(f"holdfast-{self.what}", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
 
     def add(self, line: bytes) -> None:
         """Collects one line, which ends with a newline."""
@@ -72,7 +78,7 @@ class TelemetryFile:
     def _complain(self, reason: str | None) -> None:
         if not self._complained:
             self._complained = True
-            _log.warning("telemetry file %s: %s; its records are dropped", self._path, reason)
+            _log.warning("%s file %s: %s; its records are dropped", self.what, self._path, reason)
 
     def close(self) -> None:
         """Writes the rest, for at most END_S. Idempotent."""
@@ -81,3 +87,15 @@ class TelemetryFile:
             self.flush()
             if self._behind.close(END_S):
                 os.close(self._fd)
+
+
+class AuditFile(TelemetryFile):
+    """The file of the audit log, which only its owner may read."""
+
+    what = "audit"
+    mode = 0o600
+
+    def record(self, fields: Mapping[str, object], *, node: str, wall_ms: int) -> None:
+        """Collects one record as a line of JSON."""
+        told = {"v": 1, "t": iso8601(wall_ms), "node": node, **fields}
+        self.add(json.dumps(told).encode() + b"\n")

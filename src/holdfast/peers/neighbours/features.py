@@ -16,7 +16,9 @@ PACING: Final = "holdfast:pacing"
 """It passes the messages of pacing on (docs/pacing.md)."""
 HOSTS: Final = "holdfast:hosts"
 """It takes destinations HOST@NODE (docs/virtual-hosts.md)."""
-ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS)
+BINDINGS: Final = "holdfast:bindings"
+"""It speaks of the bindings of topics (docs/federation.md)."""
+ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS)
 
 
 def offered_by(theirs: Open | None, ours: Iterable[str] = ALL) -> frozenset[str]:

@@ -17,6 +17,7 @@ from holdfast.broker.entries.host_names import read_key
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.stored import records
 from holdfast.errors import StorageError
+from holdfast.federation import stored as federation
 from holdfast.storage.port import PIECE_BYTES, TABLES
 
 __all__ = ["CUSTODY_ROWS", "NODE_ROWS", "NODE_WORDS", "Checked", "QueueRows", "Rows"]
@@ -177,6 +178,9 @@ class Rows:
             key.decode()
             records.unpack_queue_link(value)
             return
+        if key[:1] == records.FEDERATION:
+            federation.check_row(key, value)
+            return
         if key[:1] == records.FAILURES:
             records.unpack_failures(value)
             self._has_queue(records.split_failures_key(key)[0], "failed deliveries")
@@ -229,6 +233,9 @@ class Rows:
         if len(value) < WINDOW_BYTES_MIN:
             raise ValueError(f"it has {len(value)} bytes, expected {WINDOW_BYTES_MIN} or more")
 
+    def _bindings_row(self, key: bytes, value: bytes) -> None:
+        federation.check_row(key, value)
+
     def _loss_row(self, key: bytes, value: bytes) -> None:
         if key == records.LOSS_TOTALS:
             records.unpack_loss_totals(value)
@@ -264,6 +271,7 @@ _ROWS: Final[dict[str, Callable[[Rows, bytes, bytes], None]]] = {
     "blobs": Rows._blob_row,
     "losses": Rows._loss_row,
     "windows": Rows._window_row,
+    "bindings": Rows._bindings_row,
 }
 
 

@@ -1,0 +1,122 @@
+"""Calls to several nodes at once, of which some may be away: those that answer are not kept waiting.
+
+Rules of this file: one call at a time for each node, in a thread that nobody has to wait for; a node whose call has not
+returned is away until it has. Only `NodeUnreachable` and time make a node away; any other error ends the query.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, Final, Generic, TypeVar
+
+from pyspark_holdfast.bus import NodeUnreachable
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 5.0
+"""How long the others wait for a node that was there the last time. One that is away is not waited for."""
+AGAIN_S: Final = 1.0
+"""How long after a call that failed a node that is away is called again."""
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Fleet(Generic[K]):
+    """Nodes by key. `all_needed`: a node that cannot be reached ends the query, as it does where none can."""
+
+    def __init__(self, names: Mapping[K, str], *, all_needed: bool, patience_s: float = PATIENCE_S) -> None:
+        self._names = names
+        self._all_needed = all_needed or len(names) == 1
+        self._patience_s = patience_s
+        self._calls: dict[K, Future[Any]] = {}
+        """Under way, of nodes that are away."""
+        self._failed_at: dict[K, float] = {}
+        self.away: dict[K, str] = {}
+        """Why each node that is away is."""
+
+    def each(self, work: Mapping[K, Callable[[], T]]) -> dict[K, T]:
+        """What these calls return, of the nodes that are there. Raises NodeUnreachable where none is, or one is not and
+        all are needed, and whatever else a call raises."""
+        if self._all_needed and len(work) == 1:
+            return {key: call() for key, call in work.items()}
+        calls = {key: self._begun(call) for key, call in work.items() if not self._is_busy(key)}
+        patient = [calls[key] for key in calls if self._all_needed or key not in self.away]
+        wait(patient, None if self._all_needed else self._patience_s)
+        found = self._found(calls)
+        if work and not found and not self._all_needed:
+            found = self._any(calls)
+        return found
+
+    def _is_busy(self, key: K) -> bool:
+        """Whether a call to a node that is away is under way, or it is too early for the next."""
+        call = self._calls.get(key)
+        if call is not None and not call.done():
+            return True
+        if call is not None:
+            del self._calls[key]
+            self._note(key, call)
+        failed = self._failed_at.get(key)
+        return not self._all_needed and failed is not None and time.monotonic() - failed < AGAIN_S
+
+    def _found(self, calls: Mapping[K, "Future[T]"]) -> dict[K, T]:
+        found: dict[K, T] = {}
+        for key, call in calls.items():
+            if not call.done():
+                self._calls[key] = call
+                if key not in self.away:
+                    self._is_away(key, f"it has not answered within {self._patience_s:g} s")
+            elif self._note(key, call):
+                found[key] = call.result()
+        return found
+
+    def _any(self, calls: Mapping[K, "Future[T]"]) -> dict[K, T]:
+        """Where all are away: what the first that answers says, nothing if that is an answer to an earlier call.
+        NodeUnreachable once there is none left to wait for."""
+        while True:
+            found: dict[K, T] = {}
+            is_back = False
+            for key, call in [(key, call) for key, call in self._calls.items() if call.done()]:
+                del self._calls[key]
+                if self._note(key, call):
+                    is_back = True
+                    if call is calls.get(key):
+                        found[key] = call.result()
+            if is_back:
+                return found
+            if not self._calls:
+                raise NodeUnreachable("; ".join(self.away.values()))
+            wait(self._calls.values(), return_when=FIRST_COMPLETED)
+
+    def _note(self, key: K, call: "Future[Any]") -> bool:
+        """Takes in how a call has ended; True where the node is there."""
+        error = call.exception()
+        if error is None:
+            self._failed_at.pop(key, None)
+            if self.away.pop(key, None) is not None:
+                log.warning("node %s is there again", self._names[key])
+            return True
+        if self._all_needed or not isinstance(error, NodeUnreachable):
+            raise error
+        self._failed_at[key] = time.monotonic()
+        self._is_away(key, str(error))
+        return False
+
+    def _is_away(self, key: K, reason: str) -> None:
+        if key not in self.away:
+            log.warning("node %s is away, and its part of the query waits: %s", self._names[key], reason)
+        self.away[key] = reason
+
+    def _begun(self, call: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="holdfast-node", daemon=True).start()
+        return future

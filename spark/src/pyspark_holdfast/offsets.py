@@ -1,0 +1,80 @@
+"""What a query's offsets hold: by queue the sequence that was reached (docs/spark.md, ADR 0083).
+
+Rules of this file: pure. A queue's key is `NODE/QUEUE`; its UUID is kept beside the sequence, since a queue of that
+name may be another one later. Keys are sorted, because Spark compares offsets as text.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+FORMER: Final = ""
+"""The key of a place in a checkpoint of an earlier version, which has one queue, by its UUID alone."""
+
+
+class Place(NamedTuple):
+    """All entries of the queue with that UUID below `seq` belong to this batch or an earlier one."""
+
+    queue: str
+    seq: int
+
+
+def key_of(node: str, queue: str) -> str:
+    """`NODE/QUEUE`; a slash in the node's name is written `%2F`, so that no two queues have one key."""
+    return f"{node.replace('%', '%25').replace('/', '%2F')}/{queue}"
+
+
+def shown(key: str) -> str:
+    """The queue as a line for people names it."""
+    node, _, queue = key.partition("/")
+    name = node.replace("%2F", "/").replace("%25", "%")
+    return f"queue {queue!r} of node {name!r}" if name else "the queue of an earlier version's checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The places of subscription `sub` in all queues that a source reads, by key."""
+
+    sub: str
+    places: Mapping[str, Place]
+
+    def json(self) -> dict[str, Any]:
+        keys = sorted(self.places)
+        return {
+            "sub": self.sub,
+            "at": {key: self.places[key].seq for key in keys},
+            "queues": {key: self.places[key].queue for key in keys},
+        }
+
+    def named(self, keys: Mapping[str, str]) -> "Offset":
+        """With the place of an earlier version under its key, which `keys` may have by the queue's UUID."""
+        place = self.places.get(FORMER)
+        key = None if place is None else keys.get(place.queue)
+        if place is None or key is None:
+            return self
+        return Offset(self.sub, {key: place} | {name: at for name, at in self.places.items() if name != FORMER})
+
+    def moved(self, places: Mapping[str, Place]) -> "Offset":
+        """With other places for some queues."""
+        return Offset(self.sub, {**self.places, **places})
+
+
+def offset_of(value: object) -> Offset | None:
+    """The Offset that a decoded JSON value is, of this version or an earlier one; or None."""
+    if not isinstance(value, dict) or not isinstance(value.get("sub"), str):
+        return None
+    sub, at, queues = value["sub"], value.get("at"), value.get("queues")
+    if at is None and queues is None:
+        at, queues = {FORMER: value.get("seq")}, {FORMER: value.get("queue")}
+    if not isinstance(at, dict) or not isinstance(queues, dict) or at.keys() != queues.keys():
+        return None
+    if not all(type(seq) is int for seq in at.values()) or not all(isinstance(uuid, str) for uuid in queues.values()):
+        return None
+    return Offset(sub, {key: Place(queues[key], at[key]) for key in at})
+
+
+def places_in(lines: Iterable[Offset], key: str, queue: str) -> list[Place]:
+    """What these offsets say of one queue: of its key, or of its UUID in an offset of an earlier version."""
+    found = [line.places[key] for line in lines if key in line.places]
+    former = [line.places[FORMER] for line in lines if FORMER in line.places]
+    return found + [place for place in former if place.queue == queue]

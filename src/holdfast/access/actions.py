@@ -1,0 +1,58 @@
+"""What somebody may be allowed to do at an address, and at which addresses only administrators may do anything.
+
+Rules of this file: pure. An address is that of a queue or topic in the node's own form (broker/entries/address.py).
+"""
+
+from typing import Final
+
+from holdfast.broker.entries.address import split_topic
+
+SEND: Final = "send"
+RECEIVE: Final = "receive"
+BROWSE: Final = "browse"
+CREATE: Final = "create"
+DELETE: Final = "delete"
+LINK_FROM: Final = "link-from"
+LINK_TO: Final = "link-to"
+RELAY: Final = "relay"
+ADMINISTER: Final = "administer"
+
+ACTIONS: Final = (SEND, RECEIVE, BROWSE, CREATE, DELETE, LINK_FROM, LINK_TO, RELAY, ADMINISTER)
+
+NAMED_ONLY: Final = (RELAY, ADMINISTER)
+"""What is allowed to users by name alone, themselves or in a group: nothing is relayed for everybody."""
+
+NODE: Final = "$management"
+"""What is asked about where an operation is about the node, or about all queues."""
+
+TEMPORARY: Final = "$temporary/"
+"""Before the name of each dynamic node. It is also what is asked about before one is created."""
+
+NEIGHBOURS: Final = "$holdfast/"
+"""Before the addresses of which the sessions of neighbours decide themselves who is one (peering/doors.py)."""
+
+
+def needed(action: str, address: str) -> tuple[str, str] | None:
+    """What it takes to do that there, as (action, address); None: nothing. "" is the address of a dynamic node that is
+    to be created.
+
+    Whoever logged in may ask `$management`, because each request is decided by itself. What belongs to the node, and
+    dynamic nodes of others, are for administrators. A dynamic node takes messages from whoever may send to its
+    address, as it must where it is a `reply-to`.
+    """
+    if not address:
+        return CREATE, TEMPORARY
+    if action in (SEND, RECEIVE) and (address == NODE or address.startswith(NEIGHBOURS)):
+        return None
+    if address.startswith(TEMPORARY) and action in (SEND, CREATE):
+        return action, address
+    if address.startswith(("$", "@")):
+        return ADMINISTER, address
+    return action, of_topic(address)
+
+
+def of_topic(address: str) -> str:
+    """The address without a subject: a permission is that of a whole topic."""
+    name, at, node = address.partition("@")
+    topic = split_topic(name)
+    return address if topic is None else f"{topic[0]}{at}{node}"

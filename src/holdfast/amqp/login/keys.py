@@ -1,0 +1,67 @@
+"""What SCRAM keeps of a password, from which nobody can log in or find it. RFC 5802 §3, RFC 7677.
+
+Rules of this file: pure; salts are passed in. Deriving keys takes milliseconds on purpose: whoever lets a peer cause it
+bounds how often.
+"""
+
+from hashlib import new, pbkdf2_hmac
+from hmac import compare_digest, digest
+from typing import Final, NamedTuple
+
+from holdfast.amqp.login.saslprep import prepared
+
+SHA_256: Final = "SCRAM-SHA-256"
+SHA_512: Final = "SCRAM-SHA-512"
+HASHES: Final = {SHA_512: "sha512", SHA_256: "sha256"}
+"""By mechanism, the better one first."""
+ITERATIONS: Final = 10_000
+"""For new keys. RFC 7677 asks for 4,096 at least; more slows down whoever has stolen them, and each login."""
+ITERATIONS_MIN: Final = 4_096
+ITERATIONS_MAX: Final = 100_000
+"""What is accepted of others: a client computes as often as the server says, and does nothing else meanwhile."""
+SALT_BYTES: Final = 16
+SALT_BYTES_MAX: Final = 128
+
+
+class Keys(NamedTuple):
+    """Of one password and one hash. `server_key` proves to a client that the server knows it."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Keys(iterations={self.iterations})"
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """SaltedPassword: the slow part."""
+    return pbkdf2_hmac(HASHES[mechanism], prepared(password), salt, iterations)
+
+
+def client_key(mechanism: str, salted_password: bytes) -> bytes:
+    """ClientKey: who has it logs in."""
+    return digest(salted_password, b"Client Key", HASHES[mechanism])
+
+
+def server_key(mechanism: str, salted_password: bytes) -> bytes:
+    """ServerKey."""
+    return digest(salted_password, b"Server Key", HASHES[mechanism])
+
+
+def hashed(mechanism: str, key: bytes) -> bytes:
+    """H(key): StoredKey, of a ClientKey."""
+    return new(HASHES[mechanism], key).digest()
+
+
+def derive(mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> Keys:
+    """The keys of a password."""
+    whole = salted(mechanism, password, salt, iterations)
+    return Keys(salt, iterations, hashed(mechanism, client_key(mechanism, whole)), server_key(mechanism, whole))
+
+
+def fits(mechanism: str, keys: Keys, password: str) -> bool:
+    """Whether the keys are of that password."""
+    found = derive(mechanism, password, keys.salt, keys.iterations)
+    return compare_digest(found.stored_key, keys.stored_key)

@@ -1,0 +1,283 @@
+"""Where a message goes that is published to a topic of this node: to the nodes that want it, each an ordinary
+destination of custody with its own copy (docs/federation.md, docs/adr/0082).
+
+Rules of this file: destinations are chosen once, in the turn that accepts the message; nobody on the way, nor at the
+end, chooses again. What cannot be known of a message here sends it: its destination matches it in any case.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.dropping import make_room
+from holdfast.broker.entries import annotate, entry
+from holdfast.broker.message_records import record_message
+from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
+from holdfast.endpoints.topic_bindings import federated_name
+from holdfast.engine.effects import Effect
+from holdfast.engine.outbox import Outbox
+from holdfast.engine.port import EntryReader
+from holdfast.federation.relaying import Choice, Publications
+from holdfast.peering.binding_control import BindingControl
+from holdfast.selectors.errors import SelectorError
+from holdfast.selectors.layouts import Layouts
+from holdfast.selectors.predicate import Predicate, compile_selector
+from holdfast.selectors.sections import Sections
+from holdfast.settings.node import NodeConfig
+from holdfast.state.catalog import Catalog, TooManyQueues
+from holdfast.state.turns import Turns
+
+PREDICATES_KEPT: Final = 1_024
+"""Selectors of other nodes that are kept compiled."""
+
+COMPILED_MAX: Final = 4
+"""Of them, what one message compiles anew; the others are not asked."""
+
+WEIGHT_MAX: Final = 256
+"""Of selectors that are asked about one message, as `Predicate.weight` counts; past it the message is sent."""
+
+BRANCH_EFFORT: Final = 8
+"""What a further copy costs its publisher's connection, in messages of a subscription."""
+
+
+class Branch(NamedTuple):
+    """A destination that was chosen, and its transmission queue. `is_relay`: it is to choose anew."""
+
+    destination: str
+    queue: Queue
+    is_relay: bool = False
+
+
+class Passed(NamedTuple):
+    """What relays tell each other of a message: which one it is, and who has delivered it."""
+
+    publication: tuple[str, int]
+    tags: tuple[str, ...]
+
+
+def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
+    """With what the next nodes are told of it."""
+    notes = annotate.notes_of(item)
+    store, number = passed.publication
+    notes |= {PUBLICATION: [store, Ulong(number)], TAGS: list(passed.tags)}
+    notes.pop(RELAY, None)
+    if is_relay:
+        notes[RELAY] = True
+    items = b"".join(encode(key) + encode(part) for key, part in notes.items())
+    return item._replace(annotation_count=2 * len(notes), annotations=memoryview(items))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published(Effect):
+    """A publication is in the turn: it is forgotten if that is undone."""
+
+    store: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TellListeners(Effect):
+    """A message of a topic that is spread is in the turn: subscriptions that are not durable get it once it is
+    stored."""
+
+    name: str
+    topic: Topic = field(repr=False)
+    value: bytes = field(repr=False)
+    size: int
+
+
+NOWHERE: Final[tuple[Branch, ...]] = ()
+
+
+class Spreading:
+    """Chooses and fills the transmission queues of the nodes that want a message."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        catalog: Catalog,
+        store: EntryReader,
+        forwarding: Forwarding,
+        identities: Identities,
+        dead_lettering: DeadLettering,
+        outbox: Outbox,
+        bindings: BindingControl,
+        turns: Turns,
+    ) -> None:
+        self._turns = turns
+        turns.effects.on_decided(TellListeners, self._stored)
+        turns.effects.on_decided(Published, self._published)
+        self.publications = Publications()
+        """What came by relays, since the node's start."""
+        self._config = config
+        self._catalog = catalog
+        self._store = store
+        self._forwarding = forwarding
+        self._identities = identities
+        self._dead_lettering = dead_lettering
+        self._outbox = outbox
+        self._bindings = bindings
+        self._predicates: dict[str, Predicate | None] = {}
+        self._layouts = Layouts()
+
+    # ------------------------------------------------------------------------------------------------ choosing
+
+    def is_spread(self, queue: Queue) -> bool:
+        """Whether messages of the queue may have to go to other nodes."""
+        federation = self._bindings.federation
+        if federation is None:
+            return False
+        name = federated_name(queue)
+        return name is not None and federation.spreads(name)
+
+    def branches(self, queue: Queue, value: bytes) -> tuple[Branch, ...]:
+        """Where else a message goes that is published to the queue, which changes nothing yet."""
+        return self.branches_of(self.choose(queue, value)) if self.is_spread(queue) else NOWHERE
+
+    def branches_of(self, choice: Choice) -> tuple[Branch, ...]:
+        """The transmission queues of what was chosen; who chooses anew also delivers it."""
+        found = []
+        for node in (*choice.relays, *(node for node in choice.branches if node not in choice.relays)):
+            try:
+                transmission = self._catalog.transmission(node)
+            except TooManyQueues:
+                continue
+            self._forwarding.steer(node)
+            found.append(Branch(node, transmission, node in choice.relays))
+        return tuple(found)
+
+    def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
+        """As `Federation.choose`, of an entry."""
+        sections = sections_of(value, self._store, self._layouts)
+        subject: str | None = None
+        told = sections.property_field(SUBJECT_FIELD)
+        if told is None:
+            told = sections.annotation(SUBJECT)
+        if told is None or isinstance(told, str):
+            subject = told or ""
+        elif not value[1] & entry.BLOB:
+            subject = ""  # as its subscriptions here see it
+        name = federated_name(queue)
+        assert name is not None
+        asks = _Asked(self._compiled, sections, is_cut=value[1] & entry.BLOB > 0)
+        return self._bindings.choose(name, subject, asks, tags=tags, anew=anew)
+
+    def _compiled(self, text: str, *, compiles: bool) -> tuple[Predicate | None, bool]:
+        """The selector, None where it is not asked here; and whether it was compiled now."""
+        found = self._predicates.pop(text, None)
+        known = found is not None
+        if found is None:
+            if not compiles or OWN_PREFIX in text:  # nodes on the way may add such annotations
+                return None, False
+            try:
+                found = compile_selector(text, is_canonical=True)
+            except SelectorError:
+                return None, True
+        self._predicates[text] = found  # the latest is the last
+        if len(self._predicates) > PREDICATES_KEPT:
+            del self._predicates[next(iter(self._predicates))]
+        return found, not known
+
+    # ------------------------------------------------------------------------------------------------ room
+
+    def full(self, branches: Iterable[Branch], size: int, count: int = 1) -> Queue | None:
+        """The first transmission queue without room for so many more messages of that size in all, unless it drops or
+        dead-letters what does not fit."""
+        for branch in branches:
+            queue = branch.queue
+            fits = queue.fits(size) if count == 1 else queue.fits_all(count, size)
+            if not fits and queue.config.when_full in ("block", "refuse"):
+                return queue
+        return None
+
+    # ------------------------------------------------------------------------------------------------ spreading
+
+    def append(self, topic: Queue, value: bytes, size: int) -> int:
+        """As `Topic.append`; subscriptions that are not durable are told of it once the turn is stored, with its copies
+        for other nodes."""
+        assert isinstance(topic, Topic)
+        held = topic.hold(value)
+        if held is not None:
+            return held
+        sequence = topic.store(value, size)
+        if topic.listeners:
+            self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
+        return sequence
+
+    def _published(self, effect: Published, stored: bool) -> None:
+        if not stored:
+            self.publications.forget(effect.store, effect.number)
+
+    def _stored(self, effect: TellListeners, stored: bool) -> None:
+        if stored and self._catalog.has(effect.topic):
+            effect.topic.tell_behind(effect.value, effect.size)
+
+    def spread(
+        self,
+        topic: Queue,
+        branches: Iterable[Branch],
+        value: bytes,
+        group: Callable[[str], entry.Group | None] = lambda node: None,
+        *,
+        passed: Passed | None = None,
+    ) -> None:
+        """Puts a copy of the message for each of these nodes into the turn. `group`: of a transaction, its place among
+        those for that node. `passed`: of a message that came by a relay."""
+        plain = relayed = size = None
+        for node, queue, is_relay in branches:
+            if plain is None or size is None:
+                plain = entry.unpack(value)
+                size = plain.size
+            fits = queue.fits(size) or queue.config.when_full in ("block", "refuse")  # it was asked before
+            if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
+                text = f"queue {queue.name!r} is full"
+                self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")
+                continue
+            identity = self._identities.next(node)
+            if is_relay and passed is None:  # copies of it may come to one node on several ways
+                passed = Passed((f"{identity.origin} {node}", identity.number), (self._config.name,))
+                self.publications.take(*passed.publication)
+                self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
+            if passed is not None and relayed is None:
+                relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
+            item = plain if relayed is None else relayed[0 if is_relay else 1]
+            copied = entry.repack(
+                item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
+            )
+            sequence = queue.append(copied, entry.size_of(copied))
+            if self._config.telemetry_messages:
+                record_message(self._outbox, "stored", queue, sequence, copied)
+
+
+class _Asked:
+    """Asks selectors about one message, as far as that is cheap."""
+
+    __slots__ = ("_compile", "_compiles", "_is_cut", "_sections", "_weight")
+
+    def __init__(
+        self, compile_: Callable[..., tuple[Predicate | None, bool]], sections: Sections, *, is_cut: bool
+    ) -> None:
+        self._compile = compile_
+        self._sections = sections
+        self._is_cut = is_cut
+        self._compiles = COMPILED_MAX
+        self._weight = 0
+
+    def __call__(self, text: str) -> bool | None:
+        if self._weight >= WEIGHT_MAX:
+            return None
+        predicate, compiled = self._compile(text, compiles=self._compiles > 0)
+        self._compiles -= compiled
+        if predicate is None:
+            return None
+        self._weight += predicate.weight
+        found = predicate.value(self._sections)
+        return found is True or (None if found is None and self._is_cut else False)

@@ -1,0 +1,122 @@
+"""The sets that a node holds, as rows of table `bindings`, and the entries that requests made, as rows of table `node`.
+
+Rules of this file: pure packing. A key holds the hash of two names, because both together may be longer than a key; the
+names are in the row. Source: docs/adr/0081.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Final
+
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.broker.stored.records import FEDERATION
+from holdfast.errors import ConfigError, RemoteProtocolError, StorageError
+from holdfast.federation.keeping import ROW, SET, Put, Write
+from holdfast.federation.rows import Row, row_hash
+from holdfast.federation.settings import Entry
+
+TABLE: Final = "bindings"
+ENTRIES: Final = "node"
+"""Where a change by a request stays although its turn is undone, and is stored with the next."""
+
+_SET: Final = b"s"
+_ROW: Final = b"r"
+_ENTRY: Final = FEDERATION
+KINDS: Final = (_SET, _ROW)
+"""What a key of table `bindings` begins with."""
+
+_HASH_BYTES: Final = 16
+_ROW_HASH_BYTES: Final = 8
+
+
+def _hash(*names: str) -> bytes:
+    return blake2b("\0".join(names).encode(), digest_size=_HASH_BYTES).digest()
+
+
+def key_of(path: tuple[str, ...]) -> bytes:
+    """The key of a row of a set."""
+    if path[0] == SET:
+        return _SET + _hash(*path[1:])
+    return _ROW + _hash(path[1], path[2]) + bytes.fromhex(path[3])
+
+
+def row_of(write: Write) -> tuple[bytes, bytes | None]:
+    """Key and value of what is to be written; no value where the row goes."""
+    if not isinstance(write, Put):
+        return key_of(write.key), None
+    value = [*write.key[1:], *write.value] if write.key[0] == SET else write.value
+    return key_of(write.key), encode(value)
+
+
+def entry_key(topic: str, neighbour: str) -> bytes:
+    return _ENTRY + _hash(topic, neighbour)
+
+
+def pack_entry(entry: Entry) -> bytes:
+    return encode([entry.topic, entry.neighbour, entry.mode, *entry.patterns])
+
+
+def entries_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, str], Entry]:
+    """By topic and neighbour: the entries that are in table `node`. Raises StorageError."""
+    found = [entry_of(unpack(key, value)) for key, value in rows if key[:1] == _ENTRY]
+    return {(entry.topic, entry.neighbour): entry for entry in found}
+
+
+def sets_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, ...], list[Any]]:
+    """The whole table `bindings`, as `Federation` takes it. Raises StorageError. A row whose set is not there is passed
+    over."""
+    found: dict[tuple[str, ...], list[Any]] = {}
+    names: dict[bytes, tuple[str, str]] = {}
+    of_sets: list[tuple[bytes, list[Any]]] = []
+    for key, value in rows:
+        fields = unpack(key, value)
+        if key[:1] == _SET:
+            origin, topic = names[key[1:]] = str(fields[0]), str(fields[1])
+            found[SET, origin, topic] = fields[2:]
+        else:
+            of_sets.append((key, fields))
+    for key, fields in of_sets:
+        of = names.get(key[1 : 1 + _HASH_BYTES])
+        if of is not None:
+            found[ROW, *of, key[1 + _HASH_BYTES :].hex()] = fields
+    return found
+
+
+_LENGTHS: Final = {_SET: 1 + _HASH_BYTES, _ROW: 1 + _HASH_BYTES + _ROW_HASH_BYTES, _ENTRY: 1 + _HASH_BYTES}
+_FIELDS: Final = {_SET: 6, _ROW: 3, _ENTRY: 3}
+
+
+def unpack(key: bytes, value: bytes) -> list[Any]:
+    """The fields of a row. Raises StorageError."""
+    try:
+        fields, _ = decode(value)
+    except RemoteProtocolError as error:
+        raise StorageError(f"a row of federation cannot be read: {error.description}") from error
+    if len(key) != _LENGTHS.get(key[:1]) or not isinstance(fields, list) or len(fields) < _FIELDS[key[:1]]:
+        raise StorageError(f"a row of federation cannot be read: it has another form than {key[:1]!r} has")
+    return fields
+
+
+def check_row(key: bytes, value: bytes) -> None:
+    """Raises StorageError where the row has not the form of its kind, or belongs to other names than it says."""
+    fields = unpack(key, value)
+    if key[:1] == _ROW:
+        right = key[1 + _HASH_BYTES :].hex() == f"{row_hash(Row(str(fields[0]), fields[1], int(fields[2]))):016x}"
+    else:
+        if key[:1] == _ENTRY:
+            entry_of(fields)
+        right = key[1:] == _hash(str(fields[0]), str(fields[1]))
+    if not right:
+        raise StorageError("a row of federation cannot be read: its key is another's")
+
+
+def entry_of(fields: list[Any]) -> Entry:
+    """Raises StorageError."""
+    topic, neighbour, mode, *patterns = map(str, fields)
+    entry = Entry(topic, neighbour, mode, tuple(patterns))
+    try:
+        entry.validate()
+    except ConfigError as error:
+        raise StorageError(f"a row of federation cannot be read: {error}") from error
+    return entry

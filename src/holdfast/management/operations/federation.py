@@ -1,0 +1,114 @@
+"""The operations of `$management` about federation: which topics go to which neighbours (docs/management.md).
+
+Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
+disk. An entry is named TOPIC@NEIGHBOUR. One in the configuration file can only be removed there.
+"""
+
+from typing import Any, Final
+
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.errors import ConfigError
+from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.settings import PATTERNS_MAX, Entry
+from holdfast.management.operations.answers import FEDERATION, Answer, Refused, Table, text_of
+from holdfast.management.operations.entities import EntityType
+from holdfast.names import check_name
+from holdfast.peering import binding_status
+from holdfast.peering.binding_control import BindingControl
+from holdfast.peering.route_status import RoutesNow
+
+FEDERATION_ATTRIBUTES: Final = ("topic", "neighbour", "mode", "patterns", "state", "configured", "origins", "rows")
+_KEYS: Final = ("mode", "patterns")
+
+
+class FederationOperations:
+    """Adds, removes and lists entries, and tells where messages of a subject go."""
+
+    def __init__(self, control: BindingControl, routing: RoutesNow) -> None:
+        self._control = control
+        self._routing = routing
+
+    def register(self, table: Table) -> None:
+        table |= {
+            (FEDERATION, "QUERY"): self.query,
+            (FEDERATION, "CREATE"): self.create,
+            (FEDERATION, "DELETE"): self.delete,
+            (FEDERATION, "TREE"): self.tree,
+        }
+
+    def types(self) -> tuple[EntityType, ...]:
+        """The rows of QUERY."""
+        return (EntityType(FEDERATION, FEDERATION_ATTRIBUTES, self._keys, self._row),)
+
+    def _keys(self, host: str, after: str) -> list[Entry]:
+        entries = self._control.entries if host == DEFAULT_HOST else ()
+        return sorted((entry for entry in entries if _named(entry) > after), key=_named)
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        federation = self._control.federation
+        told = {} if federation is None else binding_status.row(self._control, federation, entry)
+        return {"name": _named(entry), "identity": _named(entry), **told}
+
+    def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        _check_host(host)
+        return Answer(200, "OK", {"federation": binding_status.rows(self._control), "more": False})
+
+    def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        _check_host(host)
+        for key in arguments:
+            if key not in _KEYS:
+                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
+        topic, neighbour = _split(name)
+        patterns = arguments.get("patterns") or []
+        if not isinstance(patterns, list) or len(patterns) > PATTERNS_MAX or not all(map(_is_text, patterns)):
+            raise Refused(400, f"invalid value for patterns; expected a list of at most {PATTERNS_MAX} strings")
+        entry = Entry(topic, neighbour, text_of(arguments, "mode", DYNAMIC), tuple(map(str, patterns)))
+        try:
+            is_new = self._control.add(entry)
+        except ConfigError as error:
+            raise Refused(409 if self._has(topic, neighbour) else 400, str(error)) from error
+        return Answer(201 if is_new else 200, "Created" if is_new else "OK", {"created": is_new}, stored=True)
+
+    def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        _check_host(host)
+        topic, neighbour = _split(name)
+        if not self._has(topic, neighbour):
+            raise Refused(404, f"topic {topic!r} is not forwarded to {neighbour!r}")
+        if (topic, neighbour) not in self._control.created:
+            raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
+        self._control.remove(topic, neighbour)
+        return Answer(200, "OK", {}, stored=True)
+
+    def _has(self, topic: str, neighbour: str) -> bool:
+        return any((one.topic, one.neighbour) == (topic, neighbour) for one in self._control.entries)
+
+    def tree(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """Where a message of that topic and subject goes that is published here."""
+        _check_host(host)
+        subject = text_of(arguments, "subject", "")
+        try:
+            check_name(name)
+        except ConfigError as error:
+            raise Refused(400, str(error)) from error
+        found = binding_status.tree(self._control, self._routing(), name, subject)
+        return Answer(200, "OK", {"topic": name, "subject": subject, "tree": found})
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry.topic}@{entry.neighbour}"
+
+
+def _split(name: str) -> tuple[str, str]:
+    topic, _, neighbour = name.partition("@")
+    if not topic or not neighbour:
+        raise Refused(400, f"invalid name {name[:60]!r}; expected TOPIC@NEIGHBOUR")
+    return topic, neighbour
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _check_host(host: str) -> None:
+    if host != DEFAULT_HOST:
+        raise Refused(403, "topics of virtual hosts are not federated; this is the default host's")

@@ -1,0 +1,184 @@
+"""The node's certificates: reads them at start, and again when their files change, and makes each connection's TLS.
+
+Rules of this file: a connection keeps what it began with; files that cannot be used change nothing, and are logged
+once.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import ConfigError
+from holdfast.node.config import NodeSettings
+from holdfast.node.network.encryption import Encryption
+from holdfast.node.tls import TlsFiles
+
+LOOK_S: Final = 5.0
+"""How often the files are looked at."""
+SESSIONS_MAX: Final = 1_000
+"""Sessions of TLS 1.2 that OpenSSL keeps for a context; past so many a new context takes its place."""
+ALPN: Final = ["amqp"]
+"""What both sides say that they speak (RFC 7301)."""
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: those with forward secrecy and authenticated encryption; TLS 1.3 has no others."""
+
+_log = logging.getLogger(__name__)
+_State = tuple[tuple[int, int, int] | None, ...]
+
+
+class Certificates:
+    """The contexts made of `files`. Raises ConfigError if they cannot be read. `serves`, `dials`: which it is used for;
+    a node without a certificate cannot serve."""
+
+    def __init__(self, files: TlsFiles, *, serves: bool, dials: bool) -> None:
+        self._files = files
+        self._serves = serves
+        self._dials = dials
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen = self._state()
+        self._told: str | None = None
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self._load()
+
+    def accepted(self) -> Encryption:
+        """TLS of a connection that came to us."""
+        context = self._server
+        assert context is not None
+        if context.session_stats()["number"] > SESSIONS_MAX:
+            try:
+                context = self._server = _server_context(self._files)
+            except ConfigError:
+                pass  # the files are being changed: `look` tells
+        return Encryption(context, server=True)
+
+    def dialled(self, server_name: str) -> Encryption:
+        """TLS of a connection to a neighbour, whose certificate must have that name."""
+        assert self._client is not None
+        return Encryption(self._client, server=False, server_name=server_name)
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Looks at the files from now on."""
+        self._timer = loop.call_later(LOOK_S, self._look, loop)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.watch(loop)
+        self.reload_changed()
+
+    def reload_changed(self) -> bool:
+        """Reads the files again if they have changed; True if what they say is used from now on."""
+        state = self._state()
+        if state == self._seen:
+            return False
+        try:
+            self._load()
+        except ConfigError as error:  # perhaps half of them are written: they are read again until they fit
+            if str(error) != self._told:
+                self._told = str(error)
+                _log.error("%s; the certificates of before are used until the files are corrected", error)
+            return False
+        self._seen, self._told = state, None
+        _log.info("TLS: the certificates have changed; new connections use them")
+        return True
+
+    def _state(self) -> _State:
+        return tuple(_stamp(path) for _, path in self._files.named)
+
+    def _load(self) -> None:
+        server = _server_context(self._files) if self._serves else None
+        client = _client_context(self._files) if self._dials else None
+        self._server, self._client = server, client
+
+
+def certificates_of(settings: NodeSettings) -> Certificates | None:
+    """Those that a node needs; None for one that speaks TLS nowhere. Raises ConfigError if they cannot be used."""
+    serves = bool(settings.listen_tls)
+    dials = any(neighbour.tls for neighbour in settings.core.neighbours)
+    return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _server_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set(context, files)
+    context.num_tickets = 0  # whoever comes again shows its certificate again
+    if files.client_certificates != "none":
+        context.verify_mode = ssl.CERT_REQUIRED if files.client_certificates == "required" else ssl.CERT_OPTIONAL
+        _trust(context, files)
+    _identify(context, files)
+    return context
+
+
+def _client_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set(context, files)
+    _trust(context, files)
+    if files.certificate is not None:
+        _identify(context, files)
+    return context
+
+
+def _set(context: ssl.SSLContext, files: TlsFiles) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if files.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(CIPHERS)
+    context.set_alpn_protocols(ALPN)
+
+
+def _trust(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.authorities is None:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(files.authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise _unusable("ca_file", files.authorities, error, "a file of certificates in PEM") from None
+
+
+def _identify(context: ssl.SSLContext, files: TlsFiles) -> None:
+    assert files.certificate is not None
+    for key, path in (("certificate_file", files.certificate), ("key_file", files.key)):
+        try:
+            if path is not None:
+                path.open("rb").close()
+        except OSError as error:
+            raise _unusable(key, path, error, "a readable file in PEM") from None
+    try:
+        # OpenSSL would ask for the password of a key on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            where = f"tls key_file {files.key or files.certificate}"
+            text = f"{where} is not the key of certificate_file {files.certificate}; give the two that belong together"
+            raise ConfigError(text) from None
+        expected = "a certificate in PEM, and its key without a password"
+        raise _unusable("certificate_file", files.certificate, error, expected) from None
+    except (OSError, ValueError) as error:
+        raise _unusable("key_file", files.key or files.certificate, error, "a key without a password") from None
+
+
+def _no_password() -> str:
+    raise ValueError("it has a password")
+
+
+def _unusable(key: str, path: Path | None, error: Exception, expected: str) -> ConfigError:
+    reason = str(getattr(error, "strerror", None) or error)
+    if isinstance(error, ssl.SSLError):
+        reason = str(error.reason or "not PEM").lower().replace("_", " ")
+    return ConfigError(f"tls {key} {path} cannot be used ({reason}); expected {expected}")

@@ -1,0 +1,84 @@
+"""`holdfast user`: changes and lists the users of a file (docs/security.md).
+
+Rules of this file: a password comes from a prompt, a file or standard input, and goes nowhere but into its keys. A
+change is on disk when the command ends well.
+"""
+
+import argparse
+import getpass
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from holdfast.broker.entries.host_names import hosted, shown
+from holdfast.columns import table
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import say
+from holdfast.names import check_name
+from holdfast.node import users_file
+from holdfast.node.passwords import check_password, password_in
+from holdfast.peers import credentials
+from holdfast.peers.user_list import StoredUser, check_user
+
+SALT_BYTES: Final = 16
+
+
+def user(args: argparse.Namespace) -> int:
+    """Carries out one action; the exit code. ConfigError, HoldfastError or OSError where it fails."""
+    path = Path(args.file)
+    if args.action == "list":
+        _list(users_file.read(path), is_json=args.json)
+        return 0
+    name, host = check_user(args.name), args.vhost
+    if host:
+        check_name(host)
+    with users_file.changing(path):
+        users = _present(path, args.action)
+        found = [each for each in users if each.key == hosted(host, name)]
+        who = f"user {shown(host, name)}"
+        if args.action == "add" and found:
+            raise HoldfastError(f"{who} is in {path} already; `holdfast user passwd` gives another password")
+        if args.action != "add" and not found:
+            raise HoldfastError(f"{who} is not in {path}; `holdfast user list` shows who is")
+        if args.action == "remove":
+            left = tuple(each for each in users if each not in found)
+        else:
+            credential = credentials.make(_password(args.password_file, who), os.urandom(SALT_BYTES))
+            made = StoredUser(name, host, credential)
+            left = (*users, made) if not found else tuple(made if each in found else each for each in users)
+        users_file.write(path, left)
+    done = {"add": "added", "passwd": "has another password", "remove": "removed"}[args.action]
+    told = {"name": name, **({"vhost": host} if host else {}), "done": args.action}
+    say(json.dumps(told, ensure_ascii=False) if args.json else f"{who} {done}")
+    return 0
+
+
+def _present(path: Path, action: str) -> tuple[StoredUser, ...]:
+    if action == "add" and not path.exists():
+        return ()
+    return users_file.read(path)
+
+
+def _password(file: str | None, who: str) -> str:
+    """The password that is to be kept; of a prompt typed twice."""
+    if file == "-":
+        return check_password("standard input", sys.stdin.buffer.readline())
+    if file is not None:
+        return password_in("--password-file", file)
+    if not sys.stdin.isatty():
+        raise ConfigError("there is no terminal to ask for the password; give --password-file FILE, or - for a pipe")
+    first = getpass.getpass(f"password of {who}: ")
+    if getpass.getpass("again: ") != first:
+        raise ConfigError("the two differ; nothing was changed")
+    return check_password("the prompt", first.encode())
+
+
+def _list(users: tuple[StoredUser, ...], *, is_json: bool) -> None:
+    if is_json:
+        rows = [{"name": each.name, **({"vhost": each.vhost} if each.vhost else {})} for each in users]
+        say(json.dumps(rows, ensure_ascii=False))
+        return
+    for line in table(("name", "vhost"), [(each.name, each.vhost) for each in users]):
+        say(line)

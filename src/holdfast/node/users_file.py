@@ -1,0 +1,139 @@
+"""The file of users: reading it at start and when it changes, and writing it as a whole (docs/security.md).
+
+Rules of this file: only its owner may read the file. A node that cannot read a changed file keeps the users that it
+has, and says so.
+"""
+
+import fcntl
+import os
+import stat
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from holdfast.durable import sync_file
+from holdfast.engine.events import DriverWarned, Event, UsersChanged
+from holdfast.errors import ConfigError
+from holdfast.peers.user_list import BYTES_MAX, StoredUser, parse, render
+
+LOOK_S: Final = 2.0
+"""How often a node looks whether the file has changed."""
+
+_MODE: Final = 0o600
+
+Signature = tuple[int, ...]
+"""What differs between two states of a file."""
+
+
+def read(path: Path) -> tuple[StoredUser, ...]:
+    """The users of the file; ConfigError that names it where it cannot be read, is no such file, or may be read by
+    others than its owner."""
+    try:
+        with path.open("rb") as stream:
+            found = os.fstat(stream.fileno())
+            data = stream.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"users_file {str(path)!r} cannot be read ({error.strerror}); give a readable file") from None
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        text = f"users_file {str(path)!r} may be read by others (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise ConfigError(f"{text}; make it private: chmod 600")
+    if len(data) > BYTES_MAX:
+        raise ConfigError(f"users_file {str(path)!r} has more than {BYTES_MAX} bytes; remove users")
+    try:
+        return parse(data.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(f"users_file {str(path)!r} is not in UTF-8; make it with `holdfast user add`") from None
+    except ConfigError as error:
+        raise ConfigError(f"users_file {str(path)!r}: {error}") from None
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Nobody else changes a file of users in that directory meanwhile."""
+    directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+def write(path: Path, users: tuple[StoredUser, ...]) -> None:
+    """Puts a file with these users in the place of the file: whoever reads sees the one or the other, and only the
+    owner of the file may. OSError, ConfigError."""
+    path = path.resolve()
+    text = render(users)
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), _MODE)  # whatever the umask is
+            owner = _owner(path)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(stream.fileno(), *owner)  # the node that reads it may run as another user
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_file(path.parent)
+
+
+def _owner(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_uid, found.st_gid
+
+
+def _signature(path: Path) -> Signature | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
+
+
+class UsersWatch:
+    """Tells the core when the file has changed."""
+
+    def __init__(self, loop: AbstractEventLoop, path: Path, feed: Callable[[Event], None]) -> None:
+        self._loop = loop
+        self._path = path
+        self._feed = feed
+        self._seen: Signature | None = None
+        self._users: tuple[StoredUser, ...] | None = None
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Tells of the file as it is, and looks at it again and again. ConfigError where it cannot be read."""
+        self._seen = _signature(self._path)
+        self._tell(read(self._path))
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        signature = _signature(self._path)
+        if signature == self._seen:
+            return
+        self._seen = signature
+        try:
+            self._tell(read(self._path))
+        except ConfigError as error:
+            self._feed(DriverWarned(about="users_file", text=f"{error}; the users are those of before"))
+
+    def _tell(self, users: tuple[StoredUser, ...]) -> None:
+        if users != self._users:
+            self._users = users
+            told = tuple((user.vhost, user.name, user.credential.as_text()) for user in users)
+            self._feed(UsersChanged(users=told))
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._timer is not None:
+            self._timer.cancel()

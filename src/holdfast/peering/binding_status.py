@@ -1,0 +1,109 @@
+"""What a node tells of federation: its entries, what was bound behind each, who takes its bindings, and the tree by
+which messages of a subject go out (docs/federation.md).
+
+Rules of this file: reads, and changes nothing. What is told of bindings is bounded, however many there are.
+"""
+
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.federation.federation import Federation
+from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.settings import Entry
+from holdfast.peering.binding_control import BindingControl
+from holdfast.peering.routes import Routes
+
+ROWS_LOOKED_AT: Final = 10_000
+"""Of all bindings behind one entry; the rest is counted by their sets' sizes alone."""
+
+PATTERNS_TOLD: Final = 200
+"""Of one entry."""
+
+
+def status(control: BindingControl) -> dict[str, Any]:
+    """The parts `federation` and `federated_by` of the node's status; nothing without federation."""
+    if control.federation is None:
+        return {}
+    return {"federation": rows(control), "federated_by": _followers(control.federation)}
+
+
+def rows(control: BindingControl) -> list[dict[str, Any]]:
+    """A row for each entry, in their order."""
+    federation = control.federation
+    return [] if federation is None else [row(control, federation, entry) for entry in control.entries]
+
+
+def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "topic": entry.topic,
+        "neighbour": entry.neighbour,
+        "mode": entry.mode,
+        "state": _state(control, federation, entry),
+        "configured": control.is_configured(entry),
+    }
+    if entry.mode != DYNAMIC:
+        return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
+    origins, count, found = 0, 0, _Found()
+    for key, parent in federation.parents.items():
+        held = federation.sets.current(key)
+        if key.topic != entry.topic or parent != entry.neighbour or held is None or not held.rows:
+            continue
+        origins, count = origins + 1, count + len(held.rows)
+        found.add(key.origin, sorted({each.pattern for each in held.rows}) if found.left > 0 else [])
+    told |= {"patterns": [], "origins": Ulong(origins), "rows": Ulong(count)}
+    return told | {"bindings": found.told()}
+
+
+class _Found:
+    """Patterns, each with the nodes at which it was bound."""
+
+    def __init__(self) -> None:
+        self.left = ROWS_LOOKED_AT
+        self._origins: dict[str, list[str]] = {}
+
+    def add(self, origin: str, patterns: list[str]) -> None:
+        for pattern in patterns[: max(0, self.left)]:
+            self._origins.setdefault(pattern, []).append(origin)
+        self.left -= len(patterns)
+
+    def told(self) -> list[dict[str, Any]]:
+        found = sorted(self._origins.items())[:PATTERNS_TOLD]
+        return [{"pattern": pattern, "origins": sorted(origins)} for pattern, origins in found]
+
+
+def _state(control: BindingControl, federation: Federation, entry: Entry) -> str:
+    """`up`; `plain`: the neighbour's version knows no federation; `down`: there is no session."""
+    if entry.neighbour in federation.neighbours:
+        return "up"
+    return "plain" if control.is_up(entry.neighbour) else "down"
+
+
+def _followers(federation: Federation) -> list[dict[str, Any]]:
+    """The topics that neighbours forward to this node, which tell them what is bound here and behind."""
+    return [
+        {
+            "topic": topic,
+            "neighbour": name,
+            "mode": mode,
+            "sets": Ulong(sum(key.topic == topic for key in neighbour.serving.followers)),
+        }
+        for name, neighbour in federation.neighbours.items()
+        for topic, mode in neighbour.modes.items()
+    ]
+
+
+def tree(control: BindingControl, routing: Routes | None, topic: str, subject: str) -> list[dict[str, Any]]:
+    """Where a message of that subject goes that is published here: a row for each node that gets it, with the way."""
+    choice = control.choose(topic, subject)
+    found = []
+    for name in choice.branches:
+        path = None if routing is None else routing.paths.get(name)
+        found.append(
+            {
+                "destination": name,
+                "next_hop": control.via(name),
+                "path": None if path is None else list(path.nodes),
+                "relay": False,
+            }
+        )
+    return found + [{"destination": name, "next_hop": name, "path": None, "relay": True} for name in choice.relays]

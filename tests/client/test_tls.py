@@ -1,0 +1,158 @@
+"""The client and the commands over TLS, to a node in a process of its own; and two nodes over TLS."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import ConnectionFailed, connect
+from holdfast.errors import ConfigError
+from support.certificates import authority, needs_openssl, of_client, of_node
+from support.eventually import eventually_true
+from support.process import NodeProcess, run_holdfast
+
+pytestmark = needs_openssl
+
+
+def config(path: Path, name: str, *, listen: str, more: str = "") -> Path:
+    """A node's file with TLS."""
+    node = of_node()
+    file = path / f"{name}.toml"
+    path.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        f'[node]\nname = "{name}"\ndata = "{path}/{name}.holdfast"\nlisten = {listen}\ncreate_queues = true\n'
+        f'[tls]\ncertificate_file = "{node.certificate}"\nkey_file = "{node.key}"\nca_file = "{node.authority}"\n'
+        f'client_certificates = "optional"\n{more}'
+    )
+    return file
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
+    file = config(tmp_path, "hub", listen='["127.0.0.1:0", "amqps://127.0.0.1:0"]')
+    async with await NodeProcess.start(config=file, listen=None) as node:
+        yield node
+
+
+def url(node: NodeProcess) -> str:
+    return f"amqps://{node.ready['amqps']}"
+
+
+async def test_messages_over_tls(node: NodeProcess) -> None:
+    ann = of_client("ann")
+    async with await connect(
+        url(node), ca_file=ann.authority, certificate_file=ann.certificate, key_file=ann.key, retry_s=5
+    ) as connection:
+        sender = await connection.sender("q")
+        large = bytes(range(256)) * 20_000
+        for body in (b"hello", large):
+            await sender.send(body)
+        receiver = await connection.receiver("q")
+        for body in (b"hello", large):
+            delivery = await anext(receiver)
+            assert delivery.message.body_bytes() == body
+            await delivery.accept()
+
+
+async def test_the_commands_speak_tls(node: NodeProcess, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    ca = ("--ca-file", str(of_node().authority), "--url", url(node))
+    sent = await run_holdfast("send", "q", str(lines), "--format", "lines", *ca)
+    assert sent.code == 0, sent.stderr
+    received = await run_holdfast("receive", "q", "--count", "2", *ca)
+    assert (received.code, received.stdout) == (0, "one\ntwo\n"), received.stderr
+
+
+async def test_whom_the_client_does_not_trust_is_told_in_one_line(node: NodeProcess, tmp_path: Path) -> None:
+    other = authority(tmp_path / "other", "another authority").certificate
+    for options, complaint in (
+        (("--ca-file", str(other)), "the node's certificate is not trusted"),
+        (
+            ("--ca-file", str(of_node().authority), "--server-name", "elsewhere"),
+            "the node's certificate is not trusted",
+        ),
+        ((), "the node's certificate is not trusted"),
+    ):
+        found = await run_holdfast("status", "--retry", "5", "--url", url(node), *options)
+        assert found.code == 1 and complaint in found.stderr, found.stderr
+        assert len(found.stderr.splitlines()) == 1 and "_ssl.c" not in found.stderr
+
+
+async def test_the_server_name_may_be_said(node: NodeProcess) -> None:
+    ca = ("--ca-file", str(of_node().authority), "--url", url(node).replace("127.0.0.1", "127.0.0.2"))
+    found = await run_holdfast("status", "--retry", "0", *ca)
+    assert found.code == 1  # nobody listens there, or the name does not fit
+    async with await connect(url(node), ca_file=of_node().authority, server_name="localhost", retry_s=5):
+        pass
+
+
+async def test_a_client_without_tls_at_a_port_with_it(node: NodeProcess) -> None:
+    found = await run_holdfast("status", "--retry", "0", "--url", url(node).replace("amqps", "amqp"))
+    assert found.code == 1 and "begins with amqps://" in found.stderr, found.stderr
+    await eventually_true(lambda: "the peer does not speak TLS" in node.stderr, what="a line in the log")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"certificate_file": "/none"}, r"^certificate_file /none cannot be read \(No such file"),
+        ({"key_file": "/none"}, r"^key_file /none is given without certificate_file"),
+        ({"server_name": "a b"}, r"^invalid value 'a b' for server_name"),
+    ],
+)
+async def test_files_of_the_client_that_cannot_be_used(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        await connect("amqps://127.0.0.1:1", **given)  # type: ignore[arg-type]
+    key = next(iter(given))
+    with pytest.raises(ConfigError, match=rf"^{key} .* is for amqps://"):
+        await connect("amqp://127.0.0.1:1", **given)  # type: ignore[arg-type]
+
+
+async def test_a_key_that_is_another_ones_is_refused() -> None:
+    ann, bob = of_client("ann"), of_client("bob")
+    with pytest.raises(ConfigError, match=r"cannot be used \(TLS: key values mismatch\)"):
+        await connect("amqps://127.0.0.1:1", certificate_file=ann.certificate, key_file=bob.key)
+
+
+async def test_certificates_change_without_a_restart(tmp_path: Path) -> None:
+    """The node's file gets one of an authority that the client trusts: its next connection is served by it."""
+    stranger = authority(tmp_path / "stranger", "a stranger").sign("hub", alternatives="IP:127.0.0.1")
+    certificate, key = tmp_path / "node.pem", tmp_path / "node.key"
+    certificate.write_bytes(stranger.certificate.read_bytes())
+    key.write_bytes(stranger.key.read_bytes())
+    file = tmp_path / "hub.toml"
+    file.write_text(
+        f'[node]\nname = "hub"\ndata = "{tmp_path}/hub.holdfast"\nlisten = ["amqps://127.0.0.1:0"]\n'
+        f'[tls]\ncertificate_file = "{certificate}"\nkey_file = "{key}"\n'
+    )
+    async with await NodeProcess.start(config=file, listen=None) as node:
+        with pytest.raises(ConnectionFailed, match="not trusted"):
+            await connect(url(node), ca_file=of_node().authority, retry_s=5)
+        for path, good in ((certificate, of_node().certificate), (key, of_node().key)):
+            path.write_bytes(good.read_bytes())
+        await eventually_true(
+            lambda: "the certificates have changed" in node.stderr, what="a line in the log", limit_s=20
+        )
+        async with await connect(url(node), ca_file=of_node().authority, retry_s=5):
+            pass
+        assert await node.stop() == 0
+
+
+async def test_two_nodes_over_tls(tmp_path: Path) -> None:
+    """The one that dials shows a certificate, and the other's must have its name; messages pass."""
+    hub_file = config(
+        tmp_path / "hub", "hub", listen='["amqps://127.0.0.1:0", "127.0.0.1:0"]', more='[[neighbour]]\nname = "jfk"\n'
+    )
+    async with await NodeProcess.start(config=hub_file, listen=None) as hub:
+        neighbour = f'[[neighbour]]\nname = "hub"\nremote = "{url(hub)}"\nserver_name = "localhost"\n'
+        file = config(tmp_path / "jfk", "jfk", listen='["127.0.0.1:0"]', more=neighbour)
+        async with await NodeProcess.start(config=file, listen=None) as jfk:
+            async with await connect(f"amqp://{jfk.ready['amqp']}", retry_s=10) as connection:
+                sender = await connection.sender("q@hub")
+                await sender.send(b"over TLS")
+            async with await connect(f"amqp://{hub.ready['amqp']}", retry_s=10) as connection:
+                receiver = await connection.receiver("q")
+                delivery = await anext(receiver)
+                assert delivery.message.body_bytes() == b"over TLS"
+                await delivery.accept()

@@ -1,0 +1,340 @@
+"""A node with access lists, asked over the wire at each place where an address is used (docs/security.md)."""
+
+from typing import Any, Final
+
+import pytest
+
+from holdfast.access.rules import AccessConfig, AccessRule
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.extensions import START_SEQUENCE
+from holdfast.amqp.wire.performatives import (
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Properties,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
+from support.rig import Client, Node, Rig
+
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
+NAMES: Final = ("ann", "bob", "root", "jfk")
+USERS: Final = tuple(UserConfig(name=name, password="x") for name in NAMES)
+
+
+def rule(users: str, addresses: str, *allow: str, **told: Any) -> AccessRule:
+    names = tuple(users.split())
+    return AccessRule(name=f"{users} {addresses} {allow}", users=names, addresses=(addresses,), allow=allow, **told)
+
+
+RULES: Final = AccessConfig(
+    rules=(
+        rule("root", "*", "administer"),
+        rule("ann", "in", "send"),
+        rule("ann", "out", "receive"),
+        rule("ann", "shown", "browse"),
+        rule("ann", "topic/news", "send", "receive"),
+        rule("ann", "ann.*", "send", "receive", "create", "delete"),
+        rule("ann", "$temporary/*", "create"),
+        rule("ann", "raw", "link-from"),
+        rule("ann", "clean", "link-to"),
+        rule("bob", "work@hub", "relay"),
+        rule("jfk", "work", "send"),
+    )
+)
+
+
+def node(**told: Any) -> Node:
+    return Rig().node("hub", users=USERS, access=RULES, **told)
+
+
+def login(hub: Node, user: str) -> Client:
+    return hub.rig.client(hub, mechanism="PLAIN", user=user, password="x")
+
+
+def refused(client: Client) -> list[tuple[str, str]]:
+    """Condition and description of each link that was refused since this was asked."""
+    client.rig.settle()
+    found = [(str(item.error.condition), str(item.error.description)) for item in client.detached if item.error]
+    client.detached.clear()
+    return found
+
+
+def no(action: str) -> tuple[str, str]:
+    return UNAUTHORIZED, f"no permission to {action} there; ask the administrator of this node"
+
+
+BROWSE: Final = {"distribution_mode": Symbol("copy")}
+BY_SEQUENCE: Final = {"filter": {Symbol("s"): Described(START_SEQUENCE, Ulong(1))}}
+
+
+@pytest.mark.parametrize(
+    ("user", "what", "address", "action"),
+    [
+        ("ann", "sender", "in", None),
+        ("ann", "sender", "in@hub", None),
+        ("ann", "sender", "/queues/in", None),
+        ("ann", "sender", "out", "send"),
+        ("ann", "sender", "ann.new", None),
+        ("ann", "sender", "topic/news", None),
+        ("ann", "sender", "topic/news/world", None),
+        ("ann", "sender", "topic/newspaper", "send"),
+        ("ann", "sender", "in@jfk", "relay"),
+        ("bob", "sender", "in@jfk", "relay"),
+        ("ann", "receiver", "out", None),
+        ("ann", "receiver", "in", "receive"),
+        ("ann", "receiver", "shown", "receive"),
+        ("ann", "receiver", "topic/news/world.#", None),
+        ("ann", "receiver", "topic/other", "receive"),
+        ("ann", "receiver", "$dead-letters", "receive"),
+        ("ann", "browser", "shown", None),
+        ("ann", "browser", "out", "browse"),
+        ("ann", "browser", "$dead-letters", "browse"),
+        ("ann", "reader", "shown", None),
+        ("ann", "reader", "out", "browse"),
+        ("bob", "sender", "in", "send"),
+        ("bob", "sender", "nothing.there", "send"),
+        ("bob", "receiver", "nothing.there", "receive"),
+        ("root", "sender", "in", None),
+        ("root", "receiver", "out", None),
+        ("root", "browser", "out", None),
+        ("root", "receiver", "$dead-letters", None),
+        ("root", "sender", "new", None),
+    ],
+)
+def test_each_attach_is_asked_about(user: str, what: str, address: str, action: str | None) -> None:
+    queues = tuple(QueueConfig(name=name) for name in ("in", "out", "shown", "topic/news", "topic/other"))
+    hub = node(queues=queues)
+    client = login(hub, user)
+    before = set(hub.core.catalog.queues)
+    if what == "sender":
+        client.sender(address)
+    else:
+        source = {"browser": BROWSE, "reader": BY_SEQUENCE}.get(what, {})
+        client.receiver(address, source=source)
+    assert refused(client) == ([] if action is None else [no(action)])
+    if action is not None:
+        assert set(hub.core.catalog.queues) == before, "nothing is made for who is refused"
+
+
+def test_what_a_queue_in_the_file_may_be_used_for_does_not_create_others() -> None:
+    hub = node()
+    ann = login(hub, "ann")
+    ann.sender("in")  # she may send there, and not create it
+    assert refused(ann) == [no("create")]
+    assert "in" not in hub.core.catalog.queues
+
+
+def test_without_rules_everybody_who_may_log_in_may_do_everything_as_before() -> None:
+    hub = Rig().node("hub", users=USERS)
+    client = login(hub, "bob")
+    client.sender("anything")
+    client.receiver("$dead-letters")
+    client.session.attach_receiver("r", Source(dynamic=True), Target("here"))
+    assert refused(client) == []
+    assert client.manage("SKIP", "queue", "anything")[0] == 200 and client.manage("STATUS", "node")[0] == 200
+
+
+def outcome(client: Client, link: Any, to: str, **told: Any) -> Any:
+    client.rig.settle()
+    client.outcomes.clear()
+    link.send(Message(properties=Properties(to=to), data=[b"1"]).encode(), context=to, **told)
+    client.rig.settle()
+    ((_, found),) = client.outcomes
+    return found
+
+
+def test_each_message_of_a_link_without_an_address_is_asked_about() -> None:
+    hub = node(queues=(QueueConfig(name="in"), QueueConfig(name="out")))
+    ann = login(hub, "ann")
+    link = ann.session.attach_sender("anonymous", Source(), None)
+    for _ in range(2):  # from what is remembered, too
+        assert not isinstance(outcome(ann, link, "in"), Rejected)
+        assert not isinstance(outcome(ann, link, "ann.new"), Rejected)
+        for to, action in (("out", "send"), ("nothing", "send"), ("x@jfk", "relay")):
+            found = outcome(ann, link, to)
+            assert isinstance(found, Rejected) and found.error is not None
+            assert (found.error.condition, found.error.description) == no(action)
+    assert hub.bodies("in") == ["1"] * 2 and hub.bodies("out") == [] and "nothing" not in hub.core.catalog.queues
+
+
+def test_each_message_of_a_transaction_is_asked_about() -> None:
+    hub = node(queues=(QueueConfig(name="in"), QueueConfig(name="out")))
+    ann = login(hub, "ann")
+    link = ann.session.attach_sender("anonymous", Source(), None)
+    coordinator = ann.session.attach_sender("coordinator", Source(), Coordinator())
+    hub.rig.settle()
+
+    def ask(body: Any) -> Any:
+        ann.outcomes.clear()
+        coordinator.send(Message(value=body).encode(), context="t")
+        hub.rig.settle()
+        ((_, found),) = ann.outcomes
+        return found
+
+    declared = ask(Declare())
+    assert isinstance(declared, Declared)
+    inside = TransactionalState(declared.txn_id)
+    assert not isinstance(outcome(ann, link, "in", state=inside), Rejected)
+    found = outcome(ann, link, "out", state=inside)
+    told = found.outcome if isinstance(found, TransactionalState) else found
+    assert isinstance(told, Rejected) and told.error is not None and told.error.condition == UNAUTHORIZED
+    ask(Discharge(declared.txn_id, False))
+    assert hub.bodies("out") == []
+
+
+def test_a_dynamic_node_is_made_by_who_may_and_read_by_its_user_alone() -> None:
+    hub = node()
+    ann, also_ann, bob, root = (login(hub, user) for user in ("ann", "ann", "bob", "root"))
+    link = ann.session.attach_receiver("r", Source(dynamic=True), Target("here"))
+    hub.rig.settle()
+    address = link.source.address
+    bob.session.attach_receiver("r", Source(dynamic=True), Target("here"))
+    assert refused(bob) == [no("receive")]
+    for client in (also_ann, root):
+        client.sender(address)
+        client.receiver(address)
+        assert refused(client) == []
+    bob.sender(address)
+    bob.receiver(address)
+    bob.receiver(address, source=BROWSE)
+    assert refused(bob) == [no("send"), no("receive"), no("browse")]
+    bob.receiver("$temporary/00")  # there is none
+    assert refused(bob) == [no("receive")]
+
+
+def test_a_subscription_of_a_queue_that_one_may_not_receive_from_is_as_if_it_were_not_there() -> None:
+    hub = node(queues=(QueueConfig(name="out"),))
+    ann, bob = login(hub, "ann"), login(hub, "bob")
+    link = ann.receiver("out", name="mine", source={"durable": 2, "expiry_policy": Symbol("never")})
+    hub.rig.settle()
+    link.detach(closed=False)
+    hub.rig.settle()
+    for name in ("mine", "none"):
+        bob.session.attach_receiver(name, None, Target("here"))
+        assert refused(bob) == [("amqp:not-found", f"no subscription {name!r} that was created by a link")]
+    ann.detached.clear()
+    ann.session.attach_receiver("mine", None, Target("here"))
+    assert refused(ann) == []
+
+
+QUEUES: Final = ("in", "out", "shown", "raw", "clean", "ann.1", "secret")
+ENTRY: Final = {"queue_uuid": "x", "sequence": Ulong(1), "delivery_count": Ulong(0)}
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "name", "arguments", "may"),
+    [
+        ("QUERY", "queue", "", {}, False),
+        ("READ", "queue", "shown", {}, True),
+        ("READ", "queue", "out", {}, False),
+        ("CREATE", "queue", "ann.2", {}, True),
+        ("CREATE", "queue", "other", {}, False),
+        ("UPDATE", "queue", "ann.1", {}, False),
+        ("PURGE", "queue", "ann.1", {}, True),
+        ("PURGE", "queue", "in", {}, False),
+        ("DELETE", "queue", "ann.1", {}, True),
+        ("DELETE", "queue", "secret", {}, False),
+        ("DELETE", "queue", "@jfk", {}, False),
+        ("PURGE", "queue", "$dead-letters", {}, False),
+        ("SKIP", "queue", "ann.1", {}, False),
+        ("SKIP", "queue", "", {}, False),
+        ("OPEN", "subscription", "s", {"queue": "out"}, True),
+        ("OPEN", "subscription", "s", {"queue": "shown"}, False),
+        ("QUERY", "subscription", "", {"queue": "out"}, True),
+        ("QUERY", "subscription", "", {}, False),
+        ("QUERY", "entry", "shown", {}, True),
+        ("QUERY", "entry", "out", {}, False),
+        ("READ", "entry", "shown", ENTRY, True),
+        ("DELETE", "entry", "ann.1", ENTRY, True),
+        ("DELETE", "entry", "out", ENTRY, False),
+        ("REQUEUE", "entry", "$dead-letters", ENTRY, False),
+        ("MOVE", "entry", "out", {**ENTRY, "to": "in"}, True),
+        ("MOVE", "entry", "out", {**ENTRY, "to": "secret"}, False),
+        ("MOVE", "entry", "out", {**ENTRY, "to": "secret@localhost"}, False),
+        ("MOVE", "entry", "out", {**ENTRY, "to": "in@jfk"}, False),
+        ("MOVE", "entry", "out", {**ENTRY, "to": "new"}, False),
+        ("MOVE", "entry", "in", {**ENTRY, "to": "in"}, False),
+        ("COPY", "entry", "shown", {**ENTRY, "to": "in"}, True),
+        ("COPY", "entry", "shown", {**ENTRY, "to": "$dead-letters"}, False),
+        ("CREATE", "link", "l", {"from": "raw", "to": "clean"}, True),
+        ("CREATE", "link", "l", {"from": "raw", "to": "in"}, False),
+        ("CREATE", "link", "l", {"from": "in", "to": "clean"}, False),
+        ("CREATE", "link", "l", {"from": "raw", "to": "clean@jfk"}, False),
+        ("CREATE", "link", "l", {"to": "clean"}, False),
+        ("QUERY", "link", "", {}, False),
+        ("DELETE", "link", "none", {}, False),
+        ("STATUS", "node", "", {}, False),
+        ("WHERE", "node", "", {"message_id": "x"}, False),
+        ("FORGET", "node", "jfk", {}, False),
+        ("CLOSE", "connection", "1", {}, False),
+        ("QUERY", "org.amqp.management", "self", {}, False),
+        ("GET-TYPES", "org.amqp.management", "self", {}, True),
+    ],
+)
+def test_each_operation_is_asked_about(
+    operation: str, kind: str, name: str, arguments: dict[str, Any], may: bool
+) -> None:
+    hub = node(queues=tuple(QueueConfig(name=queue) for queue in QUEUES), neighbours=(NeighbourConfig(name="jfk"),))
+    ann, bob, root = (login(hub, user) for user in ("ann", "bob", "root"))
+    status, _, text = ann.manage(operation, kind, name, **arguments)
+    assert (status != 403) is may, text
+    if not may:
+        assert text.startswith("no permission to ")
+    if operation != "GET-TYPES":
+        assert bob.manage(operation, kind, name, **arguments)[0] == 403
+    assert root.manage(operation, kind, name, **arguments)[0] != 403
+
+
+def test_a_link_is_stopped_and_deleted_by_who_may_make_it() -> None:
+    hub = node(queues=tuple(QueueConfig(name=queue) for queue in QUEUES))
+    ann, bob = login(hub, "ann"), login(hub, "bob")
+    assert ann.manage("CREATE", "link", "l", **{"from": "raw", "to": "clean"})[0] == 201
+    for operation in ("STOP", "START", "DELETE"):
+        assert bob.manage(operation, "link", "l")[0] == bob.manage(operation, "link", "none")[0] == 403
+        assert ann.manage(operation, "link", "l")[0] == 200
+
+
+def test_what_a_neighbour_brings_is_published_under_its_account() -> None:
+    rig = Rig()
+    hub = rig.node("hub", users=USERS, access=RULES, neighbours=(NeighbourConfig(name="jfk"),), create_queues=False,
+                   queues=(QueueConfig(name="work"), QueueConfig(name="secret")))  # fmt: skip
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="x"),))
+    rig.run(1)
+    client = rig.client(jfk)
+    for address in ("work@hub", "secret@hub"):
+        link = client.sender(address)
+        rig.settle()
+        client.send(link, address)
+    rig.run(1)
+    assert hub.bodies("work") == ["work@hub"] and hub.bodies("secret") == []
+    assert hub.bodies("$dead-letters") == ["secret@hub"]
+    root = login(hub, "root")
+    _, body, _ = root.manage("QUERY", "entry", "$dead-letters")
+    (entry,) = body["entries"]
+    assert entry["reason"] == "neighbour 'jfk' has no permission to send to 'secret' as user 'jfk'"
+
+
+def test_messages_are_relayed_for_named_users_alone() -> None:
+    rig = Rig()
+    jfk = rig.node("jfk", users=USERS, access=RULES, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
+    hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),))
+    rig.run(1)
+    ann, bob = login(jfk, "ann"), login(jfk, "bob")
+    for client in (ann, bob):
+        client.sender("other@hub")
+        assert refused(client) == [no("relay")]
+    ann.sender("work@hub")
+    assert refused(ann) == [no("relay")]
+    link = bob.sender("work@hub")
+    rig.settle()
+    bob.send(link, "1")
+    rig.run(1)
+    assert refused(bob) == [] and hub.bodies("work") == ["1"]

@@ -1,0 +1,152 @@
+"""The audit log: who, from where, what, and how it ended (peers/audit.py)."""
+
+from typing import Any
+
+from holdfast.access.rules import AccessConfig, AccessRule
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties, Source
+from holdfast.peers import audit
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.limits import Limits
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
+from support.rig import Client, Node, Rig
+
+ACCESS = AccessConfig(
+    rules=(
+        AccessRule(name="ann", users=("ann",), addresses=("work",), allow=("send", "delete")),
+        AccessRule(name="root", users=("root",), addresses=("*",), allow=("administer",)),
+    )
+)
+USERS = tuple(UserConfig(name=name, password="secret") for name in ("ann", "root", "jfk"))
+
+
+def node(**told: Any) -> Node:
+    fields = {"users": USERS, "access": ACCESS, "audit": True, "queues": (QueueConfig(name="work"),)}
+    return Rig().node("hub", **{**fields, **told})
+
+
+def login(hub: Node, user: str = "ann", password: str = "secret") -> Client:
+    client = hub.rig.client(hub, mechanism="PLAIN", user=user, password=password)
+    hub.rig.settle()
+    return client
+
+
+def taken(hub: Node) -> list[dict[str, Any]]:
+    """What was recorded since this was asked, without the number of the connection."""
+    hub.rig.settle()
+    found, hub.audited = hub.audited, []
+    return [{key: value for key, value in row.items() if key not in ("connection", "container")} for row in found]
+
+
+def test_logins_are_recorded_and_no_name_that_may_be_a_password() -> None:
+    hub = node()
+    login(hub)
+    login(hub, "ann", "wrong")
+    login(hub, "secret", "ann")  # in the wrong fields
+    rows = taken(hub)
+    told = {"kind": "login", "from": "client"}
+    assert rows == [
+        told | {"outcome": "ok", "user": "ann"},
+        told | {"outcome": "refused", "user": "ann", "mechanism": "PLAIN"},
+        told | {"outcome": "refused", "mechanism": "PLAIN"},
+    ]
+    assert "secret" not in str(rows)
+
+
+def test_a_login_that_is_not_looked_at_is_recorded_as_that() -> None:
+    hub = node(limits=Limits(login_failures_max=1, login_retry_s=30.0))
+    for _ in range(3):
+        login(hub, "ann", "wrong")
+    assert next(row["outcome"] for row in taken(hub)) == "refused"
+    hub.rig.run(6)
+    login(hub, "ann")
+    assert taken(hub)[-1]["outcome"] == "not checked"
+
+
+def test_refusals_are_recorded_wherever_they_are_said() -> None:
+    hub = node()
+    ann = login(hub)
+    taken(hub)
+    ann.receiver("work")
+    ann.sender("other@hub")
+    link = ann.session.attach_sender("anonymous", Source(), None)
+    hub.rig.settle()
+    link.send(Message(properties=Properties(to="secret"), data=[b"1"]).encode(), context=1)
+    assert ann.manage("STATUS", "node")[0] == 403
+    told = {"kind": "refusal", "outcome": "refused", "user": "ann", "from": "client"}
+    assert taken(hub) == [
+        told | {"action": "receive", "address": "work"},
+        told | {"action": "send", "address": "other"},
+        told | {"action": "send", "address": "secret"},
+        told | {"action": "holdfast:node STATUS", "address": ""},
+    ]
+
+
+def test_changes_are_recorded_once_they_are_on_disk() -> None:
+    hub = node()
+    root = login(hub, "root")
+    taken(hub)
+    root.manage("CREATE", "queue", "new")
+    root.manage("READ", "queue", "new")
+    root.manage("DELETE", "queue", "new")
+    told = {"kind": "change", "outcome": "ok", "user": "root", "from": "client"}
+    assert taken(hub) == [
+        told | {"change": "queue 'new' created"},
+        told | {"change": "queue 'new' deleted: 0 messages dropped"},
+    ]
+
+
+def test_what_a_neighbour_may_not_publish_is_recorded() -> None:
+    hub = node(neighbours=(NeighbourConfig(name="jfk"),))
+    jfk = hub.rig.node(
+        "jfk", neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="secret"),)
+    )
+    hub.rig.run(1)
+    client = hub.rig.client(jfk)
+    link = client.sender("work@hub")
+    hub.rig.settle()
+    client.send(link, "1")
+    hub.rig.run(1)
+    rows = taken(hub)
+    assert rows[0] == {"kind": "login", "outcome": "ok", "user": "jfk", "neighbour": "jfk", "from": "jfk"}
+    assert rows[1:] == [
+        {"kind": "refusal", "outcome": "refused", "user": "jfk", "neighbour": "jfk", "action": "send",
+         "address": "work"}
+    ]  # fmt: skip
+
+
+def test_records_are_bounded_by_source_and_hide_no_others() -> None:
+    hub = node()
+    ann, root = login(hub), login(hub, "root")
+    taken(hub)
+    link = ann.session.attach_sender("anonymous", Source(), None)
+    hub.rig.settle()
+    burst = int(audit.RECORDS_BURST)
+    for _ in range(burst + 5):
+        link.send(Message(properties=Properties(to="secret"), data=[b"1"]).encode(), context=1)
+        hub.rig.settle()
+    assert len(taken(hub)) == burst
+    root.manage("CREATE", "queue", "new")
+    ann.manage("PURGE", "queue", "work")
+    assert [row["kind"] for row in taken(hub)] == ["change", "change"]
+    hub.rig.run(2)
+    ann.receiver("work")
+    (row,) = taken(hub)
+    assert row["left_out"] == 5
+
+
+def test_sources_beyond_the_bound_count_as_one() -> None:
+    hub = node()
+    found = hub.core.doors._audit
+    for number in range(audit.SOURCES_MAX + 300):
+        found.not_published(f"n{number}", "n", "send", "x", "")
+    assert len(found._sources) == audit.SOURCES_MAX + 1
+    assert sum(found._left_out.values()) == 300 - int(audit.RECORDS_BURST)
+
+
+def test_without_a_file_nothing_is_recorded() -> None:
+    hub = node(audit=False)
+    login(hub, "ann", "wrong")
+    login(hub).receiver("work")
+    assert taken(hub) == []

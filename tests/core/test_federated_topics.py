@@ -1,0 +1,416 @@
+"""Topics over nodes: a message that is published at one reaches each subscription at the others that wants it, once
+(docs/federation.md, docs/adr/0082)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.broker.entries import entry
+from holdfast.federation.settings import Entry
+from support.rig import Client, Node, Rig
+from support.routing import network
+from support.streams import LARGE, LIMITS
+from support.transactions import Controller
+
+DURABLE = {"durable": 2, "expiry_policy": Symbol("never")}
+SELECTOR = Symbol("apache.org:selector-filter:string")
+
+
+def federate(rig: Rig, *pairs: str) -> None:
+    """`a-b`: a forwards the topic to b, and b to a."""
+    for pair in pairs:
+        one, other = pair.split("-")
+        for here, there in ((one, other), (other, one)):
+            core = rig.nodes[here].core
+            assert core is not None
+            core.bindings.add(Entry("flights", there))
+    rig.settle()
+
+
+def publish(rig: Rig, sender: tuple[Client, Sender], *subjects: str, **header: Any) -> None:
+    client, link = sender
+    for subject in subjects:
+        client.send(
+            link, subject, properties=Properties(subject=subject), header=Header(durable=True, **header),
+            application_properties={"length": len(subject)},
+        )  # fmt: skip
+    rig.run(1)
+
+
+def publisher(rig: Rig, node: Node, address: str = "topic/flights") -> tuple[Client, Sender]:
+    client = rig.client(node)
+    link = client.sender(address)
+    rig.settle()
+    return client, link
+
+
+def subscribe(
+    rig: Rig, node: Node, pattern: str = "", *, selector: str = "", **options: Any
+) -> tuple[Client, Receiver]:
+    client = rig.client(node)
+    source = dict(options.pop("source", {}))
+    if selector:
+        source["filter"] = {Symbol("s"): Described(SELECTOR, selector)}
+    link = client.receiver(f"topic/flights/{pattern}" if pattern else "topic/flights", source=source, **options)
+    rig.run(1)
+    return client, link
+
+
+def sent_to(node: Node, destination: str) -> int:
+    """How many messages this node has numbered for that one."""
+    assert node.core is not None
+    return node.core.catalog.ledger.identities.get(destination, 1) - 1
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.fixture
+def line(rig: Rig) -> list[Node]:
+    nodes = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, "a-b", "b-c")
+    rig.run(3)
+    return nodes
+
+
+def test_each_subscription_of_other_nodes_gets_what_it_wants_once(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    durable, _ = subscribe(rig, c, "delayed.#", name="d", source=DURABLE)
+    listener, _ = subscribe(rig, c, "*.jfk")
+    near, _ = subscribe(rig, b, "cancelled.#")
+    own, _ = subscribe(rig, a)
+    sender = publisher(rig, a)
+    publish(rig, sender, "delayed.jfk", "delayed.ewr", "on-time.jfk", "cancelled.ewr", "none")
+    assert durable.bodies() == ["delayed.jfk", "delayed.ewr"]
+    assert listener.bodies() == ["delayed.jfk", "on-time.jfk"]
+    assert near.bodies() == ["cancelled.ewr"]
+    assert own.bodies() == ["delayed.jfk", "delayed.ewr", "on-time.jfk", "cancelled.ewr", "none"]
+    assert [state for _, state in sender[0].outcomes] == [Accepted()] * 5
+    assert (sent_to(a, "c"), sent_to(a, "b")) == (3, 1), "a node is sent what somebody there wants, once"
+    assert (sent_to(b, "a"), sent_to(b, "c"), sent_to(c, "a")) == (0, 0, 0), "nobody on the way or at the end chooses"
+
+
+def test_a_message_that_is_on_its_way_survives_a_crash_of_each_node(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    subscribe(rig, c, name="d", source=DURABLE)
+    c.crash()
+    sender = publisher(rig, a)
+    publish(rig, sender, *(f"n.{number}" for number in range(20)))
+    assert len(sender[0].outcomes) == 20
+    for node in (b, a):
+        node.crash()
+        node.start()
+    c.start()
+    rig.run(10)
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    rig.run(5)
+    assert client.bodies() == [f"n.{number}" for number in range(20)]
+
+
+def test_a_selector_that_travels_spares_the_line(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    client, _ = subscribe(rig, c, "a.#", selector="length > 3")
+    publish(rig, publisher(rig, a), "a.b", "a.bc", "b.cd")
+    assert client.bodies() == ["a.bc"] and sent_to(a, "c") == 1
+
+
+def test_what_only_the_end_can_know_is_sent_there(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    client, _ = subscribe(rig, c, selector="length > 3 AND '" + "x" * 1_100 + "' <> 'y'")
+    publish(rig, publisher(rig, a), "a.b", "a.bc")
+    assert client.bodies() == ["a.bc"] and sent_to(a, "c") == 2
+
+
+def test_a_subject_that_an_address_gave_counts_at_other_nodes(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    client, _ = subscribe(rig, c, "a.b")
+    sender = publisher(rig, a, "topic/flights/a.b")
+    sender[0].send(sender[1], "one", header=Header(durable=True))
+    rig.run(1)
+    assert client.bodies() == ["one"]
+
+
+def test_what_nobody_wants_any_more_is_not_sent(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    sender = publisher(rig, a)
+    _, link = subscribe(rig, c, "a")
+    publish(rig, sender, "a")
+    link.detach(closed=True)
+    rig.run(1)
+    publish(rig, sender, "a")
+    assert sent_to(a, "c") == 1
+    durable, link = subscribe(rig, c, "a", name="d", source=DURABLE)
+    link.detach(closed=False)
+    rig.run(1)
+    publish(rig, sender, "a")
+    assert sent_to(a, "c") == 2, "a durable subscription wants what comes while nobody reads it"
+    status, _, text = durable.manage("DELETE", "subscription", "d", queue="topic/flights")
+    assert status in (200, 204), text
+    rig.run(1)
+    publish(rig, sender, "a")
+    assert sent_to(a, "c") == 2
+
+
+def test_a_subscription_that_becomes_another_is_never_without_either(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    subscribe(rig, c, "a", name="d", source=DURABLE)
+    subscribe(rig, c, "b", name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "a", "b")
+    assert sent_to(a, "c") == 1
+
+
+def test_a_restart_withdraws_nothing_that_is_durable(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    subscribe(rig, c, "a", name="d", source=DURABLE)
+    assert a.core is not None and a.core.bindings.choose("flights", "a").branches == ("c",)
+    c.crash()
+    c.start()
+    for _ in range(50):
+        assert a.core.bindings.choose("flights", "a").branches == ("c",)
+        rig.run(0.1)
+
+
+def test_a_transaction_s_messages_are_shown_together_at_other_nodes(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    client, _ = subscribe(rig, c)
+    sender, link = publisher(rig, a)
+    controller = Controller(sender)
+    txn_id = controller.begin()
+    for subject in ("a", "b"):
+        controller.send(txn_id, link, subject, properties=Properties(subject=subject), header=Header(durable=True))
+    rig.run(1)
+    assert client.bodies() == [] and sent_to(a, "c") == 0
+    b.crash()
+    assert controller.commit(txn_id) == Accepted()
+    waiting = a.queue("@c").read(0, count_max=10, bytes_max=1_000_000)
+    assert [entry.group_of(value) for _, value in waiting] == [entry.Group(0, 2), entry.Group(1, 2)]
+    b.start()
+    rig.run(10)
+    assert client.bodies() == ["a", "b"]
+    txn_id = controller.begin()
+    controller.send(txn_id, link, "c", header=Header(durable=True))
+    controller.abort(txn_id)
+    rig.run(1)
+    assert client.bodies() == ["a", "b"] and sent_to(a, "c") == 2
+
+
+def test_a_delayed_message_is_chosen_for_when_it_is_accepted(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    client, _ = subscribe(rig, c, "a")
+    sender = publisher(rig, a)
+    sender[0].send(
+        sender[1], "a", properties=Properties(subject="a"), header=Header(durable=True),
+        message_annotations={Symbol("x-opt-delivery-delay"): Ulong(5_000)},
+    )  # fmt: skip
+    rig.run(3)
+    assert client.bodies() == [] and sent_to(a, "c") == 1
+    rig.run(5)
+    assert client.bodies() == ["a"]
+
+
+def test_a_refused_commit_shows_nothing_to_anybody(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    far, _ = subscribe(rig, c)
+    near, _ = subscribe(rig, a)
+    sender = publisher(rig, a)
+    a.refuse = 1
+    publish(rig, sender, "a")
+    assert far.bodies() == near.bodies() == [] and not isinstance(sender[0].outcomes[0][1], Accepted)
+    rig.run(5)
+    publish(rig, sender, "b")
+    assert far.bodies() == near.bodies() == ["b"]
+
+
+def test_a_confirmed_receiver_hears_who_sends_what_it_wants(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    _, link = subscribe(rig, c, "a", properties={Symbol("holdfast:confirm"): Ulong(5_000)})
+    rig.run(2)
+    assert link.attached and confirmation(link) == (["a", "b"], [])
+    publish(rig, publisher(rig, a), "a")
+    assert sent_to(a, "c") == 1
+
+
+def test_who_is_not_there_is_waited_for_as_long_as_was_asked(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    a.hold_commits = True  # its disk does not answer: it has not stored what is wanted
+    _, link = subscribe(rig, c, "b", properties={Symbol("holdfast:confirm"): Ulong(4_000)})
+    rig.run(2)
+    assert not link.attached
+    rig.run(3)
+    assert link.attached and confirmation(link) == (["b"], ["a"])
+
+
+def test_a_receiver_that_leaves_before_it_is_confirmed_leaves_nothing(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    a.hold_commits = True
+    client, _ = subscribe(rig, c, "b", properties={Symbol("holdfast:confirm"): Ulong(60_000)})
+    other, link = subscribe(rig, c, "c", properties={Symbol("holdfast:confirm"): Ulong(3_000)})
+    assert c.core is not None and len(c.core.topic_bindings.waiting) == 2
+    client.close_transport()
+    link.detach(closed=True)
+    rig.run(5)
+    assert not c.core.topic_bindings.waiting and not other.closed
+
+
+def test_a_confirmation_of_what_no_other_node_has_comes_at_once(rig: Rig) -> None:
+    (alone,) = rig.graph("x-y")[:1]
+    _, link = subscribe(rig, alone, properties={Symbol("holdfast:confirm"): Ulong(60_000)})
+    assert confirmation(link) == ([], [])
+
+
+def test_a_durable_receiver_that_may_be_resumed_is_confirmed_too(rig: Rig, line: list[Node]) -> None:
+    _, _, c = line
+    source = DURABLE | {"timeout": 60}
+    _, link = subscribe(rig, c, name="d", source=source, properties={Symbol("holdfast:confirm"): Ulong(60_000)})
+    rig.run(2)
+    assert confirmation(link) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("value", ["soon", -1, 600_001, True])
+def test_an_invalid_wait_is_refused(rig: Rig, value: Any) -> None:
+    node = rig.node("x")
+    client, _ = subscribe(rig, node, properties={Symbol("holdfast:confirm"): value})
+    assert client.detached[0].error is not None
+    assert str(client.detached[0].error.description).startswith("invalid value") and not client.over
+
+
+def test_a_full_transmission_queue_holds_back_its_publishers(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    assert a.core is not None
+    queue = a.core.catalog.transmission("c")
+    queue.config = replace(queue.config, messages_max=2, when_full="block")
+    b.crash()
+    sender = publisher(rig, a)
+    publish(rig, sender, "1", "2", "3", "4")
+    assert len(sender[0].outcomes) == 2
+    b.start()
+    rig.run(20)
+    assert client.bodies() == ["1", "2", "3", "4"] and len(sender[0].outcomes) == 4
+
+
+def test_a_large_message_goes_to_who_may_want_it(rig: Rig) -> None:
+    limits = {name: {"limits": LIMITS} for name in ("a", "b", "c")}
+    a, _, c = network(rig, "a-b", "b-c", **limits)
+    rig.run(3)
+    federate(rig, "a-b", "b-c")
+    rig.run(3)
+    client, _ = subscribe(rig, c, "big", name="d", source=DURABLE)
+    other, _ = subscribe(rig, c, "small", name="e", source=DURABLE)
+    sender, link = publisher(rig, a)
+    sender.send(link, "x" * LARGE, properties=Properties(subject="big"), header=Header(durable=True))
+    rig.run(10)
+    assert [len(body) for body in client.bodies()] == [LARGE] and other.bodies() == []
+
+
+def test_what_a_link_between_queues_brings_to_a_topic_is_spread(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    client, _ = subscribe(rig, c)
+    assert a.core is not None
+    by_hand = rig.client(a)
+    status, _, text = by_hand.manage("CREATE", "link", "l", **{"from": "work", "to": "topic/flights"})
+    assert status == 201, text
+    sender = publisher(rig, a, "work")
+    publish(rig, sender, "a")
+    rig.run(2)
+    assert client.bodies() == ["a"]
+
+
+def confirmation(link: Receiver) -> tuple[list[str], list[str]]:
+    attach = link.remote_attach
+    assert attach is not None and attach.properties is not None
+    return attach.properties[Symbol("holdfast:confirmed")], attach.properties[Symbol("holdfast:waiting")]
+
+
+def test_a_restarted_node_that_reaches_nobody_sends_by_what_it_stored(rig: Rig, line: list[Node]) -> None:
+    a, b, c = line
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    b.crash()
+    a.crash()
+    a.start()
+    publish(rig, publisher(rig, a), "a")
+    assert sent_to(a, "c") == 1
+    b.start()
+    rig.run(10)
+    assert client.bodies() == ["a"]
+
+
+# ------------------------------------------------------------------------------------------------ relays
+
+
+def relay(rig: Rig, *ways: str, mode: str = "push", patterns: tuple[str, ...] = ()) -> None:
+    """`a>b`: a forwards the topic to b by a static entry."""
+    for way in ways:
+        here, there = way.split(">")
+        core = rig.nodes[here].core
+        assert core is not None
+        core.bindings.add(Entry("flights", there, mode, patterns))
+    rig.run(2)
+
+
+def test_a_static_entry_s_target_chooses_anew(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c", mode="static", patterns=("a.#",))
+    clients = [subscribe(rig, node, name="d", source=DURABLE)[0] for node in (a, b, c)]
+    publish(rig, publisher(rig, a), "a.b", "b")
+    rig.run(2)
+    assert [client.bodies() for client in clients] == [["a.b", "b"], ["a.b"], ["a.b"]]
+    publish(rig, publisher(rig, c), "a.c")
+    assert clients[1].bodies() == ["a.b"], "an entry has one direction"
+
+
+def test_copies_that_come_by_several_ways_are_dropped(rig: Rig) -> None:
+    nodes = network(rig, "a-b", "b-c", "c-d", "d-a", "a-c")
+    rig.run(3)
+    relay(rig, *(f"{one}>{other}" for one in "abcd" for other in "abcd" if one != other and {one, other} != {"b", "d"}))
+    clients = [subscribe(rig, node, name="d", source=DURABLE)[0] for node in nodes]
+    publish(rig, publisher(rig, nodes[0]), "1", "2", "3")
+    publish(rig, publisher(rig, nodes[1]), "4")
+    rig.run(5)
+    for client in clients:
+        assert sorted(client.bodies()) == ["1", "2", "3", "4"]
+    assert sum(node.core.duplicates.suppressed for node in nodes if node.core is not None) > 0
+
+
+def test_static_and_dynamic_entries_together_give_one_copy(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c", "a-c")
+    rig.run(3)
+    federate(rig, "a-c", "b-c")
+    relay(rig, "a>b")
+    client, _ = subscribe(rig, c, "x", name="d", source=DURABLE)
+    other, _ = subscribe(rig, b, "x", name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "x", "y")
+    rig.run(5)
+    assert client.bodies() == ["x"] and other.bodies() == ["x"]
+
+
+def test_what_a_publisher_chose_goes_on_by_static_entries(rig: Rig) -> None:
+    """A node wants for itself what its static entries send on."""
+    a, _, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, "a-b")
+    relay(rig, "b>c", mode="static", patterns=("a",))
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "a", "b")
+    rig.run(5)
+    assert client.bodies() == ["a"] and sent_to(a, "b") == 1
+
+
+def test_a_relay_whose_disk_refuses_what_came_passes_it_on_once(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c")
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    near, _ = subscribe(rig, b, name="d", source=DURABLE)
+    b.refuse = 2
+    publish(rig, publisher(rig, a), "1", "2")
+    rig.run(20)
+    assert client.bodies() == ["1", "2"] and near.bodies() == ["1", "2"] and b.refuse == 0

@@ -1,0 +1,110 @@
+"""Calls to several nodes: whoever answers is not kept waiting, and whoever does not is away until it does."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.errors import ConfigError
+from pyspark_holdfast import fleet
+from pyspark_holdfast.bus import NodeUnreachable
+from pyspark_holdfast.fleet import Fleet
+
+LIMIT_S = 30.0
+
+
+class Node:
+    """Answers with its name, unless it is stuck or gone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = 0
+        self.gone = False
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def call(self) -> str:
+        self.calls += 1
+        if not self.go_on.wait(LIMIT_S) or self.gone:
+            raise NodeUnreachable(f"{self.name} does not answer")
+        return self.name
+
+
+def fleet_of(*nodes: Node, all_needed: bool = False, patience_s: float = LIMIT_S) -> Fleet[str]:
+    return Fleet({node.name: node.name for node in nodes}, all_needed=all_needed, patience_s=patience_s)
+
+
+def asked(fleet: Fleet[str], *nodes: Node) -> list[str]:
+    return sorted(fleet.each({node.name: node.call for node in nodes}).values())
+
+
+@pytest.fixture
+def a() -> Node:
+    return Node("a")
+
+
+@pytest.fixture
+def b() -> Node:
+    return Node("b")
+
+
+def test_a_node_that_is_stuck_is_away_until_it_answers(a: Node, b: Node) -> None:
+    both = fleet_of(a, b, patience_s=0.05)
+    assert asked(both, a, b) == ["a", "b"]
+    b.go_on.clear()
+    assert asked(both, a, b) == ["a"]
+    assert set(both.away) == {"b"}
+    for _ in range(3):
+        assert asked(both, a, b) == ["a"]
+    assert b.calls == 2, "one call at a time"
+    b.go_on.set()
+    while both.away:  # the call that was stuck returns in a thread of its own
+        assert asked(both, a, b) in (["a"], ["a", "b"])
+    assert asked(both, a, b) == ["a", "b"]
+
+
+def test_a_node_that_fails_is_called_again(a: Node, b: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "AGAIN_S", LIMIT_S)
+    both = fleet_of(a, b)
+    b.gone = True
+    assert asked(both, a, b) == ["a"]
+    assert both.away == {"b": "b does not answer"}
+    assert asked(both, a, b) == ["a"]
+    assert b.calls == 1, "not at once"
+    monkeypatch.setattr(fleet, "AGAIN_S", 0.0)
+    b.gone = False
+    while asked(both, a, b) == ["a"]:
+        pass  # nobody waits for one that is away
+    assert not both.away
+
+
+def test_where_all_are_away_the_first_to_answer_is_waited_for(a: Node, b: Node) -> None:
+    both = fleet_of(a, b, patience_s=0.05)
+    b.gone = True
+    a.go_on.clear()
+    threading.Timer(0.3, a.go_on.set).start()
+    assert asked(both, a, b) == ["a"]
+    assert set(both.away) == {"b"}
+
+
+def test_where_none_answers_it_ends(a: Node, b: Node) -> None:
+    a.gone = b.gone = True
+    with pytest.raises(NodeUnreachable, match="a does not answer; b does not answer"):
+        asked(fleet_of(a, b), a, b)
+    with pytest.raises(NodeUnreachable, match="a does not answer"):
+        asked(fleet_of(a), a)
+
+
+def test_where_all_are_needed_one_that_is_gone_ends_it(a: Node, b: Node) -> None:
+    b.gone = True
+    with pytest.raises(NodeUnreachable, match="b does not answer"):
+        asked(fleet_of(a, b, all_needed=True, patience_s=0), a, b)
+
+
+def test_any_other_error_ends_it(a: Node, b: Node) -> None:
+    def refuse() -> str:
+        raise ConfigError("no queue")
+
+    calls: dict[str, Callable[[], str]] = {"a": a.call, "b": refuse}
+    with pytest.raises(ConfigError, match="no queue"):
+        fleet_of(a, b).each(calls)

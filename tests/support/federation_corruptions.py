@@ -1,0 +1,193 @@
+"""Corruptions of federation (support/corruption.py).
+
+Rules of this file: one function, or one line, each.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.federation.confirming import WAITING_MAX, Bind
+from holdfast.federation.messages import FOLLOWED_MAX
+from holdfast.federation.rows import VOID, Row, Stamp
+from holdfast.federation.serving import NAMES_MAX, REPLIES_MAX
+from holdfast.federation.sets import Key, stamped
+from holdfast.federation.taking import ASKED_MAX
+from support.corruption import breaks, one_more
+from support.standing import federating
+
+GHOST = Key("ghost", "prices")
+
+# ------------------------------------------------------------------------------------------------------ the node
+
+
+@breaks("federation: federation: the session of {} is another's", federating)
+def _(s: Any) -> None:
+    s.taken.name = "ghost"
+
+
+@breaks("federation: federation: too many binds wait", federating)
+def _(s: Any) -> None:
+    s.federation.confirming.binds = dict.fromkeys(range(WAITING_MAX + 1))
+
+
+@breaks("federation: federation: a bind under another number", federating)
+def _(s: Any) -> None:
+    s.federation.confirming.binds[9] = Bind(8, "prices", Row("us.#"), 0.0)
+
+
+@breaks("federation: federation: a bind to a topic that is not announced", federating)
+def _(s: Any) -> None:
+    s.federation.confirming.binds[9] = Bind(9, "ghost", Row("us.#"), 0.0)
+
+
+@breaks("federation: federation: a parent of {} that is not forwarded to", federating)
+def _(s: Any) -> None:
+    s.federation.parents[GHOST] = "ghost"
+
+
+@breaks("federation: federation: a parent of the own set", federating)
+def _(s: Any) -> None:
+    s.federation.parents[s.own] = "c"
+
+
+@breaks("federation: federation: rows of {} since when is not known", federating)
+def _(s: Any) -> None:
+    s.federation.own["prices"].since.clear()
+
+
+@breaks("federation: federation: a row of {} from a version to come", federating)
+def _(s: Any) -> None:
+    since = s.federation.own["prices"].since
+    row, stamp = next(iter(since.items()))
+    since[row] = Stamp(stamp.life, stamp.version + 1_000)
+
+
+# ------------------------------------------------------------------------------------------------------ the sets
+
+
+@breaks("federation: federation: a set that is listed and not there", federating)
+def _(s: Any) -> None:
+    s.sets._by_topic["prices"]["ghost"] = None
+
+
+@breaks("federation: federation: bytes of {}", federating)
+def _(s: Any) -> None:
+    s.sets.stored[s.key] = replace(s.held, bytes=s.held.bytes + 1)
+
+
+@breaks("federation: federation: digest of {}", federating)
+def _(s: Any) -> None:
+    s.sets.stored[s.key] = replace(s.held, digest=s.held.digest + 1)
+
+
+@breaks("federation: federation: rows of {} that has another digest", federating)
+def _(s: Any) -> None:
+    s.sets.stored[s.key] = replace(s.held, taken=s.held.taken + 1)
+
+
+@breaks("federation: federation: too many rows of {}", federating)
+def _(s: Any) -> None:
+    s.federation.bounds = replace(s.federation.bounds, rows_max=1)
+
+
+@breaks("federation: federation: our own set has no stamp", federating)
+def _(s: Any) -> None:
+    s.sets.stored[s.own] = stamped(s.sets.stored[s.own], VOID)
+
+
+one_more("federation: federation: bytes of all sets", federating, lambda s: s.sets, "bytes")
+
+
+@breaks("federation: federation: sets that are there and not listed", federating)
+def _(s: Any) -> None:
+    del s.sets._by_topic["prices"][s.key.origin]
+    s.sets.bytes -= s.held.bytes
+
+
+@breaks("federation: federation: what a commit moved was not passed on", federating)
+def _(s: Any) -> None:
+    s.sets.moved[s.key] = None
+
+
+# ------------------------------------------------------------------------------------------------- the neighbours
+
+
+@breaks("federation: federation: {} follows too much", federating)
+def _(s: Any) -> None:
+    s.serving.followers = dict.fromkeys(range(FOLLOWED_MAX + 1))
+
+
+@breaks("federation: federation: {} is sent what it does not take", federating)
+def _(s: Any) -> None:
+    s.serving.pending[GHOST] = None
+
+
+@breaks("federation: federation: replies to {}", federating)
+def _(s: Any) -> None:
+    s.serving.replies.extend([(s.key, s.held.edition, "")] * (REPLIES_MAX + 1))
+
+
+@breaks("federation: federation: {} takes what it does not forward", federating)
+def _(s: Any) -> None:
+    s.serving.topics = frozenset()
+
+
+@breaks("federation: federation: names behind {}", federating)
+def _(s: Any) -> None:
+    s.serving.followers[s.key].names = dict.fromkeys(range(NAMES_MAX + 1))
+
+
+one_more("federation: federation: all names behind {}", federating, lambda s: s.serving, "named")
+
+
+@breaks("federation: federation: {} was told what is not wanted", federating)
+def _(s: Any) -> None:
+    s.taking.told[GHOST] = s.taking.told[s.key]
+
+
+@breaks("federation: federation: {} is asked for what is not wanted", federating)
+def _(s: Any) -> None:
+    s.taking.asked[GHOST] = None
+
+
+@breaks("federation: federation: repairs from {} of what is not wanted", federating)
+def _(s: Any) -> None:
+    s.taking.repairs[GHOST] = None
+
+
+@breaks("federation: federation: parts asked of {}", federating)
+def _(s: Any) -> None:
+    s.taking.requests = dict.fromkeys(range(ASKED_MAX + 1))
+
+
+@breaks("federation: federation: {} is not the parent of {}", federating)
+def _(s: Any) -> None:
+    s.taking.wanted[GHOST] = None
+
+
+@breaks("federation: federation: {} is not asked for {}", federating)
+def _(s: Any) -> None:
+    del s.taking.told[s.key]
+
+
+# ------------------------------------------------------------------------------------------------- in its node
+
+
+@breaks("peering: federation: something is to be said to who is away", federating)
+def _(s: Any) -> None:
+    s.control.eager["ghost"] = None
+
+
+@breaks("peering: federation: a message waits for who is away", federating)
+def _(s: Any) -> None:
+    s.control.unsent["ghost"] = {"kind": "federate", "rows": []}
+
+
+@breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)
+def _(s: Any) -> None:
+    s.control.written = s.core.turns.gathered
+
+
+@breaks("peering: federation: the turn of its records is over", federating)
+def _(s: Any) -> None:
+    s.sets.under_way, s.control.written = {}, object()
