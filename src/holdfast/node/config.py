@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.federation.messages import DYNAMIC
 from holdfast.federation.settings import Entry
@@ -99,19 +100,6 @@ class NodeSettings:
                     f"invalid value {neighbour.user!r} for neighbour {neighbour.name!r} user; expected, without a "
                     f"remote, the name of a [[user]] ({', '.join(sorted(users)) or 'there is none'})"
                 )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a numeric loopback address: 127.0.0.0/8, also mapped into IPv6, or ::1."""
-    host = host.partition("%")[0].removeprefix("::ffff:")
-    try:
-        return socket.inet_pton(socket.AF_INET, host)[0] == 127
-    except OSError:
-        pass
-    try:
-        return socket.inet_pton(socket.AF_INET6, host) == bytes(15) + b"\x01"
-    except OSError:
-        return False
 
 
 def parse_source(key: str, text: str) -> HostPort:

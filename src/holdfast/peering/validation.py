@@ -15,6 +15,7 @@ from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
 from holdfast.pacing.table import ROWS_MAX
+from holdfast.peering.binding_control import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
@@ -60,6 +61,11 @@ def bindings(control: BindingControl, turns: Turns) -> None:
     federation.validate(node)
     must(control.eager.keys() <= node.neighbours.keys(), "federation: something is to be said to who is away")
     must(control.unsent.keys() <= node.neighbours.keys(), "federation: a message waits for who is away")
+    must(control.waiting.keys() <= node.neighbours.keys(), "federation: somebody who is away was heard")
+    must(
+        all(0 < len(waiting) <= WAITING_HEARD_MAX for waiting in control.waiting.values()),
+        "federation: too many messages of a neighbour wait, or none",
+    )
     under_way = node.sets.under_way is not None
     must(under_way == (control.written is not None), "federation: a commit is under way in no turn, or a turn without")
     open_turns = (turns.gathered, turns.in_flight)

@@ -97,6 +97,7 @@ class NodeConfig:
                     raise ConfigError(f"{what} {name!r} is listed twice; list it once")
                 seen.add(name)
         self._validate_hosts()
+        self._validate_certificates()
         users = {user.name for user in self.users if user.vhost == DEFAULT_HOST}
         for neighbour in self.neighbours:
             neighbour.validate()
@@ -139,6 +140,15 @@ class NodeConfig:
             name=name, vhost=host, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full,
             room_low=pacing.room_low, room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
         )  # fmt: skip
+
+    def _validate_certificates(self) -> None:
+        """A certificate is one user's, whom several virtual hosts may have."""
+        whose: dict[str, str] = {}
+        for user in self.users:
+            if user.certificate is not None and whose.setdefault(user.certificate, user.name) != user.name:
+                first = whose[user.certificate]
+                text = f"users {first!r} and {user.name!r} have the certificate {user.certificate!r}"
+                raise ConfigError(f"{text}; give it to one of them")
 
     def _validate_access(self) -> None:
         """Rules are about users who may log in, and about as whom neighbours' messages are published."""

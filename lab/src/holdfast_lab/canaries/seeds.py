@@ -50,6 +50,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
     "rights-remembered": (38, 50),
+    "unasked-without-an-address": (49, 100),
+    "browser-asked-as-a-consumer": (65, 150),
     "settled-overtakes": (51, 150),
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
@@ -78,9 +80,12 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "quiet-never-ends": (38, 100),
     "opened-untold": (112, 250),
     "never-cut": (24, 50),
+    "urgent-behind-low": (44, 100),
     "untied-beyond-few": (18, 50),
     "together-up-to-few": (29, 50),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
+    "kept-by-nobody": (84, 200),
+    "one-reader-stored": (38, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
