@@ -8,7 +8,10 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected, Source
 from holdfast.broker.bands import QUIET_S
+from holdfast.broker.stored.producers import Producer
+from holdfast.endpoints.overtaking import OVERTAKEN_MAX
 from holdfast.errors import ConfigError
+from holdfast.settings.limits import DEFAULT_LIMITS
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, world
 from support.rig import Client, Node, Rig
@@ -269,3 +272,112 @@ def test_dead_letters_take_what_is_beyond_its_band() -> None:
     send(rig, client, linked(rig, client), 0, 6)
     assert node.queue("work").messages == 4 and node.queue("$dead-letters").messages == 2
     assert not rejected(client)
+
+
+# ----------------------------------------------------------------------------------------------------- one link
+
+
+def stored(node: Node) -> list[str]:
+    return list(node.bodies("work"))
+
+
+def mixed(rig: Rig, client: Client, link: Sender, *priorities: int) -> None:
+    """All of them at once, on one link; the body tells the place and the priority."""
+    for at, priority in enumerate(priorities):
+        client.send(link, f"{at}-{priority}", header=Header(durable=True, priority=priority))
+    rig.settle()
+
+
+def test_an_urgent_message_passes_lower_ones_of_its_link_that_wait() -> None:
+    rig, node, client = banded(when_full="block")
+    link = linked(rig, client)
+    mixed(rig, client, link, 0, 0, 0, 0, 0, 9, 4, 3)
+    assert stored(node) == ["0-0", "1-0", "2-0", "3-0", "5-9", "6-4"]
+    assert [type(state) for _, state in client.outcomes] == [Accepted] * 6, "the two low ones wait"
+    mixed(rig, client, link, 9, 9)
+    assert stored(node)[6:] == ["0-9", "1-9"], "and the link still has credit for what is urgent"
+    assert not rejected(client)
+
+
+def test_room_that_comes_is_for_the_highest_that_waits() -> None:
+    rig, node, client = banded(when_full="block")
+    link = linked(rig, client)
+    mixed(rig, client, link, 9, 9, 9, 9, 9, 9, 0)
+    assert node.queue("work").messages == 6 and link.credit == 2, "what is urgent has room"
+    mixed(rig, client, link, 9, 9)
+    assert node.queue("work").messages == 8 and link.credit == 0
+    other = linked(rig, rig.client(node))
+    assert other.credit == 0
+    taker = rig.client(node)
+    taker.receiver("work", credit=1)
+    rig.settle()
+    taker.accept()
+    rig.settle()
+    assert link.credit == 1 and node.queue("work").messages == 7
+    mixed(rig, client, link, 8)
+    assert stored(node)[-1] == "0-8" and "6-0" not in stored(node)
+    taker.receiver("work", credit=100)
+    for _ in range(10):
+        rig.settle()
+        taker.accept()
+    rig.run(1)
+    assert not node.queue("work").messages
+    assert {type(state) for _, state in client.outcomes} == {Accepted} and len(client.outcomes) == 10
+
+
+def test_within_a_band_the_order_stays_and_nothing_is_lost_or_doubled() -> None:
+    rig, node, client = banded(when_full="block", messages_max=20)
+    link = linked(rig, client)
+    order = [0, 9, 4] * 12
+    at = 0
+    seen: dict[str, None] = {}
+    taker = rig.client(node)
+    takes = taker.receiver("work", credit=3)
+    for _ in range(200):
+        while at < len(order) and link.sendable and link.credit > 0:
+            client.send(link, f"{at:02}-{order[at]}", header=Header(priority=order[at]))
+            at += 1
+        rig.settle()
+        seen |= dict.fromkeys(stored(node))
+        taker.accept()
+        takes.grant(3)
+        rig.run(0.1)
+    assert at == len(order) == len(client.outcomes) == len(seen)
+    for priority in (0, 4, 9):
+        mine = [body for body in seen if body.endswith(f"-{priority}")]
+        assert mine == sorted(mine)
+    assert list(seen) != sorted(seen), "some passed others"
+    assert not node.queue("work").messages and node.queue("work").in_total == len(order)
+
+
+def test_as_many_may_wait_as_a_named_producers_numbers_may_have_gaps() -> None:
+    """And where its numbers have too many gaps already, or memory has no room for more, nothing passes."""
+    assert DEFAULT_LIMITS.ranges_max > OVERTAKEN_MAX
+    rig, node, client = banded(when_full="block")
+    link = linked(rig, client)
+    mixed(rig, client, link, 0, 0, 0, 0, 0)
+    assert node.core is not None
+    (found,) = node.core.links.producers_of(node.queue("work"))
+    intake: Any = found
+    assert intake.may_pass
+    intake.producer = Producer("me", "work")
+    assert intake.may_pass
+    for number in range(1, 2 * (DEFAULT_LIMITS.ranges_max - OVERTAKEN_MAX + 1), 2):
+        intake.producer.stored.add(number)
+    assert not intake.may_pass
+    intake.producer = None
+    assert link.credit == 0, "who brings low ones alone is given credit for these alone"
+
+
+def test_so_many_wait_and_then_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("overtaking", "producer"):
+        monkeypatch.setattr(f"holdfast.endpoints.{module}.OVERTAKEN_MAX", 3)
+    rig, node, client = banded(when_full="block", messages_max=20)
+    link = linked(rig, client)
+    mixed(rig, client, link, 9, *[0] * 11, 9)
+    assert "12-9" in stored(node) and len(stored(node)) == 11, "nine low ones, and both urgent ones"
+    assert link.credit == 1, "two wait"
+    mixed(rig, client, link, 0)
+    assert link.credit == 0, "three wait"
+    mixed(rig, rig_client := rig.client(node), linked(rig, rig_client), 9)
+    assert node.queue("work").messages == 12, "another link is not held up"

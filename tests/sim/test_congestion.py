@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast.endpoints.admission import Admission
+from holdfast.endpoints.overtaking import OvertakingIntake
+from holdfast.links.incoming import Intake
 from holdfast.pacing.messages import read_pace
 from holdfast.pacing.root_credit import RootCredit
 from holdfast.peering.rate_control import RateControl
 from holdfast_lab.draws import drawn_congestion
-from holdfast_lab.draws.drawn_congestion import IGNORED_S, QUIET, with_congestion
+from holdfast_lab.draws.drawn_congestion import IGNORED_S, MIXED, QUIET, with_congestion
 from holdfast_lab.draws.drawn_hosts import CROSSED
 from holdfast_lab.draws.drawn_pacing import QUEUE
 from holdfast_lab.plan.plan import Plan, from_json
@@ -35,7 +37,7 @@ def is_quiet(plan: Plan) -> bool:
 
 def test_a_share_of_the_seeds_has_them() -> None:
     drawn = plans()
-    for has in (ignores, is_quiet):
+    for has in (ignores, is_quiet, is_mixed):
         found = [plan for plan in drawn.values() if has(plan)]
         assert 0.02 < len(found) / len(SEEDS) < 0.12
         assert from_json(found[0].to_json()) == found[0]
@@ -43,10 +45,15 @@ def test_a_share_of_the_seeds_has_them() -> None:
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_congestion)
-    drawn = {seed: plan for seed, plan in plans().items() if ignores(plan) or is_quiet(plan) or of_hosts(plan)}
+    drawn = {
+        seed: plan
+        for seed, plan in plans().items()
+        if ignores(plan) or is_quiet(plan) or of_hosts(plan) or is_mixed(plan)
+    }
     monkeypatch.setattr(drawn_congestion, "IGNORING_SHARE", 0.0)
     monkeypatch.setattr(drawn_congestion, "QUIET_SHARE", 0.0)
     monkeypatch.setattr(drawn_congestion, "HOSTS_SHARE", 0.0)
+    monkeypatch.setattr(drawn_congestion, "MIXED_SHARE", 0.0)
     assert drawn
     for seed, plan in drawn.items():
         without = draw_plan(seed)
@@ -135,3 +142,22 @@ def test_a_root_of_several_hosts_gives_each_its_rates(monkeypatch: pytest.Monkey
     monkeypatch.setattr(RateControl, "_hear_pace", hear)
     result = execute(plan, seed)
     assert not result.ok and "never gave to it" in result.failure
+
+
+def is_mixed(plan: Plan) -> bool:
+    return any(queue.name == MIXED for queues in plan.topology.queues.values() for queue in queues)
+
+
+@pytest.mark.sim
+def test_urgent_messages_pass_low_ones_of_their_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed, plan = next((seed, plan) for seed, plan in plans().items() if is_mixed(plan))
+    mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(MIXED))
+    mine = tuple(told | ({"think_s": 0.8} if told["kind"] == "consume" else {"rate": 0.0}) for told in mine)
+    plan = replace(plan, workloads=mine, faults=(), knobs={}, paged=False)
+    result = execute(plan, seed)
+    assert result.ok, result.failure
+    assert result.metrics["passed_by"] > 5
+    monkeypatch.setattr(OvertakingIntake, "take_parked", Intake.take_parked)
+    monkeypatch.setattr(OvertakingIntake, "delivered", Intake.delivered)
+    result = execute(plan, seed)
+    assert not result.ok and "waits, and has had room for" in result.failure

@@ -30,6 +30,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
+from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.spreading import BRANCH_EFFORT, NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.transactions import Transactions
@@ -37,7 +38,7 @@ from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
-from holdfast.links.incoming import IncomingParts, Intake, rejection
+from holdfast.links.incoming import IncomingParts, rejection
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
@@ -114,7 +115,7 @@ class ProducerParts(IncomingParts):
     spreading: Spreading
 
 
-class ProducerLink(Intake):
+class ProducerLink(OvertakingIntake):
     """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
 
     `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
@@ -123,9 +124,6 @@ class ProducerLink(Intake):
     parts: ProducerParts
 
     remembers_tags = False
-
-    may_wait = True
-    """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
 
     def __init__(
         self,
@@ -192,8 +190,10 @@ class ProducerLink(Intake):
             if queue.bands is not None:
                 self._withdraw(room, limit)
             return
-        if self.parts.disk.takes_nothing or self.queue.bands is not None:
+        if self.parts.disk.takes_nothing:
             self.stop()
+        elif self.queue.bands is not None:
+            self._let_pass()
         if self.queue.memory is not None:
             self.parts.memory.wait(self)
 
@@ -205,6 +205,17 @@ class ProducerLink(Intake):
             self.peer.touch()
         if room < limit:
             self.parts.admission.wait(self.queue, self._offered.priority)
+
+    def _let_pass(self) -> None:
+        """While some of its messages wait, the link has credit for higher ones, as far as these have room; none where
+        it has brought no higher ones of late."""
+        credit = 0
+        if self.may_pass and band_of(self._offered.priority) > self.lanes.highest:
+            credit = self.queue.room(max(0, OVERTAKEN_MAX - len(self.parked)), self._offered.priority)
+        given = self.link.credit
+        if self.link.attached and (given > credit or given <= credit // 2) and given != credit:
+            self.link.grant(credit)
+            self.peer.touch()
 
     @property
     def _waits_for_disk(self) -> bool:

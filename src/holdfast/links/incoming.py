@@ -314,6 +314,10 @@ class Intake(Ingress):
     def _unpark(self) -> None:
         item = self.parked.popleft()
         self.unchecked = min(self.unchecked, len(self.parked))
+        self._waits_no_more(item)
+
+    def _waits_no_more(self, item: Delivery | Stream) -> None:
+        """It is in `parked` no more."""
         if isinstance(item, Delivery):
             self.came_ms.pop(item.delivery_id, None)
             size = PARKED_BYTES + len(item.payload)

@@ -6,6 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.links.incoming import Intake
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -62,6 +63,15 @@ def _credit_as_ever(original: Function) -> Function:
     return computed
 
 
+def _first_come_first_served(original: Function) -> Function:
+    """Of a link's messages that wait none is taken before the first."""
+
+    def take_parked(self: Any) -> None:
+        Intake.take_parked(self)
+
+    return take_parked
+
+
 BURST_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="room-for-all-alike",
@@ -103,5 +113,13 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, now: float) -> None",
         broken=_credit_as_ever,
         expected="its link is not held to it",
+    ),
+    Canary(
+        name="urgent-behind-low",
+        sentence="An urgent message waits behind a low one of its link that has no room.",
+        target="endpoints.overtaking:OvertakingIntake.take_parked",
+        signature="(self) -> None",
+        broken=_first_come_first_served,
+        expected="waits, and has had room for",
     ),
 )

@@ -44,6 +44,10 @@ TURNS_MAX_S: Final = 3.0
 HOSTS_SHARE: Final = 0.6
 """Of the seeds with messages of virtual hosts that cross between two nodes, those where one of these is a root."""
 
+MIXED_SHARE: Final = 0.04
+"""Of the seeds, those with a link that brings messages of all priorities to a queue that blocks."""
+MIXED: Final = "mixed"
+
 
 def with_congestion(plan: Plan, seed: int) -> Plan:
     seeds = SeedTree(seed).child("swarm")
@@ -56,6 +60,9 @@ def with_congestion(plan: Plan, seed: int) -> Plan:
     random = seeds.stream("a root of several hosts")
     if random.random() < HOSTS_SHARE:
         plan = _with_hosts(plan, random)
+    random = seeds.stream("all priorities on one link")
+    if random.random() < MIXED_SHARE:
+        plan = _with_mixed(plan, random)
     return plan
 
 
@@ -161,3 +168,23 @@ def _with_hosts(plan: Plan, random: Random) -> Plan:
 
 def _crosses(told: dict[str, Any]) -> bool:
     return str(told["address"]).startswith(f"{CROSSED}@")
+
+
+def _with_mixed(plan: Plan, random: Random) -> Plan:
+    """A queue that blocks and is emptied slowly, to which one link brings low, default and urgent messages in turn."""
+    nodes = [name for name in plan.topology.nodes if not fails(plan, name) and name not in renewed_in(plan)]
+    if not nodes:
+        return plan
+    node = random.choice(nodes)
+    queue = QueueConfig(
+        name=MIXED, messages_max=random.choice((8, 20)), when_full="block", room_low=0.5, room_normal=0.75,
+        order="none",
+    )  # fmt: skip
+    sends = {
+        "kind": "publish", "node": node, "address": f"{MIXED}@{node}", "messages": in_time(plan, 60), "producers": 1,
+        "size": random.choice((12, 200)), "rate": random.choice((0.0, 40.0)), "in_doubt": 200, "name": f"{MIXED}-in",
+        "priorities": [0, 9, 4, 3, 9], "named": random.random() < 0.7,
+    }  # fmt: skip
+    takes = takes_from(node, MIXED, credit=1, think_s=random.choice((0.1, 0.8)))
+    queues = {**plan.topology.queues, node: (*plan.topology.queues.get(node, ()), queue)}
+    return replace(plan, topology=replace(plan.topology, queues=queues), workloads=(*plan.workloads, sends, takes))

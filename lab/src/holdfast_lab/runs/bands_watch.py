@@ -27,6 +27,10 @@ WAITS_S: Final = 0.5
 HEADER_BYTES_MAX: Final = 1_000_000
 
 
+def _band(priority: int) -> int:
+    return (priority >= DEFAULT) + (priority > DEFAULT)
+
+
 class _Seen:
     """One queue in one life of its node, as it was after the turn before."""
 
@@ -87,6 +91,8 @@ class BandsWatch:
         """Of those that were taken, what found room only since no higher priority had come for long."""
         self.waited = 0
         """What had room, or was to have some, and waited after a turn."""
+        self.passed = 0
+        """What was taken while lower messages waited at the queue."""
         self.ignored = 0
         """Periods in a row in which a client sent more than its rate."""
 
@@ -113,7 +119,7 @@ class BandsWatch:
                 self._look_refused(node.name, queue, seen, came, priority, now)
             seen.look(queue)
             if queue.config.when_full == "block":
-                self._look_waiting(node, core, queue, seen, now)
+                self._look_waiting(node, core, queue, seen, came, now)
         self._look_ignoring(node.name, core)
 
     def _refused_since(self, core: "NodeCore") -> dict[tuple[str, str], list[int]]:
@@ -173,19 +179,30 @@ class BandsWatch:
             else:
                 seen.came(value[2], now)
 
-    def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, now: float) -> None:
-        """What waits at a full queue is taken once there is room for it. What the disk or the
-        node's end keeps waiting is not judged."""
+    def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, came: int, now: float) -> None:
+        """What waits at a full queue is taken once there is room for it, whatever lower ones wait before it. What the
+        disk or the node's end keeps waiting is not judged."""
         waits: dict[tuple[object, int], float] = {}
         hindered = core.disk.takes_nothing or core.stopping or node.store.stalled
         for link in () if hindered else core.links.producers.get(queue, {}):
-            first: Any = next(iter(link.parked), None)  # type: ignore[call-overload]  # a deque
-            if not isinstance(first, Delivery) or link in core.links.waiting_for_space:
+            if link in core.links.waiting_for_space:
                 continue
-            header = split(bytes(first.payload), HEADER_BYTES_MAX).header
-            at = seen.room_at(queue, DEFAULT if header is None else header.priority, now)
-            if at is not None:
-                waits[link, first.delivery_id] = at
+            parked: Any = link.parked
+            bands: dict[int, None] = {}
+            for item in parked if link.may_pass else [*parked][:1]:  # type: ignore[attr-defined]  # a client's
+                if not isinstance(item, Delivery):
+                    break
+                header = split(bytes(item.payload), HEADER_BYTES_MAX).header
+                priority = DEFAULT if header is None else header.priority
+                band = _band(priority)
+                if band in bands:
+                    continue  # it waits for those before it
+                bands[band] = None
+                at = seen.room_at(queue, priority, now)
+                if at is not None:
+                    waits[link, item.delivery_id] = at
+            values = [queue.value(queue.next_sequence - back) for back in range(1, came + 1)]
+            self.passed += sum(value is not None and _band(value[2]) > min(bands, default=2) for value in values)
         for key, since in seen.waits.items():
             if now - since > WAITS_S and not hindered:
                 raise Violation(
@@ -210,6 +227,7 @@ class BandsWatch:
             "refused_by_band": self.refused,
             "taken_after_quiet": self.after_quiet,
             "waited_for_band": self.waited,
+            "passed_by": self.passed,
             "periods_over_rate": self.ignored,
         }
 
