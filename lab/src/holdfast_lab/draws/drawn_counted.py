@@ -36,4 +36,4 @@ COUNTED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = 
 
 def with_counted(plan: Plan, seed: int) -> Plan:
     """The plan with those scenes that the seed has."""
-    return with_scenes(plan, COUNTED, SeedTree(seed).child("swarm").child("counted"))
+    return with_scenes(plan, COUNTED, SeedTree(seed).child("swarm").child("bytes"))
