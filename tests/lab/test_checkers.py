@@ -213,3 +213,16 @@ def test_a_broken_protocol_is_told(bench: Bench, ending: Detach | End | Close) -
     ending.error = Error(Symbol(conditions.TRANSFER_LIMIT_EXCEEDED), "without credit")
     with pytest.raises(Violation, match="what AMQP forbids"):
         watch.said(frame(0, encode(ending)))
+
+
+@pytest.mark.parametrize(("trace", "told"), [(b"ab", False), (b"aba", True), (b"aa", True)])
+def test_a_trace_that_goes_round_is_told(bench: Bench, trace: bytes, told: bool) -> None:
+    stores = b"".join(bytes([letter]) * 16 for letter in trace)
+    found = entry.pack(
+        flags=0, enqueued_ms=0, bare=b"bare" + make_key(1, 1), identity=entry.Identity(ORIGIN, 1), trace=stores
+    )
+    if not told:
+        bench.commit((2, 1, found))
+        return
+    with pytest.raises(Violation, match="names a store twice"):
+        bench.commit((2, 1, found))

@@ -47,6 +47,9 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {**PUBLISH, "producers": 4},
         {"kind": "copy", "node": "lhr", "queue": "flights", "selector": "JMSPriority > 4 OR even"},
     ),
+    "leaving": (PUBLISH, CONSUME, {"kind": "leaving", "node": "lhr", "queue": "flights", "messages": 80, "stays": 10}),
+    "thin": ({**PUBLISH, "size": 2_000}, {"kind": "thin", "node": "lhr", "queue": "flights", "life_s": 5.0}),
+    "settled second": (PUBLISH, {"kind": "thin", "node": "lhr", "queue": "flights", "second": True}),
     "browse": (PUBLISH, CONSUME, {"kind": "browse", "node": "lhr", "queue": "flights", "browsers": 2}),
     "reconnecting-producer": (
         {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},

@@ -3,6 +3,7 @@
 Rules of this file: one function, or one line, each.
 """
 
+from copy import copy
 from typing import Any
 from uuid import UUID
 
@@ -324,6 +325,22 @@ def _(s: Any) -> None:
     other = s.core.catalog.ledger.origin("", UUID(int=7))
     assert not other.waiting
     s.core.destination.blocked[other] = None
+
+
+@breaks("custody: {}: nobody counts how long it waits", waiting)
+def _(s: Any) -> None:
+    s.core.destination.waiters.clear()
+
+
+@breaks("custody: origins of which something waits, and no time that is counted", waiting)
+def _(s: Any) -> None:
+    s.core.destination.next_tick = None
+    s.core.destination.ticking.clear()
+
+
+@breaks("links: {}: a link that its connection does not know any more", serving)
+def _(s: Any) -> None:
+    s.core.links.waiting_for_space[copy(s.links["named"])] = None
 
 
 @breaks("custody: {}: {} waits below the mark", waiting)

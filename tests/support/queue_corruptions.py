@@ -256,6 +256,14 @@ def _(s: Any) -> None:
     lying(s).places[77, 1] = None
 
 
+@breaks("state: blob {} is kept for an entry that is gone", streaming)
+def _(s: Any) -> None:
+    blob = lying(s)
+    queue_id, sequence = next(iter(blob.places))
+    blob.places[queue_id, sequence + 100] = None
+    s.core.blobs.by_place[queue_id, sequence + 100] = blob
+
+
 @breaks("state: an entry whose message is nowhere", streaming)
 def _(s: Any) -> None:
     blob = lying(s)

@@ -31,6 +31,7 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
         waiting[origin.host] += len(origin.waiting)
         held = all_held.get(origin.host)
         lies = None if held is None else entries.get(held.queue_id)
+        must(not origin.waiting or origin in destination.waiters, f"{where}: nobody counts how long it waits")
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
         must(low > origin.mark + 1, f"{where}: finished at or below its mark", low, origin.mark)
         _groups(origin, where)
@@ -48,6 +49,8 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
     kept = {queue.name for queue in catalog.queues.values() if queue.awaited or queue.awaited_bytes}
     awaiting = {queue.name for queue in destination.places.awaiting if catalog.has(queue)}
     must(kept == awaiting, "queues that keep room for a group", sorted(kept ^ awaiting))
+    counts = destination.ticking or destination.next_tick is not None
+    must(bool(counts) or not destination.waiters, "origins of which something waits, and no time that is counted")
     for origin in destination.blocked:
         must(bool(origin.waiting), f"origin {origin.origin} is blocked, and nothing of it waits")
 

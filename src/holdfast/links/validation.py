@@ -33,6 +33,8 @@ def tables(
     ids = {id(link) for link in known}
     for what, standing in tables.each():
         alive(connections, standing.peer, f"{what}: a link's")
+        if isinstance(standing, Ingress):
+            must(id(standing) in ids, f"{what}: a link that its connection does not know any more")
     for stream in streams:
         brings = stream.bringer.growing is stream or stream in stream.bringer.parked
         must(brings, "a large message that is under way, and that no link brings", stream.first.link.name)

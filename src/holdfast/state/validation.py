@@ -229,8 +229,14 @@ def blobs(entries: Entries, held: Blobs, catalog: Catalog, turns: Turns, work: W
         must((blob in held.loose) == (not blob.places), f"blob {number}: loose, and referred to")
         for place in blob.places:
             must(held.by_place.get(place) is blob, f"blob {number}: an entry that knows nothing of it", place)
+    gone = _gone(turns, work)
     for place, blob in held.by_place.items():
         must(place in blob.places, f"blob {blob.number}: an entry that it knows nothing of", place)
+        queue_id, sequence = place
+        queue = catalog.by_id.get(queue_id)
+        if queue is not None and place not in gone:
+            there = entries.get(queue_id) if queue.config.durable else queue.ephemeral
+            must(there is None or sequence in there, f"blob {blob.number} is kept for an entry that is gone", place)
     referred = {(queue.queue_id, sequence) for queue, sequence, _ in work.referred}
     if turns.in_flight is not None:
         referred |= {(queue.queue_id, sequence) for queue, sequence, _ in turns.in_flight.referred}
@@ -242,6 +248,14 @@ def blobs(entries: Entries, held: Blobs, catalog: Catalog, turns: Turns, work: W
                 must(place in referred or place in held.by_place, "an entry whose message is nowhere", place)
                 blob_number = entry.blob_of(value).blob
                 must(blob_number in held.by_number, "an entry whose blob is gone", place, blob_number)
+
+
+def _gone(turns: Turns, work: Work[Queue]) -> set[EntryRef]:
+    """Entries that leave with the gathered turn or with the one that is being committed."""
+    gone = {*work.batch.retires, *work.moved, *work.left}
+    if turns.in_flight is not None:
+        gone.update(turns.in_flight.batch.retires, turns.in_flight.left)
+    return gone
 
 
 # ---------------------------------------------------------------------------------------------------------- turn

@@ -11,6 +11,7 @@ from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
+from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
@@ -19,6 +20,7 @@ from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_f
 from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
+from holdfast_lab.canaries.reader_defects import READER_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
 from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
@@ -40,6 +42,8 @@ CANARIES: Final[dict[str, Canary]] = {
         *PACING_CANARIES,
         *BURST_CANARIES,
         *TRANSACTION_CANARIES,
+        *FEDERATION_CANARIES,
+        *READER_CANARIES,
     )
 }
 

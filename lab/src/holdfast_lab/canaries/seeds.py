@@ -51,6 +51,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
     "rights-remembered": (38, 50),
+    "unasked-without-an-address": (49, 100),
+    "browser-asked-as-a-consumer": (65, 150),
     "settled-overtakes": (51, 150),
     "address-of-the-last": (8, 50),
     "empty-and-there": (39, 100),
@@ -72,6 +74,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "delayed-of-all": (15, 50),
     "any-queue": (10, 50),
     "debt-forgotten": (12, 50),
+    "rate-of-another-host": (10, 50),
     "host-lost-on-the-way": (6, 50),
     "room-for-all-alike": (8, 50),
     "refused-as-if-low": (8, 50),
@@ -82,5 +85,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "together-up-to-few": (29, 50),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
+    "kept-by-nobody": (84, 200),
+    "one-reader-stored": (38, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -11,7 +11,15 @@ from typing import Any, Final
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
-from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, renewed_in, takes_from, with_scenes
+from holdfast_lab.draws.drawn_scenes import (
+    Scene,
+    in_time,
+    node_ends,
+    poor_disk,
+    renewed_in,
+    takes_from,
+    with_scenes,
+)
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.moments import OF_TRANSACTIONS
 from holdfast_lab.plan.plan import Plan
@@ -81,10 +89,54 @@ def due_and_full(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends], faults, [(node, queue)])
 
 
+def unsubscribed(random: Random, node: str, plan: Plan) -> Scene:
+    """Durable subscriptions that are deleted while messages flow and others read, at a node that is killed and whose
+    disk refuses commits: what they alone kept leaves bit by bit."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name = "unsubscribed"
+    messages = in_time(plan, 150)
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": messages, "producers": 1, "size": random.choice((12, 200))}
+    sends |= {"rate": random.choice((0.0, 20.0))}
+    comes = {"kind": "leaving", "node": node, "queue": name, "messages": messages, "name": f"{name}-reads"}
+    comes |= {"subscriptions": random.choice((1, 2)), "rounds": random.choice((2, 4))}
+    comes |= {"stays": random.choice((5, 30)), "credit": random.choice((1, 10))}
+    takes = takes_from(node, name, release=random.choice((0.0, 0.1)), think_s=random.choice((0.0, 0.02)))
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    faults += node_ends(random, node, plan, random.choice((0, 2)))
+    return Scene([sends, comes, takes], faults, [(node, QueueConfig(name=name, order="none"))])
+
+
+def thin(random: Random, node: str, plan: Plan) -> Scene:
+    """Receivers with the smallest frames and a window of one transfer or a few, which answer for several links at once
+    or settle second, at a node whose disk refuses commits."""
+    if fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    messages = in_time(plan, random.choice((30, 80)))
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"thin@{node}", "name": "thin"}
+    sends |= {"messages": messages, "producers": 1, "size": random.choice((12, 700, 3_000))}
+    takes: dict[str, Any] = {
+        "kind": "thin",
+        "node": node,
+        "queue": "thin",
+        "name": "thin-out",
+        "links": random.choice((1, 2, 4)),
+    }
+    takes |= {"window": random.choice((2, 3, 8)), "credit": random.choice((1, 5, 20))}
+    takes |= {"second": random.random() < 0.4, "life_s": random.choice((1.0, 20.0))}
+    takes |= {"think_s": random.choice((0.0, 0.01))}
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    faults += node_ends(random, node, plan, random.choice((0, 1)))
+    return Scene([sends, takes], faults, [(node, QueueConfig(name="thin", order="none"))])
+
+
 UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "in bulk": (0.04, in_bulk),
     "due and full": (0.08, due_and_full),
     "one of two readers": (0.08, one_of_two_readers),
+    "unsubscribed": (0.08, unsubscribed),
+    "thin": (0.08, thin),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -12,6 +12,7 @@ from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, En
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.host_names import destination_of, read_key
 from holdfast.broker.stored import records
+from holdfast.custody.transfers.carried import passed_by
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
 from holdfast.storage.port import Store
@@ -198,6 +199,8 @@ class Ledger:
                 self.history.stays(key, f"{name_there} at {name}", "lies in")
                 if queue_id not in disk.transit and queue_id not in disk.waiting:
                     self._arrived(disk, name_there, key, value)
+                elif value[3] > 1 and key not in self.doubtful:
+                    self._goes_straight(name_there, name, key, value)
             if self._remark is not None:
                 self._remark(name, "append", f"{key.decode()} to {disk.names[queue_id]}")
         copies, received = self.copies, self.history.received
@@ -235,6 +238,13 @@ class Ledger:
         if number <= last:
             raise Violation(f"{key.decode()} was stored at {name} behind number {last}, which was sent after it")
         self._once[producer] = number
+
+    def _goes_straight(self, queue: str, name: str, key: bytes, value: bytes) -> None:
+        """A trace names each store once: where a message came back, the loop is cut out of it."""
+        trace = passed_by(value)
+        stores = [trace[at : at + 16] for at in range(0, len(trace), 16)]
+        if len({*stores}) < len(stores):
+            raise Violation(f"{key.decode()} lies in {queue} at {name} with a trace that names a store twice")
 
     def _put(self, disk: Disk, queue_id: int, sequence: int, key: bytes) -> None:
         disk.places[queue_id, sequence] = key

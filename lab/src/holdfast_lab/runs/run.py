@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from holdfast_lab.base.client_history import Violation
+from holdfast_lab.judge.beliefs import check_beliefs
 from holdfast_lab.plan.knobs import turned
 from holdfast_lab.plan.phases import REST_S, history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast_lab.plan.plan import Plan
@@ -159,8 +160,11 @@ class _Run:
             self.faults.check()
         for workload in self.workloads:
             workload.check(bed)
+        honest = [node for node in bed.sim_nodes.values() if node.liar is None]
+        check_beliefs({node.name: node.core for node in honest if node.core is not None})
         for node in bed.sim_nodes.values():
             node.validate()
+            node.check_reloaded()
             node.store.check()
 
     def _until_no_copies(self, ends_at: float) -> None:

@@ -19,6 +19,7 @@ from holdfast.peers.neighbours.session_states import State
 from holdfast.settings.node import NodeConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.judge.reloaded import check_reloaded, is_stored
 from holdfast_lab.sim.clock import SimClock
 from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.network import End, SimNetwork, Waiting
@@ -121,6 +122,8 @@ class SimNode:
         self._number = self._turns = 0
         self._checks = 0
         """So many turns, beginning with this one, end with a check of the invariants, whichever they are."""
+        self._compares = False
+        """The next turn after which all is stored ends with a comparison of memory and disk."""
         self._turn: Timer | None = None
         self._timer: Timer | None = None
         network.add(self)
@@ -185,6 +188,7 @@ class SimNode:
 
     def crash(self, *, power: bool = False) -> Fate:
         """kill -9, or with `power` the whole machine: then nobody is told."""
+        self.check_reloaded()
         fate = self.store.crash()
         self.world.note(self.name, "power" if power else "crash", fate.value)
         self._end()
@@ -246,6 +250,7 @@ class SimNode:
                 self._reads.lost(event.connection)
             if isinstance(event, RARE):
                 self._checks = RARE_TURNS
+                self._compares = True
             self._feed(event)
         if self.core is not core:
             return
@@ -262,6 +267,9 @@ class SimNode:
             if self._checks or self._turns % CHECK_EVERY == 0:
                 self._checks = max(0, self._checks - 1)
                 self.validate()
+            if self._compares and is_stored(core):
+                self._compares = False
+                check_reloaded(core)
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 
@@ -292,6 +300,11 @@ class SimNode:
         """Checks the invariants of a node that is up; between two turns."""
         if self.core is not None:
             self.core.validate(entries_max=CHECK_ENTRIES_MAX)
+
+    def check_reloaded(self) -> None:
+        """Checks that a start now would find what the node knows, if all of it is stored; between two turns."""
+        if self.core is not None and is_stored(self.core):
+            check_reloaded(self.core)
 
     # ------------------------------------------------------------------------------------------------ commands
 

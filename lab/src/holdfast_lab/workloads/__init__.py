@@ -22,8 +22,10 @@ from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.federated import Federated
+from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
+from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
@@ -38,6 +40,7 @@ from holdfast_lab.workloads.spooled import SpooledProducer
 from holdfast_lab.workloads.stepped import Stepped
 from holdfast_lab.workloads.subscription import Subscription
 from holdfast_lab.workloads.temporary_topics import TemporaryTopics
+from holdfast_lab.workloads.thin import Thin
 from holdfast_lab.workloads.together import Together
 from holdfast_lab.workloads.topics import Topic
 from holdfast_lab.workloads.transact import Transact
@@ -63,6 +66,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Fenced,
         Topic,
         Transact,
         Linked,
@@ -72,6 +76,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Together,
         TemporaryTopics,
         Apart,
+        Leaving,
+        Thin,
         Federated,
         Hostile,
     )
@@ -107,8 +113,10 @@ __all__ = [
     "Dynamic",
     "Expiring",
     "Federated",
+    "Fenced",
     "Hostile",
     "InMemory",
+    "Leaving",
     "Linked",
     "Manage",
     "Poisoned",
@@ -123,6 +131,7 @@ __all__ = [
     "Stepped",
     "Subscription",
     "TemporaryTopics",
+    "Thin",
     "Together",
     "Topic",
     "Transact",

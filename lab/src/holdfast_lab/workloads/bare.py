@@ -41,8 +41,13 @@ class Refused(Exception):
 class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S)
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, user: str | None = None, **bounds: int) -> None:
+        """`user`: as whom it logs in; a node without users of its own lets in whoever comes. `bounds`: of
+        `Settings`."""
+        told: dict[str, Any] = {**bounds}
+        if user is not None:
+            told |= {"mechanism": "PLAIN", "user": user, "password": HARNESS}
+        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S, **told)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)
@@ -101,10 +106,12 @@ class Bare:
         await self._attached(link)
         return link
 
-    async def receiver(self, source: Source, taken: Callable[[Delivery], None], credit: int) -> Receiver:
+    async def receiver(
+        self, source: Source, taken: Callable[[Delivery], None], credit: int, *, rcv_settle_mode: int = 0
+    ) -> Receiver:
         """A link from `source`, attached; `taken` is given what comes on it. Raises Broken, Refused."""
         session = await self._usable()
-        link = session.attach_receiver(self._new_name(), source, Target())
+        link = session.attach_receiver(self._new_name(), source, Target(), rcv_settle_mode=rcv_settle_mode)
         link.context = taken
         if credit:
             link.grant(credit)
@@ -156,10 +163,20 @@ class Bare:
             raise Refused(link)
 
 
-async def connected(bed: Bed, node: str, name: str, *, honest: bool = True, retry_s: float = 1.0) -> Bare:
-    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`."""
+async def connected(
+    bed: Bed,
+    node: str,
+    name: str,
+    *,
+    honest: bool = True,
+    retry_s: float = 1.0,
+    user: str | None = None,
+    **bounds: int,
+) -> Bare:
+    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user` and `bounds`: see
+    `Bare`."""
     while True:
-        bare = Bare(name, asyncio.get_running_loop())
+        bare = Bare(name, asyncio.get_running_loop(), user, **bounds)
         try:
             await bed.dial(node, name, lambda made=bare: made.wire, honest=honest)  # type: ignore[misc]
             return bare
