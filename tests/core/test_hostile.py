@@ -10,7 +10,16 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.management.operations.answers import CONNECTION, ENTRY, LINK, MANAGEMENT, NODE, QUEUE, SUBSCRIPTION
+from holdfast.management.operations.answers import (
+    CONNECTION,
+    ENTRY,
+    FEDERATION,
+    LINK,
+    MANAGEMENT,
+    NODE,
+    QUEUE,
+    SUBSCRIPTION,
+)
 from holdfast.management.status.origins import ORIGINS_LISTED
 from holdfast.settings.limits import Limits
 from support import today
@@ -32,6 +41,7 @@ KEYS = (
 OPERATIONS = [
     (CONNECTION, "CLOSE"),
     *((ENTRY, name) for name in ("COPY", "DELETE", "MOVE", "QUERY", "READ", "REQUEUE")),
+    *((FEDERATION, name) for name in ("CREATE", "DELETE", "QUERY", "TREE")),
     *((LINK, name) for name in ("CREATE", "DELETE", "QUERY", "START", "STOP")),
     *((NODE, name) for name in ("FORGET", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),

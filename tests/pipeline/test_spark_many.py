@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
@@ -20,7 +21,7 @@ from holdfast.client import connect
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.ingest import FAILED_STARTS_MAX, NO_WORKER, IngestJob, default_checkpoint, run_ingest
 from pyspark_holdfast.source import HoldfastDataSource
 from pyspark_holdfast.tables import read_arrow
 from support.eventually import eventually_true
@@ -144,8 +145,14 @@ async def test_several_sources_of_one_query(spark: "SparkSession", tmp_path: Pat
             sources.append(reader.option("subscription", "s").option("checkpoint", checkpoint).load())
         rows = sources[0].union(sources[1]).union(sources[2])
         writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-        started = writer.option("path", str(tmp_path / "table")).trigger(availableNow=True).start()
-        started.awaitTermination()
+        writer = writer.option("path", str(tmp_path / "table")).trigger(availableNow=True)
+        for start in range(FAILED_STARTS_MAX):
+            try:
+                writer.start().awaitTermination()
+                return
+            except PySparkException as error:
+                if NO_WORKER not in str(error) or start == FAILED_STARTS_MAX - 1:
+                    raise
 
     for first in (1, 21):
         for url, queue in ((a.url, "flights-1"), (b.url, "flights-1"), (a.url, "flights-2")):

@@ -14,6 +14,20 @@ from holdfast_lab.canaries.planting import Canary
 Function = Callable[..., Any]
 
 
+def _counted_one_too_many(original: Function) -> Function:
+    """Ranges of more than a few messages are one message too long."""
+
+    def measured(queue: Any, start: int, messages_max: int, bytes_max: int) -> Any:
+        found = original(queue, start, messages_max, bytes_max)
+        if found.messages < 2 or found.messages >= messages_max:
+            return found
+        more = original(queue, found.end, 1, 1)
+        size = found.bytes + more.bytes
+        return found._replace(end=more.end, messages=found.messages + more.messages, bytes=size)
+
+    return measured
+
+
 def _settled_before_stored(original: Function) -> Function:
     """Messages that came over two links in one turn are accepted when their commit begins, not when it ends."""
 
@@ -206,6 +220,15 @@ QUEUE_CANARIES = (
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,
         expected="read under lease",
+    ),
+    Canary(
+        name="counted-one-too-many",
+        sentence="A range whose bytes are counted ends behind the message with which it is too large.",
+        target="management.operations.subscriptions:measured",
+        signature="(queue: holdfast.broker.entries.entry_log.EntryLog, start: int, messages_max: int, bytes_max: int) "
+        "-> holdfast.management.operations.ranges.Measured",
+        broken=_counted_one_too_many,
+        expected="messages and",
     ),
     Canary(
         name="settled-before-stored",

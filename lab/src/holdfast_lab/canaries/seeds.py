@@ -18,6 +18,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "full-credit-again": (7, 50),
     "priority-lost": (11, 50),
     "read-fence-skipped": (10, 50),
+    "counted-one-too-many": (25, 50),
     "settled-before-stored": (24, 50),
     "shown-before-stored": (10, 50),
     "producer-forgotten": (17, 50),

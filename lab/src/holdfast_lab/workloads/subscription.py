@@ -51,7 +51,7 @@ class Subscription:
 
     After a range: `forget` of the readers crash before their checkpoint, `late` after it and before ADVANCE, and with
     `rival` a second reader opens and fences the first, which advances and reads nothing more. `alone`: no other
-    subscription, so an advanced queue is empty.
+    subscription, so an advanced queue is empty. With `bytes_max` the node counts what is in a range, which has no more.
     """
 
     kind: ClassVar[str] = "subscription"
@@ -62,6 +62,7 @@ class Subscription:
     forget: float = 0.15
     late: float = 0.1
     rival: float = 0.1
+    bytes_max: int = 0
     poll_s: float = 0.1
     alone: bool = True
     name: str = "subscription"
@@ -133,7 +134,10 @@ class Subscription:
         idle_since: float | None = None
         while True:
             limit = random.randint(1, self.range_max)
-            told = await self._asked(reader.connection, "PEEK", {**held, "start": at, "messages_max": limit})
+            wanted = {**held, "start": at, "messages_max": limit}
+            if self.bytes_max:
+                wanted |= {"bytes_max": self.bytes_max, "exact": True}
+            told = await self._asked(reader.connection, "PEEK", wanted)
             end = int(told["end"])
             if end <= at:
                 idle_since = bed.now() if idle_since is None else idle_since
@@ -147,6 +151,8 @@ class Subscription:
                 continue
             idle_since = None
             keys = await self._read(bed, reader, table, at, end)
+            if self.bytes_max:
+                self._counted(table, told, at, limit)
             if random.random() < self.forget:
                 return None
             self._commit(bed, reader, table, end, keys)
@@ -186,6 +192,18 @@ class Subscription:
             raise Fenced
         self._compare(table, first, end, found)
         return keys
+
+    def _counted(self, table: _Table, told: dict[str, Any], first: int, limit: int) -> None:
+        """A range has as many messages as the node counted, and both bounds hold, but for one message alone."""
+        messages, size, end = int(told["messages"]), int(told["bytes"]), int(told["end"])
+        found = sum(sequence in table.entries for sequence in range(first, end))
+        if messages != found:
+            raise Violation(f"{self.full_name} was told of {messages} messages of [{first}, {end}), and read {found}")
+        if messages > limit or (size > self.bytes_max and messages > 1):
+            raise Violation(
+                f"{self.full_name} asked for {limit} messages and {self.bytes_max} bytes, and [{first}, {end}) has "
+                f"{messages} and {size}"
+            )
 
     def _compare(self, table: _Table, first: int, end: int, found: dict[int, bytes]) -> None:
         """What was read before is byte for byte the same, and nothing came or went within what was read whole."""
