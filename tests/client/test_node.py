@@ -490,5 +490,5 @@ async def test_a_wrong_password_is_one_line(tmp_path: Path) -> None:
             assert ended.code == 1 and lines == [f"holdfast {verb}: {node.url}: wrong user or password"]
         ended = await run_holdfast("status", "--url", node.url)
         wants = "this node requires a user and a password, as in amqp://user@host: a login without a user was refused"
-        offered = "ANONYMOUS is not among what the peer offers: PLAIN"
+        offered = "ANONYMOUS is not among what the peer offers: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"
         assert ended.code == 1 and ended.stderr == f"holdfast status: {node.url}: {wants}: {offered}\n"

@@ -73,10 +73,10 @@ FIELDS = [("first", "full"), ("full", "left"), ("left", "one"), ("one", "other")
 
 
 def test_every_package_of_a_nodes_logic_is_measured() -> None:
-    """All that there is but the protocol, which fuzzers and other implementations try, bindings, which no node runs
-    yet, its settings, and what a process adds."""
+    """All that there is but the protocol, which fuzzers and other implementations try, its settings, and what a
+    process adds."""
     packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
-    assert packages - {*PACKAGES} == {"amqp", "cli", "client", "federation", "node", "settings", "telemetry"}
+    assert packages - {*PACKAGES} == {"amqp", "cli", "client", "node", "settings", "telemetry"}
     assert {*PACKAGES} <= packages
 
 
