@@ -398,27 +398,6 @@ def given_up(random: Random, node: str, plan: Plan) -> Scene:
     return Scene(workloads, faults, [(node, queue)])
 
 
-def gone_past(random: Random, node: str, plan: Plan) -> Scene:
-    """A queue that soon goes on past what is missing, with little room, while messages overtake each other and its
-    node's disk refuses commits: what such a commit had let go waits again, and nothing was passed."""
-    links, nodes = joined(plan.topology.links), plan.topology.nodes
-    if renewed_in(plan) or plan.topology.takes or plan.topology.routing is not None or len(links) < len(nodes):
-        return Scene()
-    near, span_s = [link for link in links if node in link], min(8.0, plan.safety_s)
-    queue = QueueConfig(
-        name="gone-past", order="bounded", order_wait_s=random.choice((0.05, 0.5)),
-        messages_max=random.choice((1, 5, None)), when_full="block",
-    )  # fmt: skip
-    sends = _sends(random.choice(_across(near, node)), "gone-past", 150, rate=round(150 / span_s, 3))
-    sends |= {"address": f"gone-past@{node}", "name": f"gone-past-of-{node}", "producers": 2}
-    faults = _overtaking(random, near, span_s) + _overtaking(random, near, span_s)
-    for _ in range(20):
-        at = round(random.uniform(0.1, span_s), 6)
-        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.02, 0.1, 0.3))))
-    takes = takes_from(node, "gone-past", think_s=random.choice((0.0, round(span_s / 300, 3))))
-    return Scene([sends, takes], faults, [(node, queue)])
-
-
 def in_memory(random: Random, node: str, plan: Plan) -> Scene:
     """A queue that is not durable beside the others, on a disk that is slow, and refuses commits now and then: what
     such a commit had of it stays."""

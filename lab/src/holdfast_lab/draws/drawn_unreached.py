@@ -13,7 +13,6 @@ from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
 from holdfast_lab.draws.drawn_scenes import (
     Scene,
-    gone_past,
     in_time,
     node_ends,
     poor_disk,
@@ -138,7 +137,6 @@ UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] 
     "one of two readers": (0.08, one_of_two_readers),
     "unsubscribed": (0.08, unsubscribed),
     "thin": (0.08, thin),
-    "gone past": (0.3, gone_past),
 }
 """As LATER of `drawn_scenes.py`."""
 
