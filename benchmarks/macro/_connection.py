@@ -10,8 +10,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import _wire as wire
+from _tls import TlsSocket
 from _wire import WireError
 
 BATCH_FRAMES_MAX = 256
@@ -27,7 +29,8 @@ SILENCE_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one connection is to do. `credit` is a receiver's. `user` None: ANONYMOUS.
+    """What one connection is to do. `credit` is a receiver's. `user` None: ANONYMOUS. `ca_file`: TLS is spoken, and it
+    signed the peer's certificate.
 
     `first_number` is that of the first message sent or awaited; `shared`: other connections use the address too.
     `exact`: the receiver grants only what a phase is to receive, so that the rest stays in the queue; AMQP 1.0 alone.
@@ -45,6 +48,7 @@ class Side:
     credit: int
     user: str | None = None
     password: str | None = None
+    ca_file: str | None = None
     first_number: int = 0
     shared: bool = False
     exact: bool = False
@@ -65,8 +69,9 @@ class Wire(ABC):
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self.socket = socket.create_connection((side.host, side.port), timeout=10.0)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection((side.host, side.port), timeout=10.0)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket: Any = plain if side.ca_file is None else TlsSocket(plain, side.ca_file)
         self.buffer = bytearray(side.buffer_bytes)
         self.view = memoryview(self.buffer)
         self.filled = self.read_bytes = 0
@@ -103,6 +108,8 @@ class Wire(ABC):
 
     def wait(self, timeout_s: float) -> bool:
         """Whether something can be read, after at most timeout_s."""
+        if isinstance(self.socket, TlsSocket) and self.socket.pending:
+            return True
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         return bool(poller.poll(timeout_s * 1000))

@@ -41,7 +41,7 @@ class PhaseResult:
 
 def side_of(peer: Peer, queue: str, size: int, credit: int, **more: int | bool) -> dict[str, object]:
     """The fields of a Side (_connection.py) for that queue of the peer."""
-    where = {"host": peer.host, "port": peer.port, "address": peer.address(queue)}
+    where = {"host": peer.host, "port": peer.port, "address": peer.address(queue), "ca_file": peer.ca_file}
     return {**where, "size": size, "credit": credit, "user": peer.user, "password": peer.password, **more}
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from _tls import Identity
+
 from holdfast_lab.base.processes import parse_ready
 
 START_S_MAX = 60.0
@@ -32,12 +34,13 @@ class PeerMissing(Exception):
     """This peer cannot be had on this machine; the text says why and what would bring it."""
 
 
-def listens_at(output: str) -> tuple[str, int] | None:
-    """Host and port of AMQP in the first `ready` line of that output; None where no whole line says it."""
+def listens_at(output: str, key: str = "amqp") -> tuple[str, int] | None:
+    """Host and port of AMQP, or of amqps by `key`, in the first `ready` line of that output; None where no whole line
+    says it."""
     for line in output.splitlines(keepends=True):
         fields = parse_ready(line) if line.endswith("\n") else None
-        if fields is not None and "amqp" in fields:
-            host, _, port = fields["amqp"].rpartition(":")
+        if fields is not None and key in fields:
+            host, _, port = fields[key].rpartition(":")
             return host, int(port)
     return None
 
@@ -108,6 +111,8 @@ class Peer(ABC):
     protocol = "amqp"
     user: str | None = None
     password: str | None = None
+    ca_file: str | None = None
+    """With it TLS is spoken at `port`."""
     mapping: str | None = None
     """Name of a file whose mapped pages are the page cache's, not the process's own memory."""
 
@@ -156,7 +161,7 @@ class Peer(ABC):
             line = read_line(self.process.stdout, START_S_MAX)
         except TimeoutError:
             line = ""
-        found = listens_at(line)
+        found = listens_at(line, "amqp" if self.ca_file is None else "amqps")
         if found is None:
             self.stop()
             last = log.read_text().strip().splitlines()[-1:]
@@ -171,13 +176,35 @@ class Holdfast(Peer):
     name = "holdfast"
     mapping = "data.mdb"
 
+    def __init__(self, identity: Identity | None = None) -> None:
+        """With an identity it speaks TLS, by a configuration that says no more than that."""
+        super().__init__()
+        self._identity = identity
+        if identity is not None:
+            self.ca_file = str(identity.certificate)
+
     def start(self, directory: Path, trace: Path | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         arguments = ["node", "--name", "bench", "--listen", "127.0.0.1:0", "--data", str(directory / "store")]
+        if self._identity is not None:
+            file = directory / "node.toml"
+            file.write_text(
+                f'[node]\ncreate_queues = true\n[tls]\ncertificate_file = "{self._identity.certificate}"\n'
+                f'key_file = "{self._identity.key}"\n'
+            )
+            arguments[1:1] = [str(file)]
+            arguments[arguments.index("--listen") + 1] = "amqps://127.0.0.1:0"
         self._start_ready([sys.executable, "-m", "holdfast", *arguments], directory, trace)
 
     def settings(self) -> dict[str, object]:
-        return {"command": "python -m holdfast node --name bench --listen 127.0.0.1:0 --data DIR"}
+        listen = "127.0.0.1:0" if self._identity is None else "amqps://127.0.0.1:0"
+        return {"command": f"python -m holdfast node --name bench --listen {listen} --data DIR"}
+
+
+class Plain(Holdfast):
+    """The same without TLS, beside one with it."""
+
+    name = "holdfast_plain"
 
 
 class Bare(Peer):
@@ -202,10 +229,14 @@ class RabbitMq(Peer):
     name = "rabbitmq_amqp10"
     user = password = "guest"
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity | None = None) -> None:
         super().__init__()
         self.epmd: subprocess.Popen[str] | None = None
         self.version = ""
+        self._identity = identity
+        self._plain_port = 0
+        if identity is not None:
+            self.ca_file = str(identity.certificate)
 
     def address(self, queue: str) -> str:
         return f"/queue/{queue}"
@@ -225,7 +256,18 @@ class RabbitMq(Peer):
         directory.mkdir(parents=True, exist_ok=True)
         epmd_port, self.port = free_port(), free_port()
         (directory / "plugins").write_text("[rabbitmq_amqp1_0].\n")
-        (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        self._plain_port = self.port
+        lines = [f"listeners.tcp.1 = 127.0.0.1:{self._plain_port}"]
+        if self._identity is not None:
+            self.port = free_port()
+            lines += [
+                f"listeners.ssl.1 = 127.0.0.1:{self.port}",
+                f"ssl_options.cacertfile = {self._identity.certificate}",
+                f"ssl_options.certfile = {self._identity.certificate}",
+                f"ssl_options.keyfile = {self._identity.key}",
+                "ssl_options.verify = verify_none",
+            ]
+        (directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (directory / "env.conf").write_text("")
         pid_file = directory / "pid"
         pid_file.unlink(missing_ok=True)
@@ -233,7 +275,7 @@ class RabbitMq(Peer):
             "PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8",
             "ERL_EPMD_PORT": str(epmd_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost", "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self._plain_port),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"), "RABBITMQ_LOG_BASE": str(directory / "logs"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
             "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
@@ -261,7 +303,7 @@ class RabbitMq(Peer):
         """Its plug-in answers the AMQP 1.0 header."""
         if not (pid_file.exists() and pid_file.read_text().strip()):
             return False
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0) as probe:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._plain_port), 1.0) as probe:
             probe.settimeout(5.0)
             probe.sendall(b"AMQP\x03\x01\x00\x00")
             return probe.recv(8) == b"AMQP\x03\x01\x00\x00"
@@ -297,17 +339,21 @@ class RabbitMqNative(Peer):
         if not self.server.pid:
             raise PeerMissing("its server does not run")
         self.host, self.port, self.pid = self.server.host, self.server.port, self.server.pid
+        self.ca_file = self.server.ca_file
 
     def settings(self) -> dict[str, object]:
         return {**self.server.settings(), "confirms": True, "delivery_mode": 2}
 
 
-def make_peers(names: Sequence[str]) -> Iterator[Peer]:
-    """Peers in the order of `names`; the native one shares the other's server. ValueError: unknown name."""
-    server = RabbitMq()
+def make_peers(names: Sequence[str], identity: Identity | None = None) -> Iterator[Peer]:
+    """Peers in the order of `names`; the native one shares the other's server. With an identity they speak TLS, but for
+    the bare loop and `plain`, a node without it. ValueError: unknown name."""
+    server = RabbitMq(identity)
     for name in names:
         if name == "holdfast":
-            yield Holdfast()
+            yield Holdfast(identity)
+        elif name == "plain" and identity is not None:
+            yield Plain()
         elif name == "bare":
             yield Bare()
         elif name == "rabbitmq":

@@ -110,3 +110,16 @@ def _drop(attempts: Sequence[asyncio.Task[socket.socket]]) -> None:
     for attempt in attempts:
         attempt.add_done_callback(close)
         attempt.cancel()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a numeric loopback address: 127.0.0.0/8, also mapped into IPv6, or ::1."""
+    host = host.partition("%")[0].removeprefix("::ffff:")
+    try:
+        return socket.inet_pton(socket.AF_INET, host)[0] == 127
+    except OSError:
+        pass
+    try:
+        return socket.inet_pton(socket.AF_INET6, host) == bytes(15) + b"\x01"
+    except OSError:
+        return False

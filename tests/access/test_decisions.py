@@ -1,8 +1,11 @@
 """Who may do what where: a table of users, addresses and actions (access/lists.py, docs/adr/0085-access-lists.md)."""
 
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.access.actions import ACTIONS
 from holdfast.access.lists import REMEMBERED_MAX, AccessLists
@@ -143,3 +146,44 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(REMEMBERED_MAX - 1):
         lists.authorise("eve", "send", f"q{number}", host="")
     assert len(lists._remembered) == REMEMBERED_MAX
+
+
+def plainly(user: str, action: str, address: str, rules: tuple[AccessRule, ...], groups: dict[str, set[str]]) -> bool:
+    """The decision by its definition alone: all rules that say something, the closest last."""
+    said = []
+    for each in rules:
+        whose = 2 if user in each.users else 1 if any(user in groups[name] for name in each.groups) else 0
+        if (each.users or each.groups) and not whose:
+            continue
+        denies = action in each.deny
+        if not denies and action not in each.allow and "administer" not in each.allow:
+            continue
+        for text in each.addresses:
+            if fnmatchcase(address, text):
+                said.append(("*" not in text, len(text.replace("*", "")), whose, denies))
+    return bool(said) and not max(said)[-1]
+
+
+NAMES_OF = st.sampled_from(("ann", "bob", "cleo"))
+DRAWN = st.builds(
+    lambda users, groups, addresses, allow, deny: {
+        "users": tuple(users), "groups": tuple(groups), "addresses": tuple(addresses), "allow": tuple(allow),
+        "deny": tuple(deny - allow),
+    },
+    st.sets(NAMES_OF, max_size=2),
+    st.sets(st.sampled_from(("g", "h")), max_size=1),
+    st.sets(st.sampled_from(("*", "a*", "*b", "ab", "a", "b*", "*a*", "abb", "a*b")), min_size=1, max_size=3),
+    st.sets(st.sampled_from(("send", "receive", "administer")), max_size=2),
+    st.sets(st.sampled_from(("send", "receive")), max_size=2),
+)  # fmt: skip
+
+
+@given(st.lists(DRAWN, min_size=1, max_size=6), NAMES_OF, st.sampled_from(("send", "receive", "browse")))
+def test_drawn_rules_are_read_as_they_are_meant(drawn: list[dict[str, Any]], user: str, action: str) -> None:
+    rules = tuple(AccessRule(name=str(number), **told) for number, told in enumerate(drawn))
+    groups = (GroupConfig(name="g", users=("ann", "bob")), GroupConfig(name="h", users=("cleo",)))
+    lists = AccessLists(AccessConfig(rules=rules, groups=groups))
+    members = {group.name: set(group.users) for group in groups}
+    for address in ("a", "ab", "abb", "b", "ba", "c"):
+        expected = plainly(user, action, address, rules, members)
+        assert lists.decide(user, action, address, "").allowed is expected, address

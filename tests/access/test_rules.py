@@ -93,3 +93,15 @@ def test_wrong_lists_are_refused(config: AccessConfig, text: str) -> None:
 
 def test_a_name_may_be_used_again_in_another_virtual_host() -> None:
     AccessConfig(rules=(rule(), rule(vhost="acme"))).validate({"acme"}, None)
+
+
+def test_patterns_of_a_virtual_host_are_bounded_and_addresses_are_not() -> None:
+    def rules_with(count: int, form: str) -> AccessConfig:
+        texts = [form.format(number) for number in range(count)]
+        parts = [tuple(texts[at : at + 100]) for at in range(0, count, 100)]
+        return AccessConfig(rules=tuple(rule(name=str(at), addresses=part) for at, part in enumerate(parts)))
+
+    rules_with(rules.PATTERNS_MAX, "q{}.*").validate((), None)
+    rules_with(20 * rules.PATTERNS_MAX, "q{}").validate((), None)
+    with pytest.raises(ConfigError, match="have more than 1000 patterns with"):
+        rules_with(rules.PATTERNS_MAX + 1, "q{}.*").validate((), None)

@@ -4,7 +4,9 @@ import pytest
 
 from amqp.joined import NOW, client, hear, of, performatives, pump, server
 from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
-from holdfast.amqp.login.mechanisms import MECHANISMS, Authenticate, LoginNotChecked, LoginWaits, Mechanism, Proof
+from holdfast.amqp.login.exchanges import Authenticate, LoginNotChecked, LoginWaits, Proof, Side
+from holdfast.amqp.login.keys import Clear
+from holdfast.amqp.login.mechanisms import MECHANISMS, Mechanism
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.wire import conditions, encoding
 from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
@@ -23,7 +25,7 @@ from holdfast.errors import ConfigError
 
 def users(mechanism: str, user: str | None, proof: Proof | None) -> bool:
     """Anonymous may enter, and jfk with its password."""
-    return mechanism == "ANONYMOUS" or (user == "jfk" and proof is not None and proof("pässword"))
+    return mechanism == "ANONYMOUS" or (user == "jfk" and proof is not None and proof(Clear("pässword")))
 
 
 def nobody(mechanism: str, user: str | None, proof: Proof | None) -> bool:
@@ -223,21 +225,31 @@ def test_a_client_takes_no_challenge() -> None:
 class ReversedServer:
     """Asks who it is, and then for the password backwards."""
 
-    def __init__(self, authenticate: Authenticate) -> None:
+    def __init__(self, side: Side) -> None:
         self.user: str | None = None
-        self._authenticate = authenticate
+        self.evidence: bytes | None = None
+        self._authenticate: Authenticate = side.authenticate
 
     def respond(self, response: bytes | None) -> bytes | bool:
         if self.user is None:
             self.user = (response or b"").decode()
             return b"backwards, please"
         said = (response or b"").decode()
-        return self._authenticate("X-REVERSED", self.user, lambda known: known[::-1] == said)
+        return self._authenticate("X-REVERSED", self.user, lambda known: known.verify(said[::-1]))
 
 
 @pytest.fixture
 def reversed_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
-    mechanism = Mechanism("X-REVERSED", True, True, ReversedServer, lambda user, password: b"", "not backwards")
+    mechanism = Mechanism(
+        "X-REVERSED",
+        has_user=True,
+        has_password=True,
+        at_once=False,
+        server=ReversedServer,
+        client=MECHANISMS["PLAIN"].client,
+        may_enter=lambda side: True,
+        refused="not backwards",
+    )
     monkeypatch.setitem(MECHANISMS, mechanism.name, mechanism)
 
 
@@ -271,7 +283,9 @@ def test_what_waits_or_is_not_checked_does_so_after_a_challenge_too() -> None:
 
 
 def test_settings_know_the_mechanisms() -> None:
-    with pytest.raises(ConfigError, match="invalid value 'EXTERNAL' for mechanism; expected ANONYMOUS or PLAIN"):
-        Settings(container_id="c", mechanism="EXTERNAL").validate()
+    with pytest.raises(
+        ConfigError, match="invalid value 'GSSAPI' for mechanism; expected EXTERNAL or SCRAM-SHA-512 or"
+    ):
+        Settings(container_id="c", mechanism="GSSAPI").validate()
     with pytest.raises(ConfigError, match="PLAIN needs a user and a password"):
         Settings(container_id="c", mechanism="PLAIN", user="jfk").validate()

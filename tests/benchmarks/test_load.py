@@ -6,7 +6,10 @@ import _wire as wire
 import pytest
 from _load_run import Load, LoadFailed
 from _native import publish_batch
-from _peers import Bare, make_peers
+from _peers import Bare, Holdfast, make_peers
+from _tls import cipher_of, make_identity
+
+from support.certificates import needs_openssl
 
 
 def test_messages_pass_the_bare_loop(tmp_path: Path) -> None:
@@ -22,6 +25,18 @@ def test_messages_pass_the_bare_loop(tmp_path: Path) -> None:
     assert 0 < first.settle_seconds <= first.seconds
     header_and_data = len(wire.DURABLE_HEADER) + 8 + 64
     assert (tmp_path / "bare" / "file").stat().st_size == 640 * header_and_data
+
+
+@needs_openssl
+def test_messages_pass_a_node_over_tls(tmp_path: Path) -> None:
+    peer = Holdfast(make_identity(tmp_path / "tls"))
+    peer.start(tmp_path / "node")
+    try:
+        assert (cipher_of(peer.host, peer.port, peer.ca_file) or "").startswith("TLSv1.3 TLS_")
+        with Load(peer, "queue", tmp_path, size=40_000, credit=50, connections=2) as load:
+            assert load.run(200, timeout_s=60.0).messages == 200
+    finally:
+        peer.stop()
 
 
 def test_a_peer_that_hangs_up_is_named(tmp_path: Path) -> None:

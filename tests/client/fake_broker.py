@@ -15,7 +15,8 @@ from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.connection import Settings
 from holdfast.amqp.links.receiver import Receiver
 from holdfast.amqp.links.sender import Sender
-from holdfast.amqp.login.mechanisms import LoginNotChecked, Proof
+from holdfast.amqp.login.exchanges import LoginNotChecked, Proof
+from holdfast.amqp.login.keys import Clear
 from holdfast.amqp.message.message import Message, split
 from holdfast.amqp.session.events import (
     ConnectionClosed,
@@ -228,7 +229,7 @@ class Peer(asyncio.Protocol):
         if broker.users is None:
             return True
         password = broker.users.get(user or "")
-        return password is not None and proof is not None and proof(password)
+        return password is not None and proof is not None and proof(Clear(password))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass

@@ -118,8 +118,17 @@ async def test_a_range_that_the_connections_own_thread_collects_is_closed_withou
     await broker.until(lambda: not broker.connections)
 
 
+async def test_the_other_sides_name_is_its_container_id(broker: FakeBroker) -> None:
+    def ask() -> None:
+        with BlockingConnection(broker.url) as connection:
+            assert connection.node() == "fake"
+
+    await in_time(ask)
+
+
 CALLS: dict[str, Callable[[BlockingConnection], object]] = {
     "open": lambda connection: connection.open(),
+    "node": lambda connection: connection.node(),
     "send": lambda connection: connection.send("q", b"x"),
     "manage": lambda connection: connection.manage("STATUS", "holdfast:node"),
     "read_range": lambda connection: next(connection.read_range("q", 1, 2)),

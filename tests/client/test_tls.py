@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import ConnectionFailed, connect
+from holdfast.client import AuthenticationFailed, ConnectionFailed, connect
+from holdfast.client.network import transport
 from holdfast.errors import ConfigError
 from support.certificates import authority, needs_openssl, of_client, of_node
 from support.eventually import eventually_true
@@ -155,4 +156,96 @@ async def test_two_nodes_over_tls(tmp_path: Path) -> None:
                 receiver = await connection.receiver("q")
                 delivery = await anext(receiver)
                 assert delivery.message.body_bytes() == b"over TLS"
+                await delivery.accept()
+
+
+# ------------------------------------------------------------------------------------------------------- logins
+
+
+async def login_node(tmp_path: Path) -> NodeProcess:
+    """Ann has a password, bob a certificate."""
+    (tmp_path / "ann.password").write_text("pässword\n")
+    users = f'[[user]]\nname = "ann"\npassword_file = "{tmp_path}/ann.password"\n'
+    users += '[[user]]\nname = "bob"\ncertificate = "bob.example"\n'
+    file = config(tmp_path, "hub", listen='["127.0.0.1:0", "amqps://127.0.0.1:0"]', more=users)
+    return await NodeProcess.start(config=file, listen=None)
+
+
+async def test_a_password_is_proven_and_not_sent_where_others_could_hear_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from another machine: the client does not take the node's address for this machine's."""
+    monkeypatch.setattr(transport, "is_loopback", lambda host: False)
+    async with await login_node(tmp_path) as node:
+        there = node.ready["amqp"]
+        async with await connect(f"amqp://ann:p%C3%A4ssword@{there}", retry_s=5) as connection:
+            wire = connection._wire
+            assert wire is not None and wire.engine.settings.wanted == ("SCRAM-SHA-512", "SCRAM-SHA-256")
+            await (await connection.sender("q")).send(b"hello")
+        for wrong in ("ann:wrong", "eve:x"):
+            with pytest.raises(AuthenticationFailed, match="wrong user or password"):
+                await connect(f"amqp://{wrong}@{there}", retry_s=5)
+        with pytest.raises(AuthenticationFailed, match="requires a user"):
+            await connect(f"amqp://{there}", retry_s=5)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_mechanism_may_be_asked_for(tmp_path: Path, mechanism: str) -> None:
+    async with await login_node(tmp_path) as node:
+        options = ("--sasl", mechanism, "--password-file", str(tmp_path / "ann.password"))
+        for place, more in ((url(node), ("--ca-file", str(of_node().authority))), (node.url, ())):
+            found = await run_holdfast("status", *options, *more, "--url", place.replace("//", "//ann@"))
+            assert found.code == 0, found.stderr
+
+
+async def test_a_certificate_is_a_login(tmp_path: Path) -> None:
+    bob, ann = of_client("bob.example"), of_client("ann")
+    async with await login_node(tmp_path) as node:
+        async with await connect(
+            url(node), ca_file=bob.authority, certificate_file=bob.certificate, key_file=bob.key, retry_s=5
+        ) as connection:
+            await (await connection.sender("q")).send(b"hello")
+        # The name in ann's certificate is a user's, but that user has no `certificate`.
+        for mechanism in (None, "EXTERNAL"):
+            with pytest.raises(AuthenticationFailed, match="not among what the peer offers"):
+                await connect(
+                    url(node), ca_file=ann.authority, certificate_file=ann.certificate, key_file=ann.key,
+                    mechanism=mechanism,
+                )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "complaint"),
+    [
+        ("GSSAPI", "^invalid value 'GSSAPI' for mechanism; expected one of EXTERNAL, SCRAM-SHA-512"),
+        ("EXTERNAL", "^mechanism EXTERNAL needs amqps:// and a certificate_file"),
+        ("PLAIN", "^mechanism PLAIN needs a user and a password"),
+    ],
+)
+async def test_a_mechanism_that_cannot_be_is_refused(mechanism: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        await connect("amqp://127.0.0.1:1", mechanism=mechanism)
+
+
+async def test_a_neighbour_logs_in_by_its_certificate(tmp_path: Path) -> None:
+    """No password between the two nodes: each knows the other by its certificate."""
+    jfk_identity = of_client("jfk.example")
+    (tmp_path / "reader.password").write_text("r")
+    more = '[[user]]\nname = "jfk"\ncertificate = "jfk.example"\n[[neighbour]]\nname = "jfk"\n'
+    more += f'[[user]]\nname = "reader"\npassword_file = "{tmp_path}/reader.password"\n'
+    hub_file = config(tmp_path / "hub", "hub", listen='["amqps://127.0.0.1:0"]', more=more)
+    async with await NodeProcess.start(config=hub_file, listen=None) as hub:
+        file = tmp_path / "jfk.toml"
+        file.write_text(
+            f'[node]\nname = "jfk"\ndata = "{tmp_path}/jfk.holdfast"\nlisten = ["127.0.0.1:0"]\n'
+            f'[tls]\ncertificate_file = "{jfk_identity.certificate}"\nkey_file = "{jfk_identity.key}"\n'
+            f'ca_file = "{jfk_identity.authority}"\n[[neighbour]]\nname = "hub"\nremote = "{url(hub)}"\n'
+        )
+        async with await NodeProcess.start(config=file, listen=None) as jfk:
+            async with await connect(f"amqp://{jfk.ready['amqp']}", retry_s=10) as connection:
+                await (await connection.sender("q@hub")).send(b"by certificate")
+            reader = url(hub).replace("//", "//reader:r@")
+            async with await connect(reader, ca_file=of_node().authority, retry_s=10) as connection:
+                delivery = await anext(await connection.receiver("q"))
+                assert delivery.message.body_bytes() == b"by certificate"
                 await delivery.accept()

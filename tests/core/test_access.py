@@ -19,7 +19,8 @@ from holdfast.amqp.wire.performatives import (
     TransactionalState,
 )
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.settings.hosts import UserConfig
+from holdfast.engine import events
+from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
@@ -338,3 +339,80 @@ def test_messages_are_relayed_for_named_users_alone() -> None:
     bob.send(link, "1")
     rig.run(1)
     assert refused(bob) == [] and hub.bodies("work") == ["1"]
+
+
+def test_a_node_that_was_dialled_acts_as_its_account_and_not_as_whom_we_are_there() -> None:
+    """It did not log in here; that we did there says nothing of what it may do."""
+    rig = Rig()
+    hub = rig.node("hub", users=USERS, neighbours=(NeighbourConfig(name="jfk"),))
+    rules = AccessConfig(rules=(rule("jfk", "*", "send", "receive"), rule("hub", "hub.*", "send")))
+    remote = NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="x")
+    users = (UserConfig(name="ann", password="x"),)
+    jfk = rig.node("jfk", users=users, access=rules, neighbours=(remote,), queues=(QueueConfig(name="hub.in"),))
+    rig.run(1)
+    assert hub.core.neighbours["jfk"].established
+    (peer,) = [each for each in jfk.core.connections.values() if each.dialled]
+    assert (peer.amqp.authenticated_user, peer.who) == ("jfk", "hub")
+    (there,) = [each for each in hub.core.connections.values() if not each.dialled]
+    session = there.amqp.begin()
+    links = [session.attach_sender(f"s{number}", Source(), Target(to)) for number, to in enumerate(("hub.in", "other"))]
+    there.touch()
+    hub.handle(events.TurnEnded(wall_ms=hub.wall_ms))
+    rig.settle()
+    assert [link.refused for link in links] == [False, True]
+    (line,) = [error for link in links if (error := link.error) is not None]
+    assert line.condition == UNAUTHORIZED
+
+
+@pytest.mark.parametrize("may_create", [False, True])
+def test_a_queue_is_created_for_what_a_neighbour_brings_if_its_account_may(may_create: bool) -> None:
+    rig = Rig()
+    allowed = ("send", "create") if may_create else ("send",)
+    access = AccessConfig(rules=(rule("jfk", "new*", *allowed),))
+    hub = rig.node("hub", users=USERS, access=access, neighbours=(NeighbourConfig(name="jfk"),))
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="x"),))
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("new.1@hub")
+    rig.settle()
+    client.send(link, "1")
+    rig.run(1)
+    assert ("new.1" in hub.core.catalog.queues) is may_create
+    assert hub.bodies("new.1" if may_create else "$dead-letters") == ["1"]
+
+
+def test_a_neighbour_that_is_dialled_publishes_under_its_own_name() -> None:
+    rig = Rig()
+    queues = (QueueConfig(name="work"), QueueConfig(name="secret"))
+    remote = NeighbourConfig(name="hub", remote="127.0.0.1:1")
+    access = AccessConfig(rules=(rule("hub", "work", "send"),))
+    jfk = rig.node("jfk", users=USERS, access=access, neighbours=(remote,), queues=queues)
+    hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),))
+    rig.run(1)
+    client = rig.client(hub)
+    for address in ("work@jfk", "secret@jfk"):
+        link = client.sender(address)
+        rig.settle()
+        client.send(link, address)
+    rig.run(1)
+    assert (jfk.bodies("work"), jfk.bodies("$dead-letters")) == (["work@jfk"], ["secret@jfk"])
+
+
+def test_in_a_virtual_host_the_account_needs_a_rule_of_that_host() -> None:
+    rig = Rig()
+    vhosts = (VhostConfig(name="acme"),)
+    access = AccessConfig(rules=(rule("jfk", "*", "send"), rule("jfk", "work", "send", vhost="acme")))
+    queues = tuple(QueueConfig(name=name, vhost="acme") for name in ("work", "secret"))
+    there = NeighbourConfig(name="jfk", hosts=("acme",))
+    hub = rig.node("hub", users=USERS, access=access, vhosts=vhosts, queues=queues, neighbours=(there,))
+    remote = NeighbourConfig(name="hub", remote="127.0.0.1:1", user="jfk", password="x", hosts=("acme",))
+    jfk = rig.node("jfk", vhosts=vhosts, neighbours=(remote,))
+    rig.run(1)
+    client = rig.client(jfk, hostname="vhost:acme")
+    for address in ("work@hub", "secret@hub"):
+        link = client.sender(address)
+        rig.settle()
+        client.send(link, address)
+    rig.run(1)
+    found = {name: hub.core.catalog.find("acme", name).messages for name in ("work", "secret", "$dead-letters")}
+    assert found == {"work": 1, "secret": 0, "$dead-letters": 1}

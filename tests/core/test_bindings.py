@@ -8,15 +8,24 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.core.node import NodeCore
+from holdfast.federation.federation import Federation
+from holdfast.federation.messages import Message
 from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
+from holdfast.peering import binding_control
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peers.neighbours import features
 from support.rig import Node, Rig
 from support.routing import network
 
 TOPIC = "prices"
+
+
+def core_of(node: Node) -> NodeCore:
+    assert node.core is not None
+    return node.core
 
 
 def control(node: Node) -> BindingControl:
@@ -326,3 +335,64 @@ def test_a_neighbour_of_an_earlier_version_is_plain() -> None:
         assert known(a, "b") is None
         client = rig.client(a)
         assert client.manage("QUERY", "federation")[1]["federation"][0]["state"] == "plain"
+
+
+def test_what_one_turn_takes_in_of_a_neighbour_is_bounded() -> None:
+    """The rest waits for the next turns, in order; nothing is lost, and others are heard meanwhile."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, b, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binding_control, "EFFORT_A_TURN", 3)
+        apply, waited = Federation.apply, []
+
+        def watched(federation: Federation, name: str, message: Message) -> None:
+            waited.append(len(control(b).waiting.get(name, ())))
+            apply(federation, name, message)
+
+        patch.setattr(Federation, "apply", watched)
+        session = core_of(a).neighbours["b"]
+        for number in range(10):
+            assert session.send({"kind": "federate", "rows": [[f"t{number}", "dynamic"]]})
+        rig.run(1)
+    assert max(waited) > 3 and not control(b).waiting
+    federation = control(b).federation
+    assert federation is not None and federation.neighbours["a"].modes == {"t9": "dynamic"}
+
+
+def test_a_neighbour_that_says_more_than_is_taken_in_loses_its_session() -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, b, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binding_control, "EFFORT_A_TURN", 1)
+        patch.setattr(binding_control, "WAITING_MAX", 5)
+        for _ in range(20):
+            assert core_of(a).neighbours["b"].send({"kind": "federate", "rows": []})
+        rig.run(1)
+    assert any("more than 5 wait" in line for line in b.logs)
+
+
+def test_a_node_that_is_forwarded_something_begins_again_when_it_is_told() -> None:
+    """At a start it has its own sets alone; they begin a new life, and nothing is withdrawn meanwhile."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#")
+    federation = control(b).federation
+    assert federation is not None
+    before = federation.sets.stored[Key("b", TOPIC)].stamp
+    a.crash()
+    b.crash()
+    b.start()
+    rig.run(3)
+    assert control(b).federation is None
+    bind(rig, b, "us.#")
+    a.start()
+    rig.run(3)
+    federation = control(b).federation
+    assert federation is not None and federation.sets.stored[Key("b", TOPIC)].stamp.life > before.life
+    assert known(a, "b") == {"us.#"}

@@ -13,6 +13,7 @@ from holdfast.pacing.messages import NODES_MAX, Pace, Report
 from holdfast.pacing.pacer import FIRST_S
 from holdfast.pacing.settings import ROOTS_MAX, SHARES_MAX, PacingConfig
 from holdfast.peering import rate_control
+from holdfast.peering.root_rates import RootRates
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
@@ -49,6 +50,12 @@ def rows(node: Node, part: str) -> list[dict[str, Any]]:
 def control(node: Node) -> rate_control.RateControl:
     assert node.core is not None
     return node.core.rates
+
+
+def root_of(node: Node) -> RootRates:
+    found = control(node).root
+    assert found is not None
+    return found
 
 
 def arrived(hub: Node, name: str = "work") -> int:
@@ -102,13 +109,11 @@ def test_a_root_lends_what_is_free_in_its_fullest_queue() -> None:
     c1 = rig.node("c1", pacing=CLIENT, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
     send(rig, hub, *[BODY] * 100, to="hub", queue="full")
     used = hub.queue("full").bytes_held
-    assert control(hub)._queue("") == (used + 60_000 - used, used)
+    assert root_of(hub).queue("") == (used + 60_000 - used, used)
     send(rig, c1, *[BODY] * 150, to="hub")
     rig.run(30)
     assert is_empty(c1)
-    rates = control(hub).rates
-    assert rates is not None
-    assert rates.tables[""].budget > 10_000
+    assert root_of(hub).groups.tables[""].budget > 10_000
 
 
 def test_a_root_on_another_path_is_reached_and_the_way_is_not_paced() -> None:
@@ -309,8 +314,7 @@ def test_a_neighbour_speaks_for_those_alone_that_are_behind_it() -> None:
     rig.run(2)
     assert control(hub).dropped == dropped + 3
     assert {row["client"] for row in rows(hub, "paces")} == {"c1", "c2"}
-    assert control(hub).rates is not None
-    assert control(hub).rates.tables[""].rows["c2"].process < 2**62  # type: ignore[union-attr]
+    assert root_of(hub).groups.tables[""].rows["c2"].process < 2**62
 
 
 class Behind:
@@ -318,7 +322,7 @@ class Behind:
 
     name = "hub"
     established = True
-    features = frozenset({"holdfast:pacing"})
+    features = frozenset({"holdfast:pacing", "holdfast:hosts"})
 
     def __init__(self) -> None:
         self.credit = 0
@@ -341,6 +345,8 @@ def test_of_what_waits_for_credit_the_newest_of_each_pair_is_sent(monkeypatch: p
     mid.checks = False
     assert mid.core is not None
     came: Any = mid.core.neighbours["c"]
+    for hop in mid.core.next_hops.values():
+        hop.hosts = frozenset({"", "a", "b", "d", "more"})
     monkeypatch.setattr(rate_control, "WAITING_MAX", 3)
     for version in (1, 2, 3):
         for group in ("a", "b", "d"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.test_paced import BODY, CLIENT, ROOT, arrived, control, row, rows, star
+from core.test_paced import BODY, CLIENT, ROOT, arrived, control, root_of, row, rows, star
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Header, Rejected
 from holdfast.custody.hop.links import hop_key
@@ -145,9 +145,9 @@ def test_a_client_reports_the_weights_that_it_is_told() -> None:
 # ---------------------------------------------------------------------------------------- who ignores its rate
 
 
-def deaf(client: Node) -> None:
+def deaf(client: Node, destination: str = "hub") -> None:
     """It sends as if there were no rate."""
-    pacer: Any = control(client).pacers["hub"]
+    pacer: Any = control(client).pacers[destination]
     pacer.ready = lambda now: True
     pacer.bounds = lambda now: False
     pacer.ready_at = lambda now: now
@@ -165,8 +165,8 @@ def test_a_neighbour_that_ignores_its_rate_is_cut_to_it() -> None:
         send(rig, c1, *[BODY] * 20, to="hub")
         rig.run(0.5)
     told = {line["client"]: line for line in rows(hub, "paces")}
-    root_credit = control(hub).root_credit
-    assert root_credit is not None and list(root_credit.cut) == ["c1"]
+    root_credit = root_of(hub).credits[""]
+    assert list(root_credit.cut) == ["c1"]
     assert credit(hub, "c1") <= 2 and credit(hub, "c2") > 100
     assert arrived(hub) - before < 80 * 20 * 500 * 0.6
     before = arrived(hub)
@@ -202,8 +202,7 @@ def test_behind_a_node_on_the_way_nobody_is_cut() -> None:
     for _ in range(40):
         send(rig, c, *[BODY] * 20, to="hub")
         rig.run(0.5)
-    root_credit = control(hub).root_credit
-    assert root_credit is not None and not root_credit.cut
+    assert not root_of(hub).credits[""].cut
     rig.run(20)
     assert is_empty(c, mid)
 
@@ -226,7 +225,7 @@ def test_scarce_room_of_a_root_follows_the_rates() -> None:
     fits = free // SIZE
     credits = [credit(hub, name) for name in names]
     assert 0 < sum(credits) <= fits + 2
-    given = [control(hub).credit(name, 4_000) for name in names]
+    given = [root_of(hub).credit("", name, 4_000) for name in names]
     assert sum(given) <= fits and given[0] == pytest.approx(3 * given[1], abs=3)
     rig.run(10)
     assert hub.queue("work").bytes_held <= 40_000

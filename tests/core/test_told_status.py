@@ -11,6 +11,7 @@ from holdfast.settings.hosts import UserConfig, VhostConfig
 from support.hops import replaced_disk
 from support.rig import Node, Rig
 from support.routing import network
+from support.standing import federating
 
 TEXT = (Path(__file__).parents[2] / "docs" / "management.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("## The answer to `STATUS`")[2].partition("\n## ")[0]
@@ -68,6 +69,7 @@ def reported() -> set[str]:
     paced, *_ = (rig := Rig()).line("hub", "mid", hub={"pacing": both[0]}, mid={"pacing": both[1]})
     rig.run(3)
     found |= told(paced)
+    found |= told(federating().node)
     _, _, hub = replaced_disk()
     return found | told(hub)
 
@@ -76,7 +78,7 @@ def test_every_field_of_a_status_is_documented_and_no_other() -> None:
     found = reported()
     for part in ("queues.name", "sessions.state", "routing.heartbeats.path", "origins.gaps", "losses.at",
                  "logins.latest.user", "users.kind", "routes.path",
-                 "paces.rate", "paced.rate"):  # fmt: skip
+                 "paces.rate", "paced.rate", "federation.bindings.pattern", "federated_by.sets"):  # fmt: skip
         assert part in found, f"the worlds of this test tell nothing of {part}"
     assert sorted(found - DOCUMENTED) == []
     above = {name.rpartition(".")[0] for name in found}

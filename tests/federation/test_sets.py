@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.broker.subjects import Pattern
-from holdfast.federation.keeping import Put, Sets, Write
+from holdfast.federation.keeping import WRITES_ENOUGH, Put, Sets, Write
 from holdfast.federation.rows import Row, Stamp, covers, row_hash
 from holdfast.federation.sets import Key, Parts, changed, make, substitute
 from holdfast.federation.summaries import SUMMARY_MAX, summary
@@ -142,3 +142,34 @@ def test_a_selector_that_does_not_match_is_not_sent_to() -> None:
     index = sets.index("t", "me")
     assert not list(index.wanting("a", lambda text: False))
     assert list(index.wanting("a", lambda text: None)) == ["ewr"]  # in doubt it is sent
+
+
+def test_a_commit_writes_as_many_sets_as_are_enough() -> None:
+    """The rest goes with the next; a refusal puts back what it took and what is left."""
+    sets = Sets()
+    keys = [Key(name, "t") for name in ("a", "b", "c")]
+    rows = [Row(f"w{number}") for number in range(WRITES_ENOUGH * 2 // 3)]
+    for key in keys:
+        sets.put(key, make(Stamp(1, 1), rows, []))
+    first = sets.records()
+    assert len(first) == 2 * (len(rows) + 1) and list(sets.under_way or ()) == keys[:2]
+    assert not sets.has_records and not sets.is_settled(keys[2])
+    sets.commit()
+    assert list(sets.stored) == keys[:2] and sets.has_records
+    sets.put(keys[0], make(Stamp(1, 2), [], []))
+    assert sets.records() and list(sets.under_way or ()) == [keys[2], keys[0]]
+    assert sets.refuse() == [keys[2], keys[0]] and list(sets.stored) == keys[:2] and not sets.has_records
+
+
+def test_what_was_changed_since_a_commit_began_is_taken_back_alone() -> None:
+    sets = Sets()
+    sets.put(KEY, make(Stamp(1, 1), [Row("a")], []))
+    sets.records()
+    sets.put(KEY, make(Stamp(1, 2), [Row("b")], []))
+    sets.put(Key("jfk", "t"), make(Stamp(1, 1), [Row("c")], []))
+    assert sets.undo() == [KEY, Key("jfk", "t")]
+    held = sets.current(KEY)
+    assert held is not None and held.rows == {Row("a")} and sets.current(Key("jfk", "t")) is None
+    assert sets.everything() == [KEY] and sets.bytes == held.bytes
+    sets.commit()
+    assert sets.committed(KEY) == held

@@ -123,9 +123,17 @@ async def watched(start_node: StartNode, tmp_path: Path) -> AsyncIterator[NodePr
 # ------------------------------------------------------------------------------------------------ saying
 
 
-async def one(node: NodeProcess, stream: Stream) -> str | None:
+Connecting = Callable[[NodeProcess], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def plainly(node: NodeProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection without TLS."""
+    return await asyncio.open_connection("127.0.0.1", node.port)
+
+
+async def one(node: NodeProcess, stream: Stream, connecting: Connecting = plainly) -> str | None:
     """Says the stream; what is wrong with the answer, None where nothing is."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    reader, writer = await connecting(node)
     heard = bytearray()
     over = False
     ends = stream.answer.split(" ")[0] in ("dropped", "header", "sasl", "close")
@@ -170,14 +178,16 @@ async def _quiet(reader: asyncio.StreamReader, heard: bytearray) -> None:
         heard += data
 
 
-async def say_all(node: NodeProcess, streams: list[Stream], at_once: int = 16) -> list[str]:
+async def say_all(
+    node: NodeProcess, streams: list[Stream], at_once: int = 16, connecting: Connecting = plainly
+) -> list[str]:
     """What is wrong, of all of them, said so many at a time."""
     wrong: list[str] = []
     left = iter(streams)
 
     async def work() -> None:
         for stream in left:
-            told = await one(node, stream)
+            told = await one(node, stream, connecting)
             if told is not None:
                 wrong.append(told)
 

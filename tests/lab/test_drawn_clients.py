@@ -19,8 +19,8 @@ def has(scene: str, plan: Plan) -> bool:
 
 def test_a_share_of_the_seeds_has_each() -> None:
     plans = list(map(draw_plan, SEEDS))
-    for scene in ("presettled", "addressed", "dynamic", "guarded"):
-        share = CLIENTS["rights that change" if scene == "guarded" else scene][0]
+    for scene in ("presettled", "addressed", "dynamic", "guarded", "fenced"):
+        share = CLIENTS[{"guarded": "rights that change", "fenced": "users who may not"}.get(scene, scene)][0]
         assert share / 3 < sum(has(scene, plan) for plan in plans) / len(plans) < share * 2
     small = [plan for plan in plans if plan.topology.limits.stream_bytes < LARGE_BYTES]
     drawn = [plan for plan in small if has("in-parts", plan)]
@@ -47,7 +47,7 @@ def test_they_stay_off_nodes_whose_own_functions_raise(monkeypatch: pytest.Monke
     for plan in map(draw_plan, SEEDS[:60]):
         failing = {fault.node for fault in plan.faults if fault.kind == "defect"}
         for told in plan.workloads:
-            if told["kind"] in ("presettled", "addressed", "dynamic", "guarded"):
+            if told["kind"] in ("presettled", "addressed", "dynamic", "guarded", "fenced"):
                 drawn += 1
                 assert told["node"] not in failing and told["node"] not in plan.topology.takes
     assert drawn > 100

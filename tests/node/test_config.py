@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import (
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
-    is_loopback,
     load_settings,
     parse_source,
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from holdfast.client import connect
 from holdfast.client.errors import ConnectionFailed
 from holdfast.errors import ConfigError
-from holdfast.node import users_file
+from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
 from holdfast.peers.user_list import BYTES_MAX, USERS_MAX, StoredUser, parse, render
 from support.eventually import eventually_async
@@ -155,3 +156,26 @@ async def test_a_node_does_not_start_without_its_file(tmp_path: Path) -> None:
     config.write_text(f'[node]\nname = "hub"\ndata = "{tmp_path}/hub.holdfast"\nusers_file = "{tmp_path}/none.json"\n')
     found = await run_holdfast("node", str(config))
     assert found.code == 2 and "none.json' cannot be read (No such file or directory)" in found.stderr
+
+
+@pytest.mark.parametrize(("typed", "told"), [(["one", "one"], None), (["one", "two"], "the two differ")])
+def test_a_password_that_is_asked_for_is_typed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str], told: str | None
+) -> None:
+    path = tmp_path / "users.json"
+    asked: list[str] = []
+
+    def prompt(text: str) -> str:
+        asked.append(text)
+        return typed[len(asked) - 1]
+
+    monkeypatch.setattr(user_commands.getpass, "getpass", prompt)
+    monkeypatch.setattr(user_commands.sys.stdin, "isatty", lambda: True, raising=False)
+    args = Namespace(action="add", name="ann", vhost="", file=str(path), password_file=None, json=False)
+    if told is None:
+        assert user_commands.user(args) == 0 and users_file.read(path)[0].credential.verify("one")
+    else:
+        with pytest.raises(ConfigError, match=told):
+            user_commands.user(args)
+        assert not path.exists()
+    assert asked == ["password of user 'ann': ", "again: "]

@@ -87,6 +87,18 @@ def test_where_all_are_away_the_first_to_answer_is_waited_for(a: Node, b: Node) 
     assert set(both.away) == {"b"}
 
 
+def test_those_that_are_away_are_waited_for_where_that_is_asked_for(a: Node, b: Node) -> None:
+    both = fleet_of(a, b, patience_s=0.05)
+    b.go_on.clear()
+    assert asked(both, a, b) == ["a"]
+    threading.Timer(0.3, b.go_on.set).start()
+    calls = {node.name: node.call for node in (a, b)}
+    assert sorted(both.each(calls, wait_s=LIMIT_S)) == ["a", "b"]
+    b.go_on.clear()
+    assert sorted(both.each(calls, wait_s=0.1)) == ["a"]
+    b.go_on.set()
+
+
 def test_where_none_answers_it_ends(a: Node, b: Node) -> None:
     a.gone = b.gone = True
     with pytest.raises(NodeUnreachable, match="a does not answer; b does not answer"):

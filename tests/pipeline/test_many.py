@@ -328,6 +328,29 @@ def test_a_queue_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> 
     assert written(query) == all_of(("a/x", 2), ("a/y", 3))
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_of_a_queue_that_is_found_later_nothing_is_skipped(tmp_path: Path, again: bool) -> None:
+    """Though the query began with what comes next; in the same run, or in another."""
+    one = queue(tmp_path, "a", "x")
+    one.put(3)
+    query = Query(tmp_path, "a", 100)
+    query.options["startingFrom"] = "next"
+    reader = query.reader()
+    start = reader.initialOffset()
+    assert start["at"] == {"a/x": 4}
+    if again:
+        one.put(1)
+        query.run()
+        start = query._end_of(0)
+        reader = query.reader()
+    queue(tmp_path, "a", "y").put(2)
+    found = reader.latestOffset(start, ReadMaxRows(100))
+    assert found["at"] == {"a/x": 5 if again else 4, "a/y": 3}
+    query._write(query.checkpoint / "offsets" / "1", "v1", "{}", json.dumps(found))
+    (task,) = reader.partitions(start, found)
+    assert [row["sequence"] for rows in reader.read(task) for row in rows.to_pylist()] == [1, 2]
+
+
 def test_a_queue_that_is_left_out_keeps_its_place(tmp_path: Path) -> None:
     one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "a", "y")
     one.put(2)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from holdfast.client import connect
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
@@ -200,3 +201,40 @@ async def test_a_batch_of_a_node_has_no_more_bytes_than_its_limit(tmp_path: Path
         ends.append(offset["at"]["a/flights-1"])
     await asyncio.to_thread(reader.stop)
     assert ends == [53, 55, 106]
+
+
+async def test_a_subscription_begins_at_a_time(tmp_path: Path, start_node: StartNode) -> None:
+    """As the node's clock says, which stamped the messages."""
+    node = await start_node("a")
+    await send(node.url, "flights-1", 1, 5)
+    async with await connect(node.url) as connection:
+        told = await connection.manage("QUERY", "holdfast:entry", "flights-1", {})
+    at = datetime.fromtimestamp((max(entry["enqueued"] for entry in told["entries"]) + 1) / 1000, UTC)
+    await eventually_true(lambda: datetime.now(UTC) > at, what="a later millisecond", limit_s=LIMIT_S)
+    await send(node.url, "flights-1", 6, 9)
+    options = job(tmp_path, node.url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options | {"startingFrom": at.isoformat()}).streamReader(StructType())
+    start = await asyncio.to_thread(reader.initialOffset)
+    await asyncio.to_thread(reader.stop)
+    assert start["at"] == {"a/flights-1": 6}
+
+
+async def test_a_wrong_password_at_one_node_ends_the_query(tmp_path: Path, start_node: StartNode) -> None:
+    """It is not away: nothing but a mistake keeps its part back."""
+    config = tmp_path / "b.toml"
+    password = tmp_path / "password"
+    config.write_text(
+        f'[node]\nname = "b"\nlisten = ["127.0.0.1:0"]\ndata = "{tmp_path / "b.holdfast"}"\n\n'
+        f'[[user]]\nname = "jane"\npassword_file = "{password}"\n'
+    )
+    password.write_text("right\n")
+    password.chmod(0o600)
+    a, b = await start_node("a"), await start_node("b", config=config)
+    await send(a.url, "flights-1", 1, 2)
+    url = b.url.replace("amqp://", "amqp://jane:guessed@")
+    options = job(tmp_path, a.url, url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options).streamReader(StructType())
+    with pytest.raises(ConfigError) as caught:
+        await asyncio.to_thread(reader.initialOffset)
+    assert str(caught.value) == f"{b.url}: wrong user or password"
+    await asyncio.to_thread(reader.stop)

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pyarrow.parquet
 import pytest
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.sweep_file import Wanted, read_sweep
+from pyspark_holdfast.sweep_table import still_to_do
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """
@@ -96,6 +98,44 @@ def test_the_simulators_verb_is_the_pipelines(tmp_path: Path) -> None:
     assert "holdfast pipeline sweep: " in done.stderr and "unknown key 'x' in the file" in done.stderr
 
 
+def row(one: Wanted, *, ok: bool = True) -> dict[str, object]:
+    told = {"grid": one.grid, "scenario": one.scenario, "settings": list(one.settings.items()), "seed": one.seed}
+    return told | {"ok": ok, "failure": "" if ok else "no verdict"}
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    settings = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    fields = [("grid", pyarrow.string()), ("scenario", pyarrow.string()), ("settings", settings)]
+    fields += [("seed", pyarrow.int64()), ("ok", pyarrow.bool_()), ("failure", pyarrow.string())]
+    path.parent.mkdir(exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, pyarrow.schema(fields)), path)
+
+
+def test_what_a_table_has_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+    wanted, out = read(tmp_path, SMALL), tmp_path / "table"
+    assert still_to_do("f", wanted, out) == wanted, "there is none yet"
+    write(out / "a.parquet", [row(wanted[5]), row(wanted[0])])
+    write(out / "b.parquet", [row(wanted[1], ok=False), row(wanted[2])])
+    (out / ".b.parquet.crc").write_bytes(b"of the old content")
+    (out / "_temporary").mkdir()
+    assert still_to_do("f", wanted, out) == [wanted[at] for at in (1, 3, 4, 6, 7)]
+    assert [found["seed"] for found in pyarrow.parquet.read_table(out / "b.parquet").to_pylist()] == [wanted[2].seed]
+    assert not (out / ".b.parquet.crc").exists()
+    write(out / "c.parquet", [row(one) for one in wanted])
+    assert still_to_do("f", wanted, out) == []
+
+
+def test_a_table_of_another_sweep_is_not_continued(tmp_path: Path) -> None:
+    wanted, out = read(tmp_path, SMALL), tmp_path / "table"
+    write(out / "a.parquet", [row(wanted[0])])
+    with pytest.raises(ConfigError, match=r"has runs that f does not \(short traffic-fixed seed 5 .*period_s=2"):
+        still_to_do("f", wanted[1:], out)
+    (out / "a.parquet").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="expected a table that `pipeline sweep` wrote") as found:
+        still_to_do("f", wanted, out)
+    assert "\n" not in str(found.value)
+
+
 @pytest.mark.spark
 def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
     """In a process of its own: the command ends its JVM, which other tests may share."""
@@ -113,3 +153,10 @@ def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
     assert {len(values) for row in rows for _, values in row["series"]} == {2}
     alone = swarm_job.run_seed("traffic-weights", 6, settings={"span_s": "20", "series_s": "10", "period_s": "5.5"})
     assert found["traffic-weights", "5.5", 6] == alone["digest"]
+    for path in out.glob("*.parquet"):  # of all but one file, as where it was ended
+        if path != min(out.glob("*.parquet")):
+            path.unlink()
+    there = pyarrow.parquet.read_table(out).num_rows
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0 and f"{there} of 8 runs are in " in done.stderr, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["seeds"] == 8

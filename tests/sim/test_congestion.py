@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast.endpoints.admission import Admission
+from holdfast.pacing.messages import read_pace
 from holdfast.pacing.root_credit import RootCredit
+from holdfast.peering.rate_control import RateControl
 from holdfast_lab.draws import drawn_congestion
 from holdfast_lab.draws.drawn_congestion import IGNORED_S, QUIET, with_congestion
+from holdfast_lab.draws.drawn_hosts import CROSSED
 from holdfast_lab.draws.drawn_pacing import QUEUE
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import Result, execute
@@ -40,9 +43,10 @@ def test_a_share_of_the_seeds_has_them() -> None:
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_congestion)
-    drawn = {seed: plan for seed, plan in plans().items() if ignores(plan) or is_quiet(plan)}
+    drawn = {seed: plan for seed, plan in plans().items() if ignores(plan) or is_quiet(plan) or of_hosts(plan)}
     monkeypatch.setattr(drawn_congestion, "IGNORING_SHARE", 0.0)
     monkeypatch.setattr(drawn_congestion, "QUIET_SHARE", 0.0)
+    monkeypatch.setattr(drawn_congestion, "HOSTS_SHARE", 0.0)
     assert drawn
     for seed, plan in drawn.items():
         without = draw_plan(seed)
@@ -103,3 +107,31 @@ def test_a_neighbour_is_over_its_rate_for_long_enough_to_be_cut(monkeypatch: pyt
     monkeypatch.setattr(RootCredit, "computed", computed)
     result = ignoring()
     assert not result.ok and "its link is not held to it" in result.failure
+
+
+def of_hosts(plan: Plan) -> bool:
+    return any(told.hosts for told in plan.topology.pacing.values())
+
+
+@pytest.mark.sim
+def test_a_root_of_several_hosts_gives_each_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(seed, plan) for seed, plan in plans().items() if of_hosts(plan)]
+    assert 2 <= len(found) < len(SEEDS) / 10
+    seed, plan = found[0]
+    assert from_json(plan.to_json()) == plan
+    mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(CROSSED))
+    plan = replace(plan, workloads=mine, faults=(), knobs={}, paged=False)
+    result = execute(plan, seed)
+    assert result.ok, result.failure
+    assert result.metrics["paced_of_hosts"] > 10 and result.metrics["turns_that_waited"] > 10
+
+    def hear(self: Any, session: Any, fields: dict[Any, Any]) -> None:
+        pace = read_pace(fields)
+        assert pace is not None
+        for pacer in self.pacers.values():
+            if pacer.receive(self._clock.now, pace._replace(group=pacer.origin.group)):
+                self._paced(pace.root)
+
+    monkeypatch.setattr(RateControl, "_hear_pace", hear)
+    result = execute(plan, seed)
+    assert not result.ok and "never gave to it" in result.failure

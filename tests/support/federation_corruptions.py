@@ -3,7 +3,9 @@
 Rules of this file: one function, or one line, each.
 """
 
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from holdfast.federation.confirming import WAITING_MAX, Bind
@@ -183,6 +185,16 @@ def _(s: Any) -> None:
     s.control.unsent["ghost"] = {"kind": "federate", "rows": []}
 
 
+@breaks("peering: federation: somebody who is away was heard", federating)
+def _(s: Any) -> None:
+    s.control.waiting["ghost"] = deque([object()])
+
+
+@breaks("peering: federation: too many messages of a neighbour wait, or none", federating)
+def _(s: Any) -> None:
+    s.control.waiting["a"] = deque()
+
+
 @breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)
 def _(s: Any) -> None:
     s.control.written = s.core.turns.gathered
@@ -191,3 +203,17 @@ def _(s: Any) -> None:
 @breaks("peering: federation: the turn of its records is over", federating)
 def _(s: Any) -> None:
     s.sets.under_way, s.control.written = {}, object()
+
+
+# ------------------------------------------------------------------------------------------------------ topics
+
+
+@breaks("endpoints: topic {}: what its subscriptions want, and what is told of it", federating)
+def _(s: Any) -> None:
+    topic = s.node.queue("topic/prices")
+    topic.listeners.popitem()
+
+
+@breaks("endpoints: a confirmation is waited for on a connection that is gone", federating)
+def _(s: Any) -> None:
+    s.core.topic_bindings.waiting[9] = SimpleNamespace(peer=None)

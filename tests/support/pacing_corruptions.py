@@ -3,6 +3,7 @@
 Rules of this file: one function, or one line, each.
 """
 
+from copy import copy
 from typing import Any
 
 from holdfast.custody.hop.paced_sender import WAITING_MAX
@@ -86,6 +87,13 @@ def _(s: Any) -> None:
 @breaks("pacing: pacing: too many rows", pacing)
 def _(s: Any) -> None:
     s.table.rows = {str(number): Row(str(number), 1.0, 0.0) for number in range(10_001)}
+
+
+@breaks("peering: pacing: too many rows of all virtual hosts together", pacing)
+def _(s: Any) -> None:
+    other = copy(s.table)
+    other.rows = {str(number): Row(str(number), 1.0, 0.0) for number in range(10_000)}
+    s.rates.root.groups.tables["acme"] = other
 
 
 @breaks("pacing: pacing: who has no row is to be told", pacing)

@@ -357,6 +357,8 @@ class Rig:
         self.dials: list[tuple[Node, str]] = []
         self.next_number = 1
         self.refuse_dials = False
+        self.exposed: bytes | None = None
+        """With random bytes: dials lead to other machines, without TLS, by drivers that give these for each."""
 
     def uuid(self) -> UUID:
         return UUID(int=self.random.getrandbits(128), version=4)
@@ -460,8 +462,11 @@ class Rig:
             wire = Wire()
             ours, theirs = self._join(wire, node), self._join(wire, other)
             self.wires.append(wire)
-            node.handle(events.ConnectionOpened(connection=ours.number, peer=name, loopback=True, neighbour=name))
-            other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, loopback=True))
+            kind: dict[str, Any] = {"loopback": True}
+            if self.exposed is not None:
+                kind = {"loopback": False, "nonce": self.exposed}
+            node.handle(events.ConnectionOpened(connection=ours.number, peer=name, neighbour=name, **kind))
+            other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, **kind))
 
     def between(self, one: str, two: str) -> list[Wire]:
         """Wires that are up between two nodes."""

@@ -12,7 +12,6 @@ from holdfast.amqp.wire.extensions import DELIVERY_DELAY, PRODUCER
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.custody.hop.paced_sender import PacedSender
-from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.pacing.settings import PacingConfig
@@ -374,8 +373,8 @@ def pacing() -> Standing:
     core = core_of(mid)
     sender, pacer = core.next_hops["hub"].senders["hub"], core.rates.pacers["hub"]
     assert isinstance(sender, PacedSender) and sender.waiting
-    assert core.rates.rates is not None
-    table = core.rates.rates.tables[""]
+    assert core.rates.root is not None
+    table = core.rates.root.groups.tables[""]
     assert "c" in table.rows and core_of(hub)
     return Standing(
         rig=rig, node=mid, core=core, sender=sender, pacer=pacer, rates=core.rates, table=table, row=table.rows["c"]
@@ -399,10 +398,11 @@ def federating() -> Standing:
         )
     )
     core = core_of(b)
-    core.bindings.bind("prices", [Row("eu.#"), Row("us.*")])
-    rig.run(3)
-    core_of(c).bindings.bind("prices", [Row("us.#"), Row("asia.#")])
-    rig.run(3)
+    for node, patterns in ((b, ("eu.#", "us.*")), (c, ("us.#", "asia.#"))):
+        client = rig.client(node)
+        for pattern in patterns:
+            client.receiver(f"topic/prices/{pattern}")
+        rig.run(3)
     federation, key = core.bindings.federation, Key("c", "prices")
     held = federation.sets.committed(key)
     assert len(held.rows) == 2 and key in federation.neighbours["a"].serving.followers and core_of(a)

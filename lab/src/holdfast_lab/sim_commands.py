@@ -58,6 +58,7 @@ def sim(args: argparse.Namespace) -> int:
         "replay": _replay,
         "sweep": _sweep,
         "network": _network,
+        "burst": _burst,
     }
     return actions[args.action](args)
 
@@ -321,8 +322,15 @@ def _swarm(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     """Spark runs it, started as a user would, in the place of this process: the lab imports no pipeline."""
     words = ["pipeline", "sweep", args.file, "--out", args.out, "--master", args.master]
+    words += ["--resume"] if args.resume else []
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast", *words])
+
+
+def _burst(args: argparse.Namespace) -> int:
+    from holdfast_lab.demo.burst import burst
+
+    return burst(args)
 
 
 def _network(args: argparse.Namespace) -> int:

@@ -130,6 +130,9 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("file", metavar="FILE.toml", help="the grids")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the table of a sweep of this file that was ended or failed"
+    )
     parser.set_defaults(run=_run_sim)
     parser = add_verb(
         actions,
@@ -179,6 +182,19 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="seconds from the failure to the packet (default %(default)s)",
     )
     add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "burst",
+        "shows what pacing does with a burst: one of six sites sends twenty times as much to a hub",
+        "holdfast sim burst --picture ./burst.png",
+    )
+    parser.add_argument(
+        "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
+    )
+    parser.add_argument(
+        "--picture", default="burst.png", metavar="FILE", help="where the picture goes (default ./%(default)s)"
+    )
     parser.set_defaults(run=_run_sim)
     parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
     add_json_option(parser)

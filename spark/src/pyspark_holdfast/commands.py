@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,8 @@ it for as long as it may be tried again."""
 ASK_S: Final = 2.0
 """How long the node is asked for the place reached, at the end."""
 INTERRUPTED: Final = 130
+SWEEP_PART: Final = 50
+"""Runs of a sweep that come into its table together: what is lost at most where it is ended."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -112,21 +114,34 @@ def swarm(args: argparse.Namespace) -> int:
 
         return swarm_job.verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
 
-    return _into_table("swarm", args, verdicts)
+    return _into_table("swarm", args, lambda spark, slots: [verdicts(spark, slots)])
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """`args`: file, master, out (docs/simulator.md). Returns 1 where a run failed."""
+    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by SWEEP_PART
+    runs at once, so that one that was ended can go on from there."""
     from pyspark_holdfast.sweep_file import read_sweep
 
     wanted = read_sweep(args.file)
+    todo = wanted
+    if args.resume:
+        try:
+            from pyspark_holdfast.sweep_table import still_to_do
+        except ModuleNotFoundError as error:
+            raise missing_package(error.name, "./spark") from None
+        todo = still_to_do(args.file, wanted, Path(args.out).absolute())
+        say(f"{len(wanted) - len(todo)} of {len(wanted)} runs are in {args.out}", file=sys.stderr, flush=True)
 
-    def verdicts(spark: "SparkSession", slots: int) -> "DataFrame":
+    def verdicts(spark: "SparkSession", slots: int) -> "Iterator[DataFrame]":
         from pyspark_holdfast import swarm_job
 
-        return swarm_job.swept(spark, wanted, slots=slots)
+        for first in range(0, len(todo), SWEEP_PART):
+            part = todo[first : first + SWEEP_PART]
+            yield swarm_job.swept(spark, part, slots=slots)
+            done = len(wanted) - len(todo) + first + len(part)
+            say(f"{done} of {len(wanted)} runs", file=sys.stderr, flush=True)
 
-    return _into_table("sweep", args, verdicts)
+    return _into_table("sweep", args, verdicts, resume=args.resume)
 
 
 def report(args: argparse.Namespace) -> int:
@@ -140,10 +155,17 @@ def report(args: argparse.Namespace) -> int:
     return report_traffic(args)
 
 
-def _into_table(what: str, args: argparse.Namespace, verdicts: "Callable[[SparkSession, int], DataFrame]") -> int:
-    """Writes the rows to `args.out`, by `args.master`; returns 1 where one of them failed."""
+def _into_table(
+    what: str,
+    args: argparse.Namespace,
+    verdicts: "Callable[[SparkSession, int], Iterable[DataFrame]]",
+    *,
+    resume: bool = False,
+) -> int:
+    """Writes the rows to `args.out`, by `args.master`, a part after the other; returns 1 where one of them failed.
+    `resume`: there may be a table already."""
     out = Path(args.out).absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not resume)):
         raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
     check_writable("--out", out)
     try:
@@ -158,7 +180,8 @@ def _into_table(what: str, args: argparse.Namespace, verdicts: "Callable[[SparkS
     started = time.monotonic()
     spark = start_session(f"holdfast {what}", logs=logs, master=args.master)
     try:
-        verdicts(spark, spark.sparkContext.defaultParallelism).write.mode("append").parquet(str(out))
+        for part in verdicts(spark, spark.sparkContext.defaultParallelism):
+            part.write.mode("append").parquet(str(out))
         found = summary(spark.read.parquet(str(out)))
     except (PySparkException, Py4JError, OSError) as error:
         raise HoldfastError(f"{reason(error, spark)} (Spark's log: {logs / 'spark.log'})") from error

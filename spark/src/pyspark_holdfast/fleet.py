@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 5.0
 """How long the others wait for a node that was there the last time. One that is away is not waited for."""
+QUEUE_S: Final = 0.02
+"""How much longer for each of its queues, which are asked about one after the other."""
 AGAIN_S: Final = 1.0
 """How long after a call that failed a node that is away is called again."""
 
@@ -30,21 +32,26 @@ class Fleet(Generic[K]):
     def __init__(self, names: Mapping[K, str], *, all_needed: bool, patience_s: float = PATIENCE_S) -> None:
         self._names = names
         self._all_needed = all_needed or len(names) == 1
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._calls: dict[K, Future[Any]] = {}
         """Under way, of nodes that are away."""
         self._failed_at: dict[K, float] = {}
         self.away: dict[K, str] = {}
         """Why each node that is away is."""
 
-    def each(self, work: Mapping[K, Callable[[], T]]) -> dict[K, T]:
-        """What these calls return, of the nodes that are there. Raises NodeUnreachable where none is, or one is not and
-        all are needed, and whatever else a call raises."""
+    def each(self, work: Mapping[K, Callable[[], T]], *, wait_s: float = 0.0) -> dict[K, T]:
+        """What these calls return, of the nodes that are there; of those that are away too if they answer within
+        `wait_s`. Raises NodeUnreachable where none is there, or one is not and all are needed, and whatever else a call
+        raises."""
         if self._all_needed and len(work) == 1:
             return {key: call() for key, call in work.items()}
+        until = time.monotonic() + wait_s
+        if wait_s:
+            wait([call for key, call in self._calls.items() if key in work], wait_s)
         calls = {key: self._begun(call) for key, call in work.items() if not self._is_busy(key)}
-        patient = [calls[key] for key in calls if self._all_needed or key not in self.away]
-        wait(patient, None if self._all_needed else self._patience_s)
+        patient = [calls[key] for key in calls if self._all_needed or wait_s or key not in self.away]
+        limit_s = max(self.patience_s, until - time.monotonic())
+        wait(patient, None if self._all_needed else limit_s)
         found = self._found(calls)
         if work and not found and not self._all_needed:
             found = self._any(calls)
@@ -67,7 +74,7 @@ class Fleet(Generic[K]):
             if not call.done():
                 self._calls[key] = call
                 if key not in self.away:
-                    self._is_away(key, f"it has not answered within {self._patience_s:g} s")
+                    self._is_away(key, f"it has not answered within {self.patience_s:g} s")
             elif self._note(key, call):
                 found[key] = call.result()
         return found

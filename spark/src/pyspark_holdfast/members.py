@@ -65,6 +65,8 @@ class NodePart:
         """None before it was reached."""
         self.members: dict[str, Member] = {}
         """By key; those that were opened."""
+        self.has_begun = False
+        """Whether the query had begun before: what is found from then on, it has missed nothing of."""
         self._listed_at: float | None = None
         self._warned: set[str] = set()
 
@@ -90,14 +92,16 @@ class NodePart:
                 member = self._open(key, name, only_matches)
                 if member is not None:
                     self.members = {**self.members, key: member}
+        self.has_begun = True
         return self.members
 
     def _open(self, key: str, name: str, only_matches: bool) -> Member | None:
         options = self.options
         assert options.subscription is not None
         bus = self.node.bus(name)
+        start = "first" if self.has_begun and options.starting_from == "next" else options.starting_from
         try:
-            place = bus.open(options.starting_from, options.mode)
+            place = bus.open(start, options.mode)
         except ConfigError as error:
             if not only_matches:
                 raise

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from holdfast.client import Message
 from holdfast.client.blocking import BlockingConnection
-from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError, UndecodableMessage
+from holdfast.client.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    LinkError,
+    LinkStolen,
+    ManagementError,
+    UndecodableMessage,
+)
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced, Start, Window
 from pyspark_holdfast.options import SourceOptions
@@ -49,8 +56,7 @@ class NodeLink:
         try:
             name = self.connected().node()
         except ConnectionFailed as error:
-            self.close()
-            raise NodeUnreachable(f"{self.options.url}: {error}") from error
+            raise self.unreachable(str(error), error) from error
         vhost = self.options.url.vhost
         return name if vhost is None else f"{vhost}@{name}"
 
@@ -66,10 +72,17 @@ class NodeLink:
                     return sorted(name for name in found if not name.startswith(("@", "$")))
                 after = found[-1]
         except ConnectionFailed as error:
-            self.close()
-            raise NodeUnreachable(f"{self.options.url}: {error}") from error
+            raise self.unreachable(str(error), error) from error
         except ManagementError as error:
             raise ConfigError(f"queues at {self.options.url}: {error.description}") from error
+
+    def unreachable(self, text: str, error: ConnectionFailed) -> HoldfastError:
+        """What it means that there is no connection: a node that is away may come back, a wrong password is a mistake.
+        The next call makes a connection anew."""
+        self.close()
+        if isinstance(error, AuthenticationFailed):
+            return ConfigError(text)
+        return NodeUnreachable(text)
 
     def bus(self, address: str) -> "NodeBus":
         return NodeBus(self.options.at(self.options.url, address), link=self)
@@ -219,8 +232,7 @@ class NodeBus:
         """What the client met, as one line about the queue and the subscription."""
         options, where = self._options, self._where()
         if isinstance(error, ConnectionFailed):
-            self._link.close()  # the next call makes a connection anew
-            return NodeUnreachable(f"{where}: {error}")
+            return self._link.unreachable(f"{where}: {error}", error)
         if isinstance(error, LinkStolen) or _NEWER_HOLDER in str(error):
             return ReaderFenced(
                 f"subscription {options.subscription!r} of {where}: taken over by another reader, "

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from holdfast.errors import ConfigError
 from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
-from pyspark_holdfast.checkpoint import Checkpoint, SinkLog
-from pyspark_holdfast.fleet import Fleet
+from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
+from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
 from pyspark_holdfast.members import Member, NodePart
 from pyspark_holdfast.offsets import FORMER, Offset, Place, offset_of, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
@@ -112,11 +112,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         return Offset(self._subscription, places).json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What lies in the queues now is what this run reads; what comes later waits for the next run."""
-        members = self._opened()
-        self._targets = {}
-        found = self._each_member(members, lambda member: member.bus.place().tail)
-        self._targets.update(found)
+        """What lies in the queues now is what this run reads; what comes later waits for the next run, and what a node
+        has that is away."""
+        members = self._opened(wait_s=self.options.retry_s)
+        self._targets = self._each_member(members, lambda member: member.bus.place().tail)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Tasks that depend on `start` and `end` alone: after a crash the same batch is the same tasks."""
@@ -200,10 +199,15 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             self._fleet = Fleet(names, all_needed=options.on_node_away == "fail")
         return self._fleet
 
-    def _opened(self) -> dict[str, Member]:
-        """The queues of all nodes that are there, each opened once in a run."""
+    def _opened(self, wait_s: float = 0.0) -> dict[str, Member]:
+        """The queues of all nodes that are there, each opened once in a run; those that are away are waited for so
+        long."""
         fleet = self._reach()
-        fleet.each({number: part.opened for number, part in enumerate(self._parts)})
+        if self.options.starting_from == "next" and batches_in(self._checkpoint.path / "offsets"):
+            for part in self._parts:
+                part.has_begun = True
+        fleet.each({number: part.opened for number, part in enumerate(self._parts)}, wait_s=wait_s)
+        fleet.patience_s = PATIENCE_S + QUEUE_S * max(len(part.members) for part in self._parts)
         return self._members()
 
     def _members(self) -> dict[str, Member]:

@@ -78,6 +78,9 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("file", type=some_text, metavar="FILE.toml", help="the grids")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the table of a sweep of this file that was ended or failed"
+    )
     parser.set_defaults(run=_run_pipeline_sweep)
     group = add_verb(
         actions,

@@ -5,6 +5,7 @@ closest rule decides: that whose pattern is closest to the address, of those the
 of his, then all users of the virtual host; where such rules disagree, denying does. Nothing said is denied.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.access.actions import ADMINISTER, needed
@@ -29,7 +30,6 @@ class Decision(NamedTuple):
 
 class _Rule(NamedTuple):
     rule: AccessRule
-    patterns: tuple[Pattern, ...]
     users: frozenset[str]
     members: frozenset[str]
     """Of its groups."""
@@ -37,18 +37,38 @@ class _Rule(NamedTuple):
     """None: everything, as an administrator may do."""
     denies: frozenset[str]
 
-    def closeness(self, user: str | None, address: str) -> tuple[Closeness, int] | None:
-        """How close it is to that user at that address; None: it is about others."""
-        if user is not None and user in self.users:
-            whose = OF_USER
-        elif user is not None and user in self.members:
-            whose = OF_GROUP
-        elif user is None or self.users or self.rule.groups:
+    def says(self, user: str | None, action: str) -> tuple[int, bool] | None:
+        """How closely it is about that user, and whether it denies the action; None: it says nothing of the two."""
+        denies = action in self.denies
+        if user is None or not (denies or self.allows is None or action in self.allows):
             return None
-        else:
-            whose = OF_HOST
-        found = [pattern.closeness for pattern in self.patterns if pattern.matches(address)]
-        return (max(found), whose) if found else None
+        if user in self.users:
+            return OF_USER, denies
+        if user in self.members:
+            return OF_GROUP, denies
+        return None if self.users or self.rule.groups else (OF_HOST, denies)
+
+
+class _Host:
+    """The rules of one virtual host: by address those that have it as it is, and those with each pattern."""
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, list[_Rule]] = {}
+        self.patterns: list[tuple[Pattern, list[_Rule]]] = []
+
+    def add(self, rule: _Rule) -> None:
+        known = {pattern.text: rules for pattern, rules in self.patterns}
+        for text in dict.fromkeys(rule.rule.addresses):
+            if "*" not in text:
+                self.by_address.setdefault(text, []).append(rule)
+            elif text in known:
+                known[text].append(rule)
+            else:
+                self.patterns.append((Pattern(text), [rule]))
+
+    def sort(self) -> None:
+        """All are added: the closest pattern comes first."""
+        self.patterns.sort(key=lambda item: item[0].closeness, reverse=True)
 
 
 class AccessLists:
@@ -57,18 +77,19 @@ class AccessLists:
     def __init__(self, config: AccessConfig) -> None:
         """A valid `config`, with a rule at least."""
         members = {group.key: frozenset(group.users) for group in config.groups}
-        self._rules: dict[str, list[_Rule]] = {}
+        self._hosts: dict[str, _Host] = {}
         for rule in config.rules:
             groups = [members[key] for key in config.keys_of(rule)]
             compiled = _Rule(
                 rule,
-                tuple(map(Pattern, rule.addresses)),
                 frozenset(rule.users),
                 frozenset[str]().union(*groups),
                 None if ADMINISTER in rule.allow else frozenset(rule.allow),
                 frozenset(rule.deny),
             )
-            self._rules.setdefault(rule.vhost, []).append(compiled)
+            self._hosts.setdefault(rule.vhost, _Host()).add(compiled)
+        for host in self._hosts.values():
+            host.sort()
         self._remembered: dict[tuple[str | None, str, str, str], Decision] = {}
 
     def decide(self, user: str | None, action: str, address: str, host: str) -> Decision:
@@ -78,17 +99,21 @@ class AccessLists:
         if wanted is None:
             return Decision(user is not None)
         action, address = wanted
-        best: tuple[tuple[Closeness, int], bool] | None = None
-        decision = Decision(False)
-        for rule in self._rules.get(host, ()):
-            denies = action in rule.denies
-            if not denies and not (rule.allows is None or action in rule.allows):
-                continue
-            closeness = rule.closeness(user, address)
-            if closeness is not None and (best is None or (closeness, denies) > best):
-                best = closeness, denies
-                decision = Decision(not denies, rule.rule.name)
-        return decision
+        rules = self._hosts.get(host)
+        if rules is None:
+            return Decision(False)
+        found = _closest(rules.by_address.get(address, ()), user, action)
+        closeness: Closeness | None = None
+        best: tuple[tuple[int, bool], Decision] | None = None
+        if found is not None:
+            return found[1]
+        for pattern, those in rules.patterns:
+            if closeness is not None and pattern.closeness < closeness:
+                break
+            found = _closest(those, user, action) if pattern.matches(address) else None
+            if found is not None and (best is None or found[0] > best[0]):
+                best, closeness = found, pattern.closeness
+        return Decision(False) if best is None else best[1]
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         """Why not, for a person; None if it is allowed. It tells nothing of what there is."""
@@ -99,3 +124,13 @@ class AccessLists:
                 self._remembered.clear()
             found = self._remembered[key] = self.decide(who, action, address, host)
         return None if found.allowed else f"no permission to {action} there; ask the administrator of this node"
+
+
+def _closest(rules: Iterable[_Rule], user: str | None, action: str) -> tuple[tuple[int, bool], Decision] | None:
+    """What the closest of rules with one pattern says, and how close it is; None where none says anything."""
+    best: tuple[tuple[int, bool], Decision] | None = None
+    for rule in rules:
+        said = rule.says(user, action)
+        if said is not None and (best is None or said > best[0]):
+            best = said, Decision(not said[1], rule.rule.name)
+    return best

@@ -13,7 +13,10 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.errors import ConfigError
 
 RULES_MAX: Final = 1_000
-"""Rules of one node; each question that was not asked before looks at all of its virtual host."""
+"""Rules of one node."""
+
+PATTERNS_MAX: Final = 1_000
+"""Different patterns with `*` in the rules of one virtual host: a question that was not asked before looks at all."""
 
 ADDRESSES_MAX: Final = 100
 """Patterns of one rule."""
@@ -116,8 +119,16 @@ class AccessConfig:
             if not group.users or len(group.users) > MEMBERS_MAX:
                 text = f"group {group.name!r} has {len(group.users)} users; expected 1 to {MEMBERS_MAX}"
                 raise ConfigError(text)
+        patterns: dict[str, set[str]] = {}
         for rule in self.rules:
             rule.validate()
+            mine = patterns.setdefault(rule.vhost, set())
+            mine.update(text for text in rule.addresses if "*" in text)
+            if len(mine) > PATTERNS_MAX:
+                text = (
+                    f"access {rule.name!r}: the rules of its virtual host have more than {PATTERNS_MAX} patterns with *"
+                )
+                raise ConfigError(f"{text}; use addresses, or fewer patterns")
             for name, key in zip(rule.groups, self.keys_of(rule), strict=True):
                 if key not in groups:
                     expected = "expected the name of a [[group]] of its virtual host"

@@ -13,7 +13,7 @@ from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.outgoing import Outgoing
 from holdfast.amqp.links.receiver import Receiver
 from holdfast.amqp.links.sender import Sender
-from holdfast.amqp.login.mechanisms import Authenticate
+from holdfast.amqp.login.exchanges import Authenticate
 from holdfast.amqp.session import runs
 from holdfast.amqp.session.events import (
     ConnectionClosed,
@@ -163,7 +163,7 @@ class Connection(Lifecycle):
 
     def take_output(self, now: float) -> list[bytes | memoryview]:
         """The bytes to write, in chunks for one writelines; [] if none."""
-        output = self.output
+        output = self.output if self._login_output is None else self._login_output
         if self._effort is not None and self.resumes_at is None:
             self._effort.renew(now)
         if not output:

@@ -7,7 +7,8 @@ SASL frame belong to the next layer.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from holdfast.amqp.login.mechanisms import ANONYMOUS, MECHANISMS, Authenticate
+from holdfast.amqp.login.exchanges import Authenticate, Credentials, Proof, Side
+from holdfast.amqp.login.mechanisms import ANONYMOUS, MECHANISMS
 from holdfast.amqp.login.sasl import ClientSasl, ServerSasl
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.states import Step
@@ -50,6 +51,11 @@ def _told(header: bytes) -> str:
     return f"protocol header {header!r} is not supported{'' if who is None else f'; this is {who}'}"
 
 
+def no_one(mechanism: str, user: str | None, proof: Proof | None) -> bool:
+    """Lets nobody in."""
+    return False
+
+
 class Progress(NamedTuple):
     """The result of a header or a SASL frame: `output` is written, then `steps` are taken. With a `refusal` the
     transport is closed, and nothing more is sent to the peer."""
@@ -68,8 +74,10 @@ class Handshake:
         """Under way."""
         self.user: str | None = None
         """Who is logged in: at a server once the login is done, at a client as it asks to be."""
-        self.certificate: str | None = None
-        """The name in the peer's certificate; known before its first bytes."""
+        self.certified_user: str | None = None
+        """At a server: the user whose certificate the peer has shown; known before its first bytes."""
+        self.waits_for_login = False
+        """At a client: what follows the login is said once it is over, and not in one flight with it."""
         self._settings = settings
         self._server = server
         self._authenticate = authenticate
@@ -83,11 +91,14 @@ class Handshake:
     def start(self) -> bytes:
         """The client's first flight: its login, if it has one, and the header of what follows."""
         settings = self._settings
-        if settings.mechanism is None:
+        wanted = settings.wanted
+        if not wanted:
             return AMQP_HEADER
-        self.login = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
-        self.user = settings.user if MECHANISMS[settings.mechanism].has_user else None
-        return self.login.start() + AMQP_HEADER
+        given = Credentials(settings.user, settings.password, settings.nonce)
+        self.login = ClientSasl(wanted, given, settings.hostname)
+        self.user = settings.user if MECHANISMS[wanted[0]].has_user else None
+        self.waits_for_login = not self.login.at_once
+        return self.login.start() + (b"" if self.waits_for_login else AMQP_HEADER)
 
     def on_header(self, header: bytes) -> Progress:
         """The peer's header: answered where we are the server; RemoteProtocolError where we are not and it is another.
@@ -97,7 +108,9 @@ class Handshake:
         if not self._server:
             return self._on_answer(header)
         if header == SASL_HEADER and not self._login_done:
-            self.login = ServerSasl(self._settings.mechanisms, self._authenticate)
+            settings = self._settings
+            side = Side(no_one, self.certified_user, settings.nonce, settings.keys)
+            self.login = ServerSasl(settings.mechanisms, self._authenticate, side)
             self.expects_header = False
             return Progress(self.login.start())
         if header == AMQP_HEADER and (self._login_done or self._anonymous_allowed()):
@@ -139,6 +152,9 @@ class Handshake:
         self.login = None
         self._login_done = True
         self.expects_header = True
+        if self.waits_for_login:
+            self.waits_for_login = False
+            return Progress(answer + AMQP_HEADER)
         return Progress(answer)
 
     def refuse(self, condition: str) -> Progress:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.handshake import Handshake, Progress
 from holdfast.amqp.links.faults import Fault
-from holdfast.amqp.login.mechanisms import Authenticate
+from holdfast.amqp.login.exchanges import Authenticate
 from holdfast.amqp.session.bounds import Bounds
 from holdfast.amqp.session.events import ConnectionClosed, ConnEvent, Opened, ProtocolFailed, SessionBegun
 from holdfast.amqp.session.session import OUTGOING_WINDOW, Session
@@ -52,20 +52,21 @@ class Lifecycle(Bounds):
         self._handshake_ends = None if limit_s is None else now + limit_s
         self.deadline_sooner = False
         """`next_deadline` may have come nearer; all else moves it away. Whoever remembers it clears this."""
+        self._login_output: list[bytes | memoryview] | None = None
+        """What is said of the login, where `output` has to wait for its end; None where it has not."""
         if not server:
-            self.output.append(self._handshake.start())
+            first = self._handshake.start()
+            if self._handshake.waits_for_login:
+                self._login_output = [first]
+            else:
+                self.output.append(first)
             self.authenticated_user = self._handshake.user
             self._step(Step.S_HEADER)
             self._send_open()
 
-    @property
-    def certificate(self) -> str | None:
-        """The name in the certificate that the peer has shown, as whoever checked it says; None without one."""
-        return self._handshake.certificate
-
-    @certificate.setter
-    def certificate(self, name: str | None) -> None:
-        self._handshake.certificate = name
+    def certify(self, user: str | None) -> None:
+        """At a server, before the peer's first bytes: it has shown the certificate of that user."""
+        self._handshake.certified_user = user
 
     @property
     def login_hostname(self) -> str | None:
@@ -262,7 +263,13 @@ class Lifecycle(Bounds):
 
     def _progress(self, progress: Progress, events: list[ConnEvent]) -> None:
         """What the handshake has decided."""
-        if progress.output:
+        if self._login_output is not None:
+            if progress.output:
+                self._login_output.append(progress.output)
+            if not self._handshake.waits_for_login:  # the login is over: now all else
+                self.output[:0] = self._login_output
+                self._login_output = None
+        elif progress.output:
             self.output.append(progress.output)
         for step in progress.steps:
             self._step(step)

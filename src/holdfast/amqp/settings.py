@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.effort import TURN
+from holdfast.amqp.login.keys import Keys
 from holdfast.amqp.login.mechanisms import MECHANISMS
 from holdfast.amqp.wire.forms import DEPTH_MAX
 from holdfast.amqp.wire.performatives import Error, Open
@@ -58,10 +59,13 @@ class Settings:
     `nesting_max`: lists in lists, maps, arrays and descriptors, of what a frame says; no more than codec.DEPTH_MAX.
     `peer_idle_time_out_min_s`: the shortest idle-time-out of a peer's that is kept (§2.4.5).
     `effort_per_s`, `effort_burst`: work that a client may make for us beyond its messages (effort.py). 0: unbounded.
-    Client: `mechanism` None (no SASL layer), or a name of MECHANISMS, with the `user` and `password` that it takes.
+    Client: `mechanism` None (no SASL layer), or a name of MECHANISMS, with the `user` and `password` that it takes; or
+    several, of which the first that the peer offers is used, after a round trip more.
     Server: `mechanisms` offered, names of MECHANISMS; `sasl_required` False takes a plain AMQP header too, as
-    ANONYMOUS. `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions; `first_delivery_count`: what
-    our senders count from where their attach says nothing else (any number is legal for either).
+    ANONYMOUS. `nonce`: random text of this connection, either side's, and `keys`, (mechanism, user) → those of that
+    user: what SCRAM needs. `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions;
+    `first_delivery_count`: what our senders count from where their attach says nothing else (any number is legal for
+    either).
     `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
     `answer_open`: a server's last word on its own open: given the peer's and ours, which it may change; an error
     that it returns refuses the connection, by a close right behind our open.
@@ -91,11 +95,13 @@ class Settings:
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()
     properties: dict[str, Any] | None = None
-    mechanism: str | None = None
+    mechanism: str | tuple[str, ...] | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     sasl_required: bool = False
     mechanisms: tuple[str, ...] = tuple(MECHANISMS)
+    nonce: str = field(default="", repr=False)
+    keys: Callable[[str, str], Keys] | None = field(default=None, repr=False)
     first_transfer_id: int = field(default_factory=lambda: FIRST_TRANSFER_ID)
     first_delivery_count: int = field(default_factory=lambda: FIRST_DELIVERY_COUNT)
     runs: bool = False
@@ -126,16 +132,24 @@ class Settings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"invalid value {value} for {name}; expected {low} to {high}")
-        if self.mechanism is not None:
-            mechanism = MECHANISMS.get(self.mechanism)
+        for name in self.wanted:
+            mechanism = MECHANISMS.get(name)
             if mechanism is None:
-                raise ConfigError(f"invalid value {self.mechanism!r} for mechanism; expected {' or '.join(MECHANISMS)}")
+                raise ConfigError(f"invalid value {name!r} for mechanism; expected {' or '.join(MECHANISMS)}")
+            if not mechanism.at_once and not self.nonce:
+                raise ConfigError(f"mechanism {mechanism.name} needs a nonce")
             if (mechanism.has_user and not self.user) or (mechanism.has_password and self.password is None):
                 raise ConfigError(f"mechanism {mechanism.name} needs a user and a password")
         for name in ("idle_time_out_s", "handshake_time_out_s"):
             seconds = getattr(self, name)
             if seconds is not None and not 0.002 <= seconds <= 4_000_000:
                 raise ConfigError(f"invalid value {seconds} for {name}; expected 0.002 to 4000000, or none")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The client's mechanisms, the first one before the others."""
+        given = self.mechanism
+        return () if given is None else (given,) if isinstance(given, str) else given
 
     @property
     def early_frame_size(self) -> int:

@@ -247,6 +247,13 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         "--server-name", metavar="NAME", help="for amqps: the name in the node's certificate (default the URL's host)"
     )
     parser.add_argument(
+        "--sasl",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL", "ANONYMOUS"),
+        metavar="MECHANISM",
+        help="log in by this mechanism alone (default: PLAIN over TLS and on this machine, otherwise SCRAM, which does "
+        "not send the password; EXTERNAL with a certificate and no user)",
+    )
+    parser.add_argument(
         "--retry",
         type=SECONDS,
         default=retry_s,

@@ -41,6 +41,7 @@ class Connection(Reconnecting):
         container_id: str,
         idle_time_out_s: float,
         tls: Tls | None,
+        mechanism: str | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:
@@ -50,6 +51,7 @@ class Connection(Reconnecting):
             container_id=container_id,
             idle_time_out_s=idle_time_out_s,
             tls=tls,
+            mechanism=mechanism,
             rng=rng,
             dial=dial,
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from holdfast.amqp.login.mechanisms import EXTERNAL, MECHANISMS
 from holdfast.client.connection import Connection
 from holdfast.client.network.tls import tls_of
 from holdfast.client.network.transport import CONNECT_LIMIT_S, Dial
@@ -37,6 +38,7 @@ async def connect(
     certificate_file: str | Path | None = None,
     key_file: str | Path | None = None,
     server_name: str | None = None,
+    mechanism: str | None = None,
     wait: bool = True,
     rng: Random | None = None,
     dial: Dial | None = _dial,
@@ -52,6 +54,8 @@ async def connect(
     - `certificate_file`, `key_file`: the certificate, in PEM, that the node is shown where it asks for one, and its key
       (None: in the same file). Without a user in the URL it is the login (SASL EXTERNAL).
     - `server_name`: the name that the node's certificate must have; that of the URL if None.
+    - `mechanism`: of SASL, the only one to log in by. If None: over TLS and on this machine PLAIN; otherwise SCRAM, so
+      that the password is not sent; EXTERNAL with a certificate and no user, if the node offers it.
     - `wait`: False returns before there is a connection; `Connection.opened` waits for it.
     - `rng`: for the jitter of waits.
     - `dial`: connects a socket to a host and a port, or raises OSError; None leaves that to the event loop's
@@ -66,6 +70,11 @@ async def connect(
     if length > CONTAINER_ID_BYTES_MAX:
         raise ConfigError(f"container_id has {length} bytes; the limit is {CONTAINER_ID_BYTES_MAX}")
     tls = tls_of(place, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file, server_name=server_name)
+    if mechanism is not None and mechanism not in MECHANISMS:
+        expected = f"expected one of {', '.join(MECHANISMS)}"
+        raise ConfigError(f"invalid value {mechanism[:40]!r} for mechanism; {expected}")
+    if mechanism == EXTERNAL and (tls is None or not tls.identified):
+        raise ConfigError("mechanism EXTERNAL needs amqps:// and a certificate_file; give both")
     if dial is None and place.tls:  # a password must not go out in the clear
         raise ConfigError(f"{place} needs dial; expected what connects a socket")
     connection = Connection(
@@ -74,6 +83,7 @@ async def connect(
         container_id=container_id or f"holdfast-{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
         idle_time_out_s=idle_time_out_s,
         tls=tls,
+        mechanism=mechanism,
         rng=rng or Random(),
         dial=dial,
     )

@@ -8,12 +8,13 @@ without progress the connection and all links fail with one error. No text conta
 
 import asyncio
 import logging
+import secrets
 from dataclasses import replace
 from random import Random
 from typing import Final
 
 from holdfast.amqp.connection import Connection as Engine
-from holdfast.amqp.login.mechanisms import mechanism_for
+from holdfast.amqp.login.mechanisms import MECHANISMS, mechanisms_for
 from holdfast.amqp.session.events import (
     ConnectionClosed,
     ConnEvent,
@@ -51,6 +52,8 @@ HANDLE_MAX: Final = 2**32 - 1
 NO_HOST: Final = (conditions.NOT_FOUND, conditions.NOT_ALLOWED)
 """With which a node closes the connection of who asks for a virtual host that is not there, or not for that user."""
 
+NONCE_BYTES: Final = 18
+"""Of random bytes, for a login that needs some."""
 CLOSE_LIMIT_S: Final = 5.0
 """Time limit for the node's answer to a close."""
 SAID_NOTHING: Final = (
@@ -73,6 +76,7 @@ class Reconnecting:
         container_id: str,
         idle_time_out_s: float,
         tls: Tls | None,
+        mechanism: str | None,
         rng: Random,
         dial: Dial | None,
     ) -> None:
@@ -90,16 +94,16 @@ class Reconnecting:
         self.loop = asyncio.get_running_loop()
         self.rng = rng
         self._tls = tls
+        self._mechanism = mechanism
         self._dial = dial
         self._settings = Settings(
             container_id=container_id,
             hostname=url.hostname,
             idle_time_out_s=idle_time_out_s,
-            mechanism=mechanism_for(url.user),
             user=url.user,
             password=None if url.user is None else url.password or "",
         )
-        self._settings.validate()
+        self._with_login(local=True).validate()
         self._links: dict[ClientLink, None] = {}
         self._dirty: dict[ClientLink, None] = {}
         self._wire: Wire | None = None
@@ -333,8 +337,20 @@ class Reconnecting:
             if self._final and error.description:
                 self._reason = error.description
 
-    def _new_wire(self) -> Wire:
-        engine = Engine(self._settings, server=False, now=self.loop.time())
+    def _with_login(self, *, local: bool) -> Settings:
+        """The settings of one connection. `local`: what is said on it stays on this machine."""
+        if self._mechanism is not None:
+            wanted: tuple[str, ...] = (self._mechanism,)
+        else:
+            certified = self._tls is not None and self._tls.identified
+            exposed = self._tls is None and not local
+            wanted = mechanisms_for(self.url.user, certified=certified, exposed=exposed, plain_allowed=False)
+        at_once = all(MECHANISMS[name].at_once for name in wanted)
+        nonce = "" if at_once else secrets.token_urlsafe(NONCE_BYTES)
+        return replace(self._settings, mechanism=wanted, nonce=nonce)
+
+    def _new_wire(self, local: bool) -> Wire:
+        engine = Engine(self._with_login(local=local), server=False, now=self.loop.time())
         wire = Wire(engine, self, self.loop)
         self._wire = wire
         self._session = session = engine.begin()

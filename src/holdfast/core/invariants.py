@@ -48,6 +48,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
         must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)
     peering.due_times(core.due_times)
     peering.bindings(core.bindings, turns)
+    endpoints.topic_bindings(core.topic_bindings, connections)
     peering.rates(core.rates, core.next_hops, core.clock.now)
     state.blobs(entries, core.blobs, catalog, turns, work)
     links.blobs(core.blobs, connections, streams)

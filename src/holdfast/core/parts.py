@@ -195,8 +195,8 @@ class Parts:
             config.limits, memory, self.catalog, self.links, self.jobs, rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
         )  # fmt: skip
-        measured = config.pacing.rate is not None
-        self.destination = (MeasuredDestination if measured else Destination)(
+        is_root = config.pacing.rate is not None
+        self.destination = (MeasuredDestination if is_root else Destination)(
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
@@ -234,8 +234,8 @@ class Parts:
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
             knows=self.forwarding.knows, via=self.forwarding.via,
         )  # fmt: skip
-        if isinstance(self.destination, MeasuredDestination):
-            self.destination.took = self.rates.took
+        if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
+            self.destination.took = self.rates.root.took
         self.descriptors = Descriptors(self.log)
         self.clocks = Clocks(clock, self.neighbours)
         self.control_kinds |= self.clocks.hears
@@ -254,7 +254,7 @@ class Parts:
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, hop_progress.stored, self.rates.credit if measured else None,
+            self.next_hops, hop_progress.stored, None if self.rates.root is None else self.rates.root.credit,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])

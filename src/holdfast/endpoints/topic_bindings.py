@@ -165,6 +165,15 @@ class TopicBindings:
             text = f"topic {name!r} is one too many to be federated: what its subscriptions want is told to nobody"
             self._log.write("WARNING", text)
 
+    def told(self) -> Iterator[tuple[str, frozenset[Row], frozenset[Row]]]:
+        """Of each topic that is told: its name, what its subscriptions want, and what federation was told of it.
+        Nothing while something is still to be told."""
+        federation = self._bindings.federation
+        if federation is None or self.is_due:
+            return
+        for name in self._spread - self._refused:
+            yield name, frozenset(self._rows_of(name)), federation.bindings.get(name, frozenset())
+
     def undo(self, undone: Undone) -> None:
         """What was told in those turns is told again, as it is then."""
         self._told_to = None

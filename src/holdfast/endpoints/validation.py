@@ -19,6 +19,7 @@ from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.settlements import Settles
+from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import PeerLink
@@ -34,6 +35,14 @@ def admission(admission: Admission, catalog: Catalog) -> None:
     for name, queue in catalog.queues.items():
         asked = min(queue.config.room_low, queue.config.room_normal) < 1
         must((queue.bands is not None) == asked, f"queue {name!r}: room by priority, and its settings", queue.config)
+
+
+def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
+    """Federation was told what the subscriptions of topics want; who waits for a confirmation is there."""
+    for name, wanted, told in bound.told():
+        must(wanted == told, f"topic {name!r}: what its subscriptions want, and what is told of it", wanted, told)
+    for asking in bound.waiting.values():
+        must(asking.peer in connections.values(), "a confirmation is waited for on a connection that is gone")
 
 
 def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:

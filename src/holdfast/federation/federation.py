@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from holdfast.federation.aliases import Malformed
+from holdfast.federation.claims import Claims
 from holdfast.federation.confirming import WAITING_MAX, Answer, Bind, Confirming
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import Sets, Write
 from holdfast.federation.messages import (
     DYNAMIC,
-    TRACE_MAX,
     Change,
     Claim,
     Compare,
@@ -30,7 +30,7 @@ from holdfast.federation.messages import (
 )
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
-from holdfast.federation.parents import Routes, parents, reached
+from holdfast.federation.parents import Routes, Ways, reached, ways
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
@@ -40,9 +40,6 @@ from holdfast.federation.taking import voided
 
 RETRY_S: Final = 1.0
 """After a refused commit."""
-
-CLAIM_GAP_S: Final = 0.5
-"""Between two claims for one set."""
 
 CREDIT_KEPT: Final = 16
 """Of a control link, for what keeps the session up."""
@@ -87,8 +84,7 @@ class Federation:
         self.neighbours: dict[str, Neighbour] = {}
         self.parents: dict[Key, str] = {}
         self.confirming = Confirming()
-        self.claims: dict[Key, tuple[Edition, tuple[str, ...]]] = {}
-        self.claimed_at: dict[Key, float] = {}
+        self.claims = Claims(name)
         self.nonces: dict[Key, int] = {}
         """Of the last reset that was passed on."""
         self.lost_at: dict[Key, float] = {}
@@ -97,6 +93,8 @@ class Federation:
         self.voided = 0
         """Sets of which the digest was found false."""
         self._rerouted = True
+        self._to_answer: dict[Key, None] = {}
+        """Sets of which followers told something."""
         self._standings: set[str] = set()
         """Topics whose binds may be answered now."""
         self._refresh_at = now + bounds.refresh_s
@@ -121,7 +119,7 @@ class Federation:
         for neighbour in self.neighbours.values():
             neighbour.federate_due = True
         self._rerouted = True
-        self._settle(now)
+        self.settle(now)
 
     def spread(self) -> set[str]:
         """Topics of which it matters what this node wants: in entries of its own or of a neighbour, or followed."""
@@ -138,7 +136,7 @@ class Federation:
             return False
         self.bindings[topic] = frozenset(rows)
         self._refresh_own(topic)
-        self._settle(now)
+        self.settle(now)
         return True
 
     def _refresh_own(self, topic: str) -> None:
@@ -163,7 +161,7 @@ class Federation:
         self.reachable = reached(self.name, both)
         self._rerouted = True
         self._standings.update(self.own)
-        self._settle(now)
+        self.settle(now)
 
     def forget(self, origin: str, now: float) -> None:
         """A node that left for good."""
@@ -171,20 +169,20 @@ class Federation:
             if key.origin == origin != self.name:
                 self.sets.drop(key)
         self._rerouted = True
-        self._settle(now)
+        self.settle(now)
 
     def up(self, name: str, now: float) -> None:
         """A session with a neighbour that has the capability is up."""
         self.down(name, now)
         self.neighbours[name] = Neighbour(name, self.bounds.rows_max)
         self._rerouted = True
-        self._settle(now)
+        self.settle(now)
 
     def down(self, name: str, now: float) -> None:
         gone = self.neighbours.pop(name, None)
         if gone is not None:
             self._answered(gone.serving.followers, now)
-            self._settle(now)
+            self.settle(now)
 
     # ------------------------------------------------------------------------------------------------ the disk
 
@@ -198,7 +196,7 @@ class Federation:
         """What `records` gave is on disk."""
         self.sets.commit()
         self._say_committed(now)
-        self._settle(now)
+        self.settle(now)
 
     def _say_committed(self, now: float) -> None:
         moved, self.sets.moved = self.sets.moved, {}
@@ -229,25 +227,34 @@ class Federation:
         for neighbour in self.neighbours.values():
             neighbour.say_again()
         self._rerouted = True
-        self._settle(now)
+        self.settle(now)
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def receive(self, name: str, fields: dict[Any, Any], now: float) -> str | None:
         """A control message of federation. What is wrong with it, in one line, ends the session: then `down`."""
-        neighbour = self.neighbours.get(name)
-        if neighbour is None:
-            return None
         try:
-            self._receive(neighbour, read(fields, neighbour.heard), now)
+            message = self.read(name, fields)
+            if message is not None:
+                self.apply(name, message)
         except Malformed as error:
             return str(error)
-        answered, neighbour.serving.answered = neighbour.serving.answered, {}
-        self._answered(answered, now)
-        self._settle(now)
+        self.settle(now)
         return None
 
-    def _receive(self, neighbour: Neighbour, message: Message, now: float) -> None:
+    def read(self, name: str, fields: dict[Any, Any]) -> Message | None:
+        """The message, for `apply`; None where no session is up. All are read in the order in which they came. Raises
+        Malformed."""
+        neighbour = self.neighbours.get(name)
+        return None if neighbour is None else read(fields, neighbour.heard)
+
+    def effort(self, name: str, message: Message) -> int:
+        """What it costs to apply it, in units that are about alike."""
+        return self.neighbours[name].effort(message, self.sets)
+
+    def apply(self, name: str, message: Message) -> None:
+        """Takes in what `read` gave; `settle` is due then. Raises Malformed."""
+        neighbour = self.neighbours[name]
         serving, taking = neighbour.serving, neighbour.taking
         match message:
             case Federate(rows):
@@ -276,13 +283,15 @@ class Federation:
                 serving.stored(message, self.sets.committed(message.key))
                 self._compare(neighbour, message.key, message.has)
             case Claim():
-                self._claim(message.key, message.has, message.trace)
+                self.claims.add(message.key, message.has, message.trace)
             case Reset(key, nonce):
                 held = self.sets.current(key)
                 if key in taking.wanted and held is not None and self.nonces.get(key) != nonce:
                     self.nonces[key] = nonce
                     self.sets.put(key, voided(held))
                     self._pass_reset(key, nonce)
+        self._to_answer.update(serving.answered)
+        serving.answered.clear()
 
     def _content(self, neighbour: Neighbour, message: Change | PartsOf | RowsOf) -> None:
         """The parent's word on a set. Nobody else's counts."""
@@ -292,7 +301,7 @@ class Federation:
         held = self.sets.current(key)
         if held is not None:
             if new.stamp < held.stamp:
-                self._claim(key, held.source, ())
+                self.claims.add(key, held.source, ())
                 return
             if held.source == new:
                 return
@@ -312,33 +321,24 @@ class Federation:
     def _compare(self, neighbour: Neighbour, key: Key, has: Edition) -> None:
         """A follower has this: above what is here, somebody must find out who is right."""
         if neighbour.serving.is_behind(key, self.sets.committed(key)):
-            self._claim(key, has, (neighbour.name,))
+            self.claims.add(key, has, (neighbour.name,))
 
     def _pass_reset(self, key: Key, nonce: int) -> None:
         for neighbour in self.neighbours.values():
             if key in neighbour.serving.followers:
                 neighbour.resets[key] = nonce
 
-    def _claim(self, key: Key, has: Edition, trace: tuple[str, ...]) -> None:
-        """Kept until it may go on; of several the highest."""
-        known = self.claims.get(key)
-        if self.name not in trace and len(trace) < TRACE_MAX and (known is None or known[0].stamp < has.stamp):
-            self.claims[key] = has, trace
-
     def _pass_claims(self, now: float) -> None:
-        for key, (has, trace) in list(self.claims.items()):
-            if now < self.claimed_at.get(key, -CLAIM_GAP_S) + CLAIM_GAP_S:
-                continue
-            del self.claims[key]
+        for key, has, trace in self.claims.take(now):
             held = self.sets.current(key)
             if key.origin == self.name:
                 if held is not None and has.stamp > held.stamp:
-                    self.claimed_at[key] = now
+                    self.claims.passed(key, now)
                     self._begin_life(key, held, has.stamp.life)
             elif trace == () or held is None or has.stamp > held.stamp:
                 parent = self.neighbours.get(self.parents.get(key, ""))
                 if parent is not None and parent.name not in trace:
-                    self.claimed_at[key] = now
+                    self.claims.passed(key, now)
                     parent.claims[key] = Claim(key, has, (*trace, self.name))
 
     def _begin_life(self, key: Key, held: Held, past: int) -> None:
@@ -433,7 +433,7 @@ class Federation:
         times = [self._refresh_at]
         if self._retry_at is not None:
             times.append(self._retry_at)
-        times += [self.claimed_at.get(key, -CLAIM_GAP_S) + CLAIM_GAP_S for key in self.claims]
+        times += self.claims.next_deadlines()
         for at in (self.confirming.next_deadline(now), *(one.next_deadline() for one in self.neighbours.values())):
             times += [] if at is None else [at]
         if any(own.is_summed(self.bounds.rows_max) for own in self.own.values()):
@@ -455,7 +455,7 @@ class Federation:
             self._to_check = self.sets.everything() or [Key(self.name, "")]
         if self._to_check:
             self._check(now)
-        self._settle(now)
+        self.settle(now)
 
     def _check(self, now: float) -> None:
         """Adds up digests, some each turn; with the last of them the refresh ends."""
@@ -487,9 +487,9 @@ class Federation:
             neighbour.refresh(self.sets)
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
-        for of_keys in (self.claimed_at, self.nonces):
-            for key in [key for key in of_keys if self.sets.current(key) is None]:
-                del of_keys[key]
+        self.claims.forget(lambda key: self.sets.current(key) is not None)
+        for key in [key for key in self.nonces if self.sets.current(key) is None]:
+            del self.nonces[key]
         kept = self.bounds.keep_s
         for key in [key for key, at in self.lost_at.items() if now - at > kept]:
             del self.lost_at[key]
@@ -497,7 +497,11 @@ class Federation:
 
     # ------------------------------------------------------------------------------------------------ after each event
 
-    def _settle(self, now: float) -> None:
+    def settle(self, now: float) -> None:
+        """What follows from all that came since the last call."""
+        if self._to_answer:
+            answered, self._to_answer = self._to_answer, {}
+            self._answered(answered, now)
         if self._retry_at is None:
             self._publish(now)
         if self._rerouted or self.sets.touched:
@@ -536,8 +540,12 @@ class Federation:
         else:
             topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
         self._rerouted, self.sets.touched = False, set()
+        had: dict[str, list[Key]] = {}
+        for key in self.parents:
+            had.setdefault(key.topic, []).append(key)
+        made: Ways = {}
         for topic in topics:
-            self._find_parents_of(topic, now)
+            self._find_parents_of(topic, had.get(topic, ()), made, now)
         wanted: dict[str, dict[Key, None]] = {name: {} for name in self.neighbours}
         for key, parent in self.parents.items():
             if parent in wanted:
@@ -547,12 +555,12 @@ class Federation:
             for key in keys:
                 self.neighbours[name].tellings.setdefault(key, 0.0)
 
-    def _find_parents_of(self, topic: str, now: float) -> None:
+    def _find_parents_of(self, topic: str, had: Iterable[Key], made: Ways, now: float) -> None:
         edges = {**self.sets.edges(topic), self.name: self._edges(topic)}
-        found = parents(self.name, edges, self.routes)
-        configured = reached(self.name, edges)
-        for key in [key for key in self.parents if key.topic == topic and key.origin not in found]:
-            del self.parents[key]
+        found, configured = ways(self.name, edges, self.routes, made)
+        for key in had:
+            if key.origin not in found:
+                del self.parents[key]
         for origin in list(found)[: self.bounds.origins_max]:
             self.parents[Key(origin, topic)] = found[origin]
         for origin in list(self.sets.origins(topic)):

@@ -16,6 +16,9 @@ from holdfast.federation.sets import Held, Key, make, substitute
 SET: Final = "set"
 ROW: Final = "row"
 
+WRITES_ENOUGH: Final = 10_000
+"""Rows of the store that one commit writes; the last set of them may go beyond."""
+
 
 class Put(NamedTuple):
     """A row of the store, by its key."""
@@ -134,12 +137,17 @@ class Sets:
         return bool(self.staged) and self.under_way is None
 
     def records(self) -> list[Write]:
-        """What the commit that begins now is to write. One commit is under way at a time."""
+        """What the commit that begins now is to write: of many sets the first. One commit is under way at a time."""
         assert self.under_way is None, "a commit of sets is under way"
         writes: list[Write] = []
+        taken: dict[Key, Held | None] = {}
         for key, held in self.staged.items():
+            if len(writes) >= WRITES_ENOUGH:
+                break
             writes += _difference(key, self.stored.get(key), held)
-        self.under_way, self.staged = self.staged, {}  # from here on nothing is called that could fail
+            taken[key] = held
+        rest = {key: held for key, held in self.staged.items() if key not in taken}
+        self.under_way, self.staged = taken, rest  # from here on nothing is called that could fail
         return writes
 
     def commit(self) -> None:

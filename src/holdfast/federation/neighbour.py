@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.federation.aliases import Heard, Said
 from holdfast.federation.keeping import Sets
-from holdfast.federation.messages import Claim, Compare, Federate, Message, Reset
+from holdfast.federation.messages import Change, Claim, Compare, Federate, Follow, Message, PartsOf, Reset
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
 from holdfast.federation.sets import NOTHING, Key
@@ -21,6 +21,10 @@ Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
 
 NAMES_S: Final = 0.5
 """How long names may wait, where nothing else is to be told of a set."""
+
+
+ROWS_A_UNIT: Final = 100
+"""Of a set, or sets, that a message may have to look at: so many cost as much as a small message."""
 
 
 class Neighbour:
@@ -43,6 +47,16 @@ class Neighbour:
         """Sets that are taken from it, of which it may have to be told something, and how long that has waited."""
         self.later: dict[Key, float] = {}
         """The same where only names moved, and when they are to be told: most of them come together."""
+
+    def effort(self, message: Message, sets: Sets) -> int:
+        """What it costs to apply that message of its."""
+        looked_at = 0
+        if isinstance(message, Federate | Follow | Compare):
+            looked_at = len(self.serving.followers) + len(self.taking.wanted)
+        elif isinstance(message, Change | PartsOf):
+            held = sets.current(message.key)
+            looked_at = 0 if held is None else len(held.rows)
+        return 1 + looked_at // ROWS_A_UNIT
 
     def say_again(self) -> None:
         """It is told everything anew, and sends what differs."""
@@ -104,28 +118,35 @@ class Neighbour:
                 return self.serving.reply(key, new, prefix, cache.of(key, held))
         if requests:
             return requests.pop(next(iter(requests)))
-        for key in list(pending):
-            del pending[key]
+        done: list[Key] = []
+        message: Message | None = None
+        for key in pending:
+            done.append(key)
             message = self.serving.next(key, sets.committed(key), cache)
             if message is not None:
-                return message
-        return None
+                break
+        for key in done:
+            del pending[key]
+        return message
 
     def _answers(self, sets: Sets, of: Standing, now: float) -> Message | None:
         while self.later and next(iter(self.later.values())) <= now:
             key = next(iter(self.later))
             del self.later[key]
             self.tellings[key] = NAMES_S
-        for key, waited_s in list(self.tellings.items()):
+        done: list[Key] = []  # all of them are never copied: there may be thousands, and a call for each message
+        message: Message | None = None
+        for key, waited_s in self.tellings.items():
             names, whole = of(key)
             names = {name: stamp for name, stamp in names.items() if name != self.name}
             held = sets.committed(key)
             if waited_s < NAMES_S and not self.taking.is_urgent(key, held, whole=whole):
-                del self.tellings[key]
                 self.later.setdefault(key, now + NAMES_S)
-                continue
-            message = self.taking.stored(key, held, names, whole=whole)
-            if message is not None:
-                return message
+            else:
+                message = self.taking.stored(key, held, names, whole=whole)
+                if message is not None:
+                    break
+            done.append(key)
+        for key in done:
             del self.tellings[key]
-        return None
+        return message

@@ -23,6 +23,10 @@ class Routes:
     known: Set[str] = frozenset()
 
 
+Ways = dict[frozenset[tuple[str, frozenset[str]]], tuple[dict[str, str], set[str]]]
+"""Parents, and who is reached, by the edges."""
+
+
 def parents(name: str, edges: Mapping[str, Iterable[str]], routes: Routes) -> dict[str, str]:
     """The parent of each node that is reached. `edges`: of each node of the topic, `name` among them."""
     up = routes.up
@@ -31,6 +35,14 @@ def parents(name: str, edges: Mapping[str, Iterable[str]], routes: Routes) -> di
         for start, ends in edges.items()
     }
     return {node: path.next_hop for node, path in Graph(usable).paths_from(name).items()}
+
+
+def ways(name: str, edges: Mapping[str, frozenset[str]], routes: Routes, made: Ways) -> tuple[dict[str, str], set[str]]:
+    """`parents` and `reached`, worked out once for all topics that have the same edges: `made`."""
+    alike = frozenset(edges.items())
+    if alike not in made:
+        made[alike] = parents(name, edges, routes), reached(name, edges)
+    return made[alike]
 
 
 def reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:

@@ -6,6 +6,7 @@ out as the parent says is asked for once more, then at the next refresh. Source:
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from holdfast.federation.messages import LIST_MAX, Change, Follow, PartsOf, RowsOf, Stored
@@ -103,8 +104,8 @@ class Taking:
         """The next message; None where all is said."""
         if not (self.restart or self.asked or self.stops):
             return None
-        keys = list(self.asked)[:LIST_MAX]
-        stops = tuple(self.stops)[:LIST_MAX]
+        keys = list(islice(self.asked, LIST_MAX))
+        stops = tuple(islice(self.stops, LIST_MAX))
         rows = []
         for key in keys:
             held = committed.get(key)

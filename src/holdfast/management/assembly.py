@@ -142,8 +142,9 @@ class Administration:
         self.meter.each_interval(
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
-        if config.pacing.rate is not None:
-            self.meter.each_interval(lambda: outbox.record("pacing", rates.totals()))
+        root = rates.root
+        if root is not None:
+            self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,

@@ -205,7 +205,7 @@ class RequestLink(Ingress, Requesting):
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
         management = self.parts.management
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
-        who = self.peer.amqp.authenticated_user
+        who = self.peer.who
         answer = management.carry_out(who, self.peer.host, kind, operation, name, arguments)
         if self.peer.audit is not None and isinstance(answer, Answer) and answer.status == FORBIDDEN:
             self.peer.audit.refused(self.peer, f"{kind} {operation}", name)
@@ -312,7 +312,7 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
 
 
 def _log(peer: Peer, changed: str) -> None:
-    user = peer.amqp.authenticated_user
+    user = peer.who
     by = "without a login" if user is None else f"by user {shown(peer.host, user)}"
     peer.log("INFO", f"{changed} ({by})")
     if peer.audit is not None:

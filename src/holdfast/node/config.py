@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.federation.messages import DYNAMIC
 from holdfast.federation.settings import Entry
@@ -101,19 +102,6 @@ class NodeSettings:
                 )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a numeric loopback address: 127.0.0.0/8, also mapped into IPv6, or ::1."""
-    host = host.partition("%")[0].removeprefix("::ffff:")
-    try:
-        return socket.inet_pton(socket.AF_INET, host)[0] == 127
-    except OSError:
-        pass
-    try:
-        return socket.inet_pton(socket.AF_INET6, host) == bytes(15) + b"\x01"
-    except OSError:
-        return False
-
-
 def parse_source(key: str, text: str) -> HostPort:
     """`HOST`, `HOST:PORT` or either with an IPv6 address (in brackets beside a port); ConfigError that names `key`."""
     whole = text
@@ -166,6 +154,10 @@ _SHARES: Final = Kind(
     "a table of numbers by node, as { jfk = 2, ewr = 1 }",
     lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
 )
+_HOST_SHARES: Final = Kind(
+    'a table of numbers by virtual host, as { "" = 2, acme = 1 }',
+    lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+)
 _WEIGHTS: Final = Kind(
     "a list of pairs of utilisation and weight, as [[0.1, 1], [0.5, 5]]",
     lambda value: isinstance(value, list) and all(map(_is_weight, value)),
@@ -209,6 +201,8 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "policy": TEXT,
         "lend": NUMBER,
         "shares": _SHARES,
+        "hosts": TEXTS,
+        "host_shares": _HOST_SHARES,
         "roots": TEXTS,
         "capacity_bytes": COUNT,
         "weights": _WEIGHTS,
@@ -400,8 +394,9 @@ def _tls(table: Mapping[str, Any]) -> TlsFiles:
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
-    roots = tuple(table.get("roots", ()))
-    return PacingConfig(**(table | {"shares": shares, "roots": roots}))
+    host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
+    lists = {key: tuple(table.get(key, ())) for key in ("roots", "hosts")}
+    return PacingConfig(**(table | {"shares": shares, "host_shares": host_shares} | lists))
 
 
 def _settings(

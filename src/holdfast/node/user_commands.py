@@ -34,20 +34,18 @@ def user(args: argparse.Namespace) -> int:
     name, host = check_user(args.name), args.vhost
     if host:
         check_name(host)
+    who = f"user {shown(host, name)}"
+    credential = None
+    if args.action in ("add", "passwd"):
+        _found(path, args.action, host, name)  # before a password is asked for
+        credential = credentials.make(_password(args.password_file, who), os.urandom(SALT_BYTES))
     with users_file.changing(path):
-        users = _present(path, args.action)
-        found = [each for each in users if each.key == hosted(host, name)]
-        who = f"user {shown(host, name)}"
-        if args.action == "add" and found:
-            raise HoldfastError(f"{who} is in {path} already; `holdfast user passwd` gives another password")
-        if args.action != "add" and not found:
-            raise HoldfastError(f"{who} is not in {path}; `holdfast user list` shows who is")
-        if args.action == "remove":
-            left = tuple(each for each in users if each not in found)
+        users, found = _found(path, args.action, host, name)
+        if credential is None:
+            left = tuple(each for each in users if each is not found)
         else:
-            credential = credentials.make(_password(args.password_file, who), os.urandom(SALT_BYTES))
             made = StoredUser(name, host, credential)
-            left = (*users, made) if not found else tuple(made if each in found else each for each in users)
+            left = (*users, made) if found is None else tuple(made if each is found else each for each in users)
         users_file.write(path, left)
     done = {"add": "added", "passwd": "has another password", "remove": "removed"}[args.action]
     told = {"name": name, **({"vhost": host} if host else {}), "done": args.action}
@@ -55,10 +53,16 @@ def user(args: argparse.Namespace) -> int:
     return 0
 
 
-def _present(path: Path, action: str) -> tuple[StoredUser, ...]:
-    if action == "add" and not path.exists():
-        return ()
-    return users_file.read(path)
+def _found(path: Path, action: str, host: str, name: str) -> tuple[tuple[StoredUser, ...], StoredUser | None]:
+    """The users of the file, and the one that is meant. HoldfastError where the action does not go with that."""
+    users = () if action == "add" and not path.exists() else users_file.read(path)
+    found = next((each for each in users if each.key == hosted(host, name)), None)
+    who = f"user {shown(host, name)}"
+    if action == "add" and found is not None:
+        raise HoldfastError(f"{who} is in {path} already; `holdfast user passwd` gives another password")
+    if action != "add" and found is None:
+        raise HoldfastError(f"{who} is not in {path}; `holdfast user list` shows who is")
+    return users, found
 
 
 def _password(file: str | None, who: str) -> str:

@@ -20,7 +20,7 @@ the store's."""
 
 
 class Groups:
-    """The tables of one root, by group."""
+    """The tables of one root, by group. Together they have ROWS_MAX rows at most."""
 
     def __init__(
         self, name: str, rate: float, policy: Policy, shares: Mapping[str, float], *,
@@ -36,10 +36,13 @@ class Groups:
         self.tables = {
             group: Table(
                 name, group, Pacing(rate * share / total, policy, period_s, dict(origins or {})),
-                process=process, now=now,
+                process=process, now=now, rows_of_all=self._rows,
             )
             for group, share in shares.items()
         }  # fmt: skip
+
+    def _rows(self) -> int:
+        return sum(len(table.rows) for table in self.tables.values())
 
     def receive(self, now: float, report: Report) -> bool:
         """False where the report's group is not served here, or its table refuses it."""

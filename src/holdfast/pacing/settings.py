@@ -20,6 +20,9 @@ SHARE: Final = (0.001, 1_000.0)
 ROOTS_MAX: Final = 1_000
 """Roots that one client asks: each is sent a report a second."""
 
+HOSTS_MAX: Final = 100
+"""Virtual hosts, beside the default one, that a node paces."""
+
 WHEN_FULL: Final = ("block", "refuse")
 
 ROOM_LOW: Final = 0.90
@@ -40,11 +43,13 @@ class PacingConfig:
 
     At a root `rate` is what it takes of all clients together, in bytes of messages a second; None: it gives no rates.
     Each `period_s` seconds it shares them by `policy`; `lend`, from 0 to 1, is the part of its free space that `level`
-    lends. `shares`: (client, its share), 1 for the others. At a client `roots` are the nodes whose rates it keeps to,
-    and `capacity_bytes` is how many bytes that wait for one of them count as a full queue; None: what the store takes.
-    `weights`: (utilisation of its queue from which it holds, weight), which it reports; the paper's where none is
-    given. With `when_full` no more than `capacity_bytes` is taken of programs for one root, of which those of low and
-    of default priority may fill a part (settings.QueueConfig).
+    lends. `shares`: (client, its share), 1 for the others. `hosts`: the virtual hosts that are paced beside the default
+    one, at a root and at a client; a root divides its rate among them by `host_shares`, (host, its share), "" for the
+    default one and 1 where none is given. At a client `roots` are the nodes whose rates it keeps to, and
+    `capacity_bytes` is how many bytes that wait for one of them, in one host, count as a full queue; None: what the
+    store takes. `weights`: (utilisation of its queue from which it holds, weight), which it reports; the paper's where
+    none is given. With `when_full` no more than `capacity_bytes` is taken of programs for one root, of which those of
+    low and of default priority may fill a part (settings.QueueConfig).
     """
 
     rate: int | None = None
@@ -52,6 +57,8 @@ class PacingConfig:
     policy: str = "level"
     lend: float = 0.0
     shares: tuple[tuple[str, float], ...] = ()
+    hosts: tuple[str, ...] = ()
+    host_shares: tuple[tuple[str, float], ...] = ()
     roots: tuple[str, ...] = ()
     capacity_bytes: int | None = None
     weights: tuple[tuple[float, int], ...] = PAPER.steps
@@ -84,6 +91,7 @@ class PacingConfig:
                 )
         if self.shares and self.rate is None:
             raise ConfigError("pacing shares without a rate; give this root a rate, or leave the shares out")
+        self._validate_hosts()
         if len(self.roots) > ROOTS_MAX:
             raise ConfigError(f"{len(self.roots)} nodes in pacing roots; expected at most {ROOTS_MAX}")
         for at, root in enumerate(self.roots):
@@ -101,6 +109,36 @@ class PacingConfig:
         if self.capacity_bytes is not None and not self.roots:
             raise ConfigError("pacing capacity_bytes without roots; name the roots, or leave it out")
         self._validate_burst()
+
+    def groups(self) -> dict[str, float]:
+        """The virtual hosts that are paced, and their shares of the rate."""
+        return dict.fromkeys(("", *self.hosts), 1.0) | dict(self.host_shares)
+
+    def _validate_hosts(self) -> None:
+        """Which hosts are paced, and how a root divides its rate among them."""
+        if len(self.hosts) > HOSTS_MAX:
+            raise ConfigError(f"{len(self.hosts)} virtual hosts in pacing hosts; expected at most {HOSTS_MAX}")
+        if len(set(self.hosts)) < len(self.hosts):
+            twice = next(host for at, host in enumerate(self.hosts) if host in self.hosts[:at])
+            raise ConfigError(f"{twice!r} is listed twice in pacing hosts; list it once")
+        if self.hosts and self.rate is None and not self.roots:
+            raise ConfigError("pacing hosts without a rate or roots; give one of them, or leave the hosts out")
+        low, high = SHARE
+        for host, share in self.host_shares:
+            if host and host not in self.hosts:
+                raise ConfigError(f'invalid value {host!r} in pacing host_shares; expected "" or one of pacing hosts')
+            if not low <= share <= high:
+                raise ConfigError(
+                    f"invalid value {share:g} for pacing host_shares of {host!r}; expected {low:g} to {high:g}"
+                )
+        if self.host_shares and self.rate is None:
+            raise ConfigError("pacing host_shares without a rate; give this root a rate, or leave them out")
+        least = min(self.groups().values()) / sum(self.groups().values())
+        if self.rate is not None and self.rate * least < 1:
+            raise ConfigError(f"pacing rate {self.rate} gives a virtual host less than 1 byte a second; raise it")
+        if self.hosts and len(self.roots) * (1 + len(self.hosts)) > ROOTS_MAX:
+            text = f"{len(self.roots)} pacing roots of {1 + len(self.hosts)} virtual hosts"
+            raise ConfigError(f"{text}; expected at most {ROOTS_MAX} of both together")
 
     def _validate_burst(self) -> None:
         """What a client does when more is sent than the root takes."""

@@ -6,7 +6,7 @@ one turn is bounded: by rows a second in computing, by `take`'s argument in send
 §3.3 (table of weights, time-out, R_i); docs/adr/0074-pacing.md.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
@@ -23,7 +23,7 @@ COMPUTE_GAP_S: Final = 0.2
 """Between two computations, at least."""
 
 ROWS_PER_S: Final = 2_000
-"""Rows computed a second, so that a table of ten thousand does not fill a node's time."""
+"""Rows computed a second, of all groups together, so that ten thousand do not fill a node's time."""
 
 ROWS_MAX: Final = 10_000
 
@@ -63,10 +63,15 @@ class Pacing:
 class Table:
     """What one root knows of a group's clients, and what it told them."""
 
-    def __init__(self, name: str, group: str, pacing: Pacing, *, process: int, now: float) -> None:
-        """`name`: the root's. `process`: higher for each life of the root, as a wall time is."""
+    def __init__(
+        self, name: str, group: str, pacing: Pacing, *, process: int, now: float,
+        rows_of_all: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
+        """`name`: the root's. `process`: higher for each life of the root, as a wall time is. `rows_of_all`: the rows
+        of all groups of that root, which bound the work of each; None where there is no other group."""
         self.name, self.group, self.pacing, self.process = name, group, pacing, process
         self.rows: dict[str, Row] = {}
+        self._rows_of_all = rows_of_all if rows_of_all is not None else self.rows.__len__
         self.version = 0
         self.changes = 0
         """Rates told that differ from what was told before."""
@@ -90,7 +95,7 @@ class Table:
         """A client's report; False where it is old, one too many, or finds no place."""
         row = self.rows.get(report.origin)
         if row is None:
-            if report.leaving or len(self.rows) >= ROWS_MAX:
+            if report.leaving or self._rows_of_all() >= ROWS_MAX:
                 return False
             row = self.rows[report.origin] = Row(report.origin, self.pacing.shares.get(report.origin, 1.0), now)
             self._soon(now)
@@ -129,7 +134,7 @@ class Table:
         self._compute_at = at if self._compute_at is None else min(self._compute_at, at)
 
     def _gap_s(self) -> float:
-        return max(COMPUTE_GAP_S, len(self.rows) / ROWS_PER_S)
+        return max(COMPUTE_GAP_S, self._rows_of_all() / ROWS_PER_S)
 
     # ----------------------------------------------------------------------------------------------- computing
 

@@ -6,16 +6,19 @@ set is stored in the batch of the turn that changed it, and said once that is on
 node that has no entry, and whose neighbours forward it nothing, holds nothing, and nothing costs it anything.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
+from holdfast.federation.aliases import Malformed
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import CREDIT_KEPT, Federation
 from holdfast.federation.index import Asks, unasked
-from holdfast.federation.messages import KINDS
+from holdfast.federation.keeping import SET
+from holdfast.federation.messages import KINDS, Federate, Message
 from holdfast.federation.parents import Routes
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
@@ -27,6 +30,12 @@ from holdfast.routing.topology import MICRO
 from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.turns import Turn, Turns, Undone
+
+EFFORT_A_TURN: Final = 2_000
+"""What is taken in of one neighbour in one turn, in units of small messages (`Federation.effort`)."""
+
+WAITING_MAX: Final = 1_000
+"""Messages of one neighbour that wait for a later turn; one more ends its session."""
 
 MESSAGES_A_TURN: Final = 64
 """That one neighbour is told in one turn."""
@@ -103,14 +112,19 @@ class BindingControl:
         """Neighbours to whom something may have to be said."""
         self.unsent: dict[str, dict[str, Any]] = {}
         """What was taken to be said, and found no credit: at most one message for each neighbour."""
+        self.waiting: dict[str, deque[Message]] = {}
+        """By neighbour: what it said beyond what one turn takes in."""
+        self._spent: dict[str, int] = {}
+        """By neighbour: the effort of this turn."""
+        self._unsettled = False
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._rerouted = True
         self._due_at: float | None = None
         """When federation acts next; None where that is to be asked again."""
         kinds |= dict.fromkeys(KINDS, self._hear)
-        if self.entries or self._stored:
-            self._begin()
+        if self.entries or any(kind == SET and of[0] != self._name for kind, *of in self._stored):
+            self._begin()  # of what it has itself it tells when somebody forwards it something
 
     # ------------------------------------------------------------------------------------------------ its beginning
 
@@ -288,8 +302,10 @@ class BindingControl:
             up = {self._name: {name: MICRO for name, one in self._neighbours.items() if one.offered}}
             nodes = set(self._neighbours)
         known = {name for name in nodes if name != self._name and self._knows(name)}
-        self.federation.route(Routes(up, known), self._clock.now)
-        self._moved()
+        routes = Routes(up, known)
+        if routes != self.federation.routes:
+            self.federation.route(routes, self._clock.now)
+            self._moved()
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -303,8 +319,8 @@ class BindingControl:
 
     def lost(self, session: Session) -> None:
         """The session is gone; it need not have been up."""
-        self.eager.pop(session.name, None)
-        self.unsent.pop(session.name, None)
+        for of_sessions in (self.eager, self.unsent, self.waiting):
+            of_sessions.pop(session.name, None)
         if self.federation is not None:
             self.federation.down(session.name, self._clock.now)
             self._rerouted = True
@@ -323,16 +339,52 @@ class BindingControl:
             if not fields.get("rows") or fields.get("kind") != "federate":
                 return  # it forwards nothing here, so there is nothing to say
             federation = self._begin()
-        if fields.get("kind") == "federate":
-            self._may_spread = True
-        wrong = federation.receive(session.name, fields, self._clock.now)
-        if wrong is not None:
-            session.drop(f"invalid message of federation: {wrong}")
-            self.lost(session)
-        self._moved()
+        name = session.name
+        try:
+            message = federation.read(name, fields)
+            if message is None:
+                return
+            waiting = self.waiting.get(name)
+            if waiting is None and self._spent.get(name, 0) < EFFORT_A_TURN:
+                self._apply(federation, name, message)
+            elif waiting is None or len(waiting) < WAITING_MAX:
+                self.waiting.setdefault(name, deque()).append(message)
+            else:
+                raise Malformed(f"more than {WAITING_MAX} wait; expected them at the rate at which they are read")
+        except Malformed as error:
+            self._end(session, error)
+
+    def _apply(self, federation: Federation, name: str, message: Message) -> None:
+        self._spent[name] = self._spent.get(name, 0) + federation.effort(name, message)
+        self._may_spread = self._may_spread or isinstance(message, Federate)
+        self._unsettled = True
+        federation.apply(name, message)
+
+    def _end(self, session: Session, error: Malformed) -> None:
+        session.drop(f"invalid message of federation: {error}")
+        self.lost(session)
+
+    def _settle(self) -> None:
+        """Applies what waits, as far as a turn allows, and what follows from all that was applied."""
+        self._spent.clear()
+        federation = self.federation
+        for name in list(self.waiting):
+            waiting = self.waiting[name]
+            try:
+                while waiting and federation is not None and self._spent.get(name, 0) < EFFORT_A_TURN:
+                    self._apply(federation, name, waiting.popleft())
+            except Malformed as error:
+                self._end(self._neighbours[name], error)
+            if not waiting:
+                self.waiting.pop(name, None)
+        if self._unsettled and federation is not None:
+            self._unsettled = False
+            federation.settle(self._clock.now)
+            self._moved()
 
     def speak(self) -> None:
         """Says what is to be said, as far as there is credit."""
+        self._settle()
         if self._may_spread:
             self._may_spread = False
             self._tell_spread()
@@ -363,7 +415,7 @@ class BindingControl:
         if self.federation is None:
             return None
         now = self._clock.now
-        if self.eager or self._rerouted or self._may_spread:
+        if self.eager or self._rerouted or self._may_spread or self._unsettled or self.waiting:
             return now
         if self._due_at is None:
             self._due_at = self.federation.next_deadline(now)
@@ -431,9 +483,9 @@ class BindingControl:
                 federation.up(name, now)
             elif not is_up and name in federation.neighbours:
                 federation.down(name, now)
-        for waits in (self.eager, self.unsent):
-            for name in [name for name in waits if name not in federation.neighbours]:
-                del waits[name]
+        for of_sessions in (self.eager, self.unsent, self.waiting):
+            for name in [name for name in of_sessions if name not in federation.neighbours]:
+                del of_sessions[name]
         federation.configure(self.entries, now)
         for topic, wanted in self.bound():
             federation.bind(topic, wanted, now)

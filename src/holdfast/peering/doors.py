@@ -1,12 +1,11 @@
 """Admission: the engine of each connection, who may log in, and which connection is a neighbour's.
 
-Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Passwords are
-compared in constant time and never told.
+Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Logins are checked by
+peers/entrance.py.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import compress
 from json import dumps
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -15,14 +14,7 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import (
-    MECHANISMS,
-    Authenticate,
-    LoginNotChecked,
-    LoginWaits,
-    Proof,
-    mechanism_for,
-)
+from holdfast.amqp.login.mechanisms import ANONYMOUS, mechanisms_for
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
@@ -33,17 +25,18 @@ from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peering import sessions
-from holdfast.peers.accounts import NOBODY, Accounts
-from holdfast.peers.audit import NOT_CHECKED, OK, REFUSED, Audit
+from holdfast.peers.accounts import Accounts
+from holdfast.peers.audit import OK, Audit
 from holdfast.peers.connections import Connections, Deliver
 from holdfast.peers.containers import ESTABLISHMENT_FAILED, answer_open
 from holdfast.peers.credentials import parse
 from holdfast.peers.deadlines import Deadlines
+from holdfast.peers.entrance import Entrance
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.limits.guard import Guard
 from holdfast.peers.limits.memory import CONNECTION_BYTES, Memory
 from holdfast.peers.limits.refusals import Refusals
-from holdfast.peers.logins import Login, Logins
+from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer, host_of
 from holdfast.peers.user_list import StoredUser
@@ -102,7 +95,6 @@ class Doors:
         self._guard = guard
         self._refusals = refusals
         self._users = users
-        self._logins = logins
         self._partials = partials
         self._neighbours = neighbours
         self._hosts = hosts
@@ -111,7 +103,8 @@ class Doors:
         self._deliver = deliver
         self._store = store
         self._is_stopping = is_stopping
-        self._accounts = Accounts(config.users, config.neighbours, has_file=config.has_users_file)
+        self._accounts = Accounts(config.users, config.neighbours, clock, has_file=config.has_users_file)
+        self.entrance = Entrance(config, self._accounts, logins, hosts, audit)
         self._came_as_neighbour = came_as_neighbour
         self.offers: tuple[str, ...] = features.ALL
         """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
@@ -150,13 +143,14 @@ class Doors:
                 properties=told,
                 desired_capabilities=(features.CUSTODY,),
                 idle_time_out_s=config.hold_time_s,
-                mechanism=mechanism_for(config.user or None),
+                mechanism=self._mechanisms_for(config, event),
+                nonce=self.entrance.nonce(event),
                 user=config.user,
                 password=config.password if config.user else None,
             )
             engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
         else:
-            named = self._accounts.has_users or not event.loopback  # nobody comes in without a name
+            mechanisms = self.entrance.mechanisms(event)
             hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
             told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
             settings = amqp.Settings(
@@ -169,14 +163,16 @@ class Doors:
                 peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
                 effort_per_s=limits.attaches_per_s * ATTACH,
                 effort_burst=limits.attaches_burst * ATTACH,
-                sasl_required=named,
-                mechanisms=tuple(name for name, told in MECHANISMS.items() if told.has_user or not named),
+                sasl_required=ANONYMOUS not in mechanisms,
+                mechanisms=mechanisms,
+                nonce=self.entrance.nonce(event),
+                keys=self.entrance.keys(lambda: self._connections[event.connection]),
             )
             engine = amqp.Connection(
                 settings,
                 server=True,
                 now=self._clock.now,
-                authenticate=self._authenticator(event),
+                authenticate=self.entrance.authenticator(event, lambda: self._connections[event.connection]),
                 partials=self._partials,
             )
         peer = Peer(
@@ -194,6 +190,7 @@ class Doors:
         self._memory.passed_bytes += CONNECTION_BYTES
         self._deadlines.watch(peer)
         if event.neighbour is not None:
+            peer.account = self._neighbours[event.neighbour].config.account
             self._neighbours[event.neighbour].connected(peer)
         peer.touch()
         if not peer.dialled:
@@ -210,7 +207,15 @@ class Doors:
             peer.log("INFO", event.reason)
             return
         peer.tls_version = event.version
-        peer.amqp.certificate = event.certificate
+        peer.certificate = event.certificate
+        peer.amqp.certify(self.entrance.user_of(event.certificate))
+
+    def _mechanisms_for(self, neighbour: NeighbourConfig, event: events.ConnectionOpened) -> tuple[str, ...]:
+        """By which we log in at a neighbour. Without random bytes of the driver a password goes as it is."""
+        exposed = not (event.encrypted or event.loopback) and bool(event.nonce)
+        allowed = self._config.plain_without_tls
+        user = neighbour.user or None
+        return mechanisms_for(user, certified=event.encrypted, exposed=exposed, plain_allowed=allowed)
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """The error with which the connection is closed right behind our open; None if it is accepted.
@@ -243,44 +248,6 @@ class Doors:
             reason = self._hosts.too_many_connections(host, self._connections.values())
         return None if reason is None else self._refusals.error(peer, reason)
 
-    def _authenticator(self, event: events.ConnectionOpened) -> Authenticate:
-        accounts = self._accounts
-        login = Login(self._logins, host_of(event.peer), accounts)
-
-        def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
-            """Without a [[user]], anyone on loopback may log in; a neighbour's user still needs its password."""
-            peer = self._connections[event.connection]
-            hostname = peer.amqp.login_hostname
-            known = accounts.known  # as it is now: the file of users may have changed
-            hosts = [] if user is None else self._hosts.of_login(user, hostname, known)
-            if not hosts and not accounts.has_users and event.loopback:
-                named = self._hosts.named(hostname)
-                peer.login_hosts = (named,) if named else ()
-                return True
-            if proof is None:
-                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism)
-                return False
-            names = [hosted(host, user or "") for host in hosts]
-            name = names[0] if names else None
-            waits_until = login.waits_until(name)
-            if waits_until is not None:
-                raise LoginWaits(waits_until)
-            fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
-            if not names and accounts.has_file:
-                proof(NOBODY)  # how long it takes does not tell who is known
-            peer.login_hosts = tuple(compress(hosts, fits))
-            known_user = user if names else None  # another one may be a password
-            try:
-                entered = login.answered(name, any(fits))
-            except LoginNotChecked:
-                self._audit.login(peer, outcome=NOT_CHECKED, mechanism=mechanism, user=known_user)
-                raise
-            if not entered:
-                self._audit.login(peer, outcome=REFUSED, mechanism=mechanism, user=known_user)
-            return entered
-
-        return authenticate
-
     def users_changed(self, event: events.UsersChanged) -> None:
         """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
         again."""
@@ -288,7 +255,7 @@ class Doors:
         gone = set(self._accounts.change(stored))
         self._users.know(self._accounts.stored_names())
         for peer in list(self._connections.values()) if gone else ():
-            user = peer.amqp.authenticated_user
+            user = None if peer.dialled else peer.amqp.authenticated_user  # there, we have logged in
             hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
             if user is None or not any(hosted(host, user) in gone for host in hosts):
                 continue

@@ -5,6 +5,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 
 from collections.abc import Mapping
 
+from holdfast.broker.entries.host_names import destination_of
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.paced_sender import PacedSender
@@ -13,6 +14,8 @@ from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
+from holdfast.pacing.table import ROWS_MAX
+from holdfast.peering.binding_control import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
@@ -58,6 +61,11 @@ def bindings(control: BindingControl, turns: Turns) -> None:
     federation.validate(node)
     must(control.eager.keys() <= node.neighbours.keys(), "federation: something is to be said to who is away")
     must(control.unsent.keys() <= node.neighbours.keys(), "federation: a message waits for who is away")
+    must(control.waiting.keys() <= node.neighbours.keys(), "federation: somebody who is away was heard")
+    must(
+        all(0 < len(waiting) <= WAITING_HEARD_MAX for waiting in control.waiting.values()),
+        "federation: too many messages of a neighbour wait, or none",
+    )
     under_way = node.sets.under_way is not None
     must(under_way == (control.written is not None), "federation: a commit is under way in no turn, or a turn without")
     open_turns = (turns.gathered, turns.in_flight)
@@ -73,11 +81,15 @@ def rates(control: RateControl, next_hops: Mapping[str, NextHop], now: float) ->
     must(all(control.waiting.values()), "pacing: a neighbour without messages waits for credit")
     for root, pacer in control.pacers.items():
         pacing.origin(pacer.origin)
-        must(pacer.origin.root == root, f"pacing: the reports to {root} are for another", pacer.origin.root)
+        told = destination_of(pacer.origin.group, pacer.origin.root)
+        must(told == root, f"pacing: the reports to {root} are for another", told)
         for hop in next_hops.values():
             sender = hop.senders.get(root)
             kept = sender is None or (isinstance(sender, PacedSender) and sender.pacer is pacer)
             must(kept, f"neighbour {hop.name}: its sender to {root} keeps to no rate")
-    if control.rates is not None:
-        for table in control.rates.tables.values():
+    if control.root is not None:
+        tables = control.root.groups.tables.values()
+        for table in tables:
             pacing.table(table, now)
+        rows = sum(len(table.rows) for table in tables)
+        must(rows <= ROWS_MAX, "pacing: too many rows of all virtual hosts together", rows)

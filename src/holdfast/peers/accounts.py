@@ -5,17 +5,20 @@ Rules of this file: a user of the node's own file has precedence over one of the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from hmac import digest
+from typing import Final
 
+from holdfast.amqp.login.exchanges import Known
+from holdfast.amqp.login.keys import SALT_BYTES, Clear
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
+from holdfast.engine.clock import Clock
 from holdfast.peers.credentials import Credential, make
+from holdfast.peers.kept import Checks, Kept
 from holdfast.peers.user_list import StoredUser
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
 
-Known = str | Credential
-"""A password, or what is kept of one."""
-
-NOBODY = make("nobody", bytes(16))
+NOBODY: Final = make("nobody", bytes(16))
 """What is compared with the password of a name that is not known: it takes as long as that of one that is."""
 
 
@@ -26,17 +29,20 @@ class Accounts:
         self,
         users: Sequence[UserConfig],
         neighbours: Iterable[NeighbourConfig],
+        clock: Clock,
         *,
         has_file: bool,
     ) -> None:
         """`has_file`: there is a file of users; before it was read, and while it has none, nobody comes in by it."""
-        self._users: dict[HostedName, Known] = {user.key: user.password for user in users if user.password is not None}
-        self._neighbours: dict[HostedName, Known] = {
+        self._users = {user.key: user.password for user in users if user.password is not None}
+        self._neighbours = {
             hosted(DEFAULT_HOST, item.user): item.password for item in neighbours if item.user and item.password
         }
+        self.checks = Checks(clock)
+        self.nobody = Kept(NOBODY, self.checks)
         self.has_file = has_file
         self.has_users = bool(users) or has_file
-        self._stored: Mapping[HostedName, Credential] = {}
+        self._stored: Mapping[HostedName, Kept] = {}
         self.known: dict[HostedName, Known] = {}
         self.change(())
 
@@ -45,11 +51,33 @@ class Accounts:
 
     def change(self, stored: Iterable[StoredUser]) -> list[HostedName]:
         """The file of users has these now; returns those of before that are gone, or have another password."""
-        before, self._stored = self._stored, {user.key: user.credential for user in stored}
-        self.known = {**self._neighbours, **self._stored, **self._users}
-        return [
-            key for key, credential in before.items() if key not in self._users and self._stored.get(key) != credential
-        ]
+        before = self._stored
+        self._stored = {user.key: self._kept(before.get(user.key), user.credential) for user in stored}
+        self._know()
+        return [key for key, kept in before.items() if key not in self._users and self._stored.get(key) is not kept]
+
+    def _kept(self, before: Kept | None, credential: Credential) -> Kept:
+        return before if before is not None and before.credential == credential else Kept(credential, self.checks)
+
+    def _know(self) -> None:
+        self.known = {**self._cleared(self._neighbours), **self._stored, **self._cleared(self._users)}
+
+    def _cleared(self, passwords: Mapping[HostedName, str]) -> dict[HostedName, Known]:
+        """Passwords that are kept as they are, with salts once there is a secret."""
+        return {name: Clear(password, self.salt(name)) for name, password in passwords.items()}
+
+    def salt(self, name: HostedName) -> bytes:
+        """Of a user whose password is kept as it is, and of a name that is none: always the same."""
+        return self.derived(f"salt {name!r}")[:SALT_BYTES]
+
+    def derived(self, what: str) -> bytes:
+        """Bytes that nobody can tell who does not know the secret."""
+        return digest(self.checks.secret, what.encode("utf-8", "surrogatepass"), "sha512")
+
+    def hide(self, secret: bytes) -> None:
+        """There is a secret from now on; nobody else knows it."""
+        self.checks.secret = secret
+        self._know()
 
     def stored_names(self) -> list[HostedName]:
         """The users of that file alone."""

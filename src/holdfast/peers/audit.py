@@ -53,7 +53,7 @@ class Audit:
     def login(self, peer: Peer, *, outcome: str, mechanism: str | None = None, user: str | None = None) -> None:
         """Somebody came in (OK), or was sent away. `user`: of who was sent away, if the name is known."""
         if self.is_wanted:
-            name = user if outcome != OK else peer.amqp.authenticated_user
+            name = user if outcome != OK else peer.who
             self._record(LOGIN, peer, {"outcome": outcome, "user": name, "mechanism": mechanism})
 
     def refused(self, peer: Peer, action: str, address: str) -> None:
@@ -73,7 +73,7 @@ class Audit:
             self._record(CHANGE, peer, {"outcome": OK, "change": text})
 
     def _record(self, kind: str, peer: Peer, fields: dict[str, Any]) -> None:
-        user = peer.amqp.authenticated_user
+        user = peer.who
         opened = peer.amqp.remote_open
         whom = {
             "user": user,

@@ -12,7 +12,7 @@ from collections.abc import Container
 from itertools import islice
 from typing import Any, Final
 
-from holdfast.amqp.login.mechanisms import LoginNotChecked
+from holdfast.amqp.login.exchanges import LoginNotChecked
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
 from holdfast.engine.clock import Clock

@@ -104,8 +104,8 @@ class Peer:
     `pauses`: why it is not read. `ahead_bytes`: bytes of its large messages that are in no batch yet."""
 
     __slots__ = (
-        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit",
-        "budget_number", "counted_links",
+        "_log", "account", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit", "budget_number",
+        "certificate", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
         "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
@@ -130,6 +130,8 @@ class Peer:
         self.dialled = dialled
         self.tls_version: str | None = None
         """Of the TLS that is spoken on it; None where none is, or none yet."""
+        self.certificate: str | None = None
+        """The name in the certificate that its peer has shown, and that was checked."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
         self.host = DEFAULT_HOST
@@ -172,6 +174,8 @@ class Peer:
         """Whether it has, or had, a control link to us."""
         self.touched = touched
         self._log = log
+        self.account: str | None = None
+        """Of the neighbour that was dialled: as whom it may do something here. It did not log in, we did there."""
         self.audit: Audited | None = None
         """Who is told of what the peer may not do, and of what it changes (audit.py)."""
         self.wake_at = NEVER
@@ -183,6 +187,11 @@ class Peer:
         self.aliases_given, self.aliases_taken = Count(), Count()
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""
+
+    @property
+    def who(self) -> str | None:
+        """The user of its host as whom it acts at this node; None without a login."""
+        return self.account if self.dialled else self.amqp.authenticated_user
 
     def pause(self, reason: str) -> bool:
         """Adds a reason for a pause; whether the driver must be told to stop reading."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.broker.bands import check_bands
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, node_of, shown
 from holdfast.errors import ConfigError
 from holdfast.federation.settings import Entry, check_entries
 from holdfast.names import check_name
@@ -97,6 +97,7 @@ class NodeConfig:
                     raise ConfigError(f"{what} {name!r} is listed twice; list it once")
                 seen.add(name)
         self._validate_hosts()
+        self._validate_certificates()
         users = {user.name for user in self.users if user.vhost == DEFAULT_HOST}
         for neighbour in self.neighbours:
             neighbour.validate()
@@ -115,6 +116,9 @@ class NodeConfig:
             if via not in neighbours:
                 expected = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
                 raise ConfigError(f"invalid value {via!r} for route {destination!r} via; expected {expected}")
+        for host in self.pacing.hosts:
+            if host not in {item.name for item in self.vhosts}:
+                raise ConfigError(f"invalid value {host!r} in pacing hosts; expected the name of a [[vhost]]")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
         check_entries(self.federation, self.name, set(neighbours))
@@ -127,14 +131,24 @@ class NodeConfig:
         self._validate_access()
 
     def transmission(self, destination: str) -> QueueConfig:
-        """The settings of the queue of what waits for that destination. Only the default host's is paced."""
-        pacing, name = self.pacing, f"@{destination}"
-        if pacing.when_full is None or destination not in pacing.roots:
-            return QueueConfig(name=name, vhost=host_of(destination))
+        """The settings of the queue of what waits for that destination."""
+        pacing, name, host = self.pacing, f"@{destination}", host_of(destination)
+        is_paced = node_of(destination) in pacing.roots and (not host or host in pacing.hosts)
+        if pacing.when_full is None or not is_paced:
+            return QueueConfig(name=name, vhost=host)
         return QueueConfig(
-            name=name, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full, room_low=pacing.room_low,
-            room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
+            name=name, vhost=host, bytes_max=pacing.capacity_bytes, when_full=pacing.when_full,
+            room_low=pacing.room_low, room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
         )  # fmt: skip
+
+    def _validate_certificates(self) -> None:
+        """A certificate is one user's, whom several virtual hosts may have."""
+        whose: dict[str, str] = {}
+        for user in self.users:
+            if user.certificate is not None and whose.setdefault(user.certificate, user.name) != user.name:
+                first = whose[user.certificate]
+                text = f"users {first!r} and {user.name!r} have the certificate {user.certificate!r}"
+                raise ConfigError(f"{text}; give it to one of them")
 
     def _validate_access(self) -> None:
         """Rules are about users who may log in, and about as whom neighbours' messages are published."""

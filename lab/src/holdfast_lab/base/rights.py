@@ -1,11 +1,13 @@
 """Permissions of the clients of a run: everything, except for queues whose names begin with GUARDED while the fault
-`forbid` is active at their node.
+`forbid` is active at their node, and for fenced ones, of which rules decide.
 
 Rules of this file: the rights of a node are counted, so that a client knows whether they changed while it waited.
 """
 
 from collections import Counter
 from typing import Final
+
+from holdfast_lab.base.fences import FENCED, Fences
 
 GUARDED: Final = "guarded"
 FORBIDDEN: Final = "forbidden now"
@@ -17,6 +19,8 @@ class Rights:
 
     def __init__(self) -> None:
         self.changes: Counter[str] = Counter()
+        self.fences: dict[str, Fences] = {}
+        """By node, the rules for its fenced queues."""
 
     def forbid(self, node: str, forbids: bool) -> None:
         if self.forbids(node) is not forbids:
@@ -25,6 +29,8 @@ class Rights:
     def forbids(self, node: str) -> bool:
         return bool(self.changes[node] % 2)
 
-    def why_not(self, node: str, address: str) -> str | None:
+    def why_not(self, node: str, address: str, who: str | None = None, action: str = "", host: str = "") -> str | None:
         """As `Authoriser.authorise`, of a client at that node."""
+        if address.startswith(FENCED) and node in self.fences:
+            return self.fences[node].why_not(who, action, address, host)
         return FORBIDDEN if self.forbids(node) and address.startswith(GUARDED) else None

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import BrokenInvariant
 from holdfast.federation import confirming
 from holdfast.federation.aliases import Heard
+from holdfast.federation.claims import Claims
 from holdfast.federation.federation import Federation
 from holdfast.federation.keeping import Sets
 from holdfast.federation.relaying import Publications, Seen
@@ -59,8 +60,8 @@ def _said_before_stored(self: Federation, now: float) -> Any:
     return writes
 
 
-def _unreachable_withdrawn(self: Federation, topic: str, now: float) -> None:
-    _FIND_PARENTS(self, topic, now)
+def _unreachable_withdrawn(self: Federation, topic: str, *given: Any) -> None:
+    _FIND_PARENTS(self, topic, *given)
     for key in list(self.lost_at):
         del self.lost_at[key]
         self.sets.drop(key)
@@ -80,7 +81,7 @@ def _older_sent(self: Serving, key: Key, held: Held | None, cache: Any) -> Any:
     return _NEXT(self, key, held, cache)
 
 
-def _never_claimed(self: Federation, *_: object) -> None:
+def _never_claimed(self: Claims, *_: object) -> None:
     return
 
 
@@ -137,9 +138,7 @@ RULES: Final[dict[str, Rule]] = {
         "ring-link-down-new-parent-older",
         ((Serving, "next", _older_sent),),
     ),
-    "claims": Rule(
-        "a higher stamp is told to the origin", Federation, "_claim", _never_claimed, "new-store-clock-back"
-    ),
+    "claims": Rule("a higher stamp is told to the origin", Claims, "add", _never_claimed, "new-store-clock-back"),
     "digests-added-up": Rule(
         "digests are added up anew at each refresh", Federation, "_check", _never_checked, "tables-corrupted-and-ghosts"
     ),

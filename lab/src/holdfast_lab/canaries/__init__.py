@@ -11,6 +11,7 @@ from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
+from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
@@ -41,6 +42,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *PACING_CANARIES,
         *BURST_CANARIES,
         *TRANSACTION_CANARIES,
+        *FEDERATION_CANARIES,
         *READER_CANARIES,
     )
 }

@@ -8,6 +8,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from holdfast.links.large_receives import Stream
+from holdfast.peers.authorise import Everyone
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -91,7 +92,42 @@ def _rights_remembered(original: Function) -> Function:
     return find
 
 
+def _unasked_without_an_address(original: Function) -> Function:
+    """Nobody asks whether the sender of a message on a link without an address may send where its `to` says."""
+
+    def find(self: Any, address: str) -> Any:
+        resolver = self.parts.resolver
+        asked, resolver.authoriser = resolver.authoriser, Everyone()
+        try:
+            return original(self, address)
+        finally:
+            resolver.authoriser = asked
+
+    return find
+
+
+def _browser_asked_as_a_consumer(original: Function) -> Function:
+    """Who only reads a queue is asked whether he may take messages off it."""
+    return lambda source: False
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="browser-asked-as-a-consumer",
+        sentence="Of a link that reads a queue and takes nothing it is asked whether its user may receive.",
+        target="endpoints.addresses.resolver:browses",
+        signature="(source: holdfast.amqp.wire.performatives.Source) -> bool",
+        broken=_browser_asked_as_a_consumer,
+        expected="a browser of fenced-",
+    ),
+    Canary(
+        name="unasked-without-an-address",
+        sentence="Of a message on a link without an address nobody asks whether its sender may send there.",
+        target="endpoints.relay:RelayLink._route",
+        signature="(self, address: str) -> holdfast.endpoints.relay.Route",
+        broken=_unasked_without_an_address,
+        expected="was not refused",
+    ),
     Canary(
         name="rights-remembered",
         sentence="Who has sent some messages to an address on a link without one is not asked again whether he may.",

@@ -21,6 +21,16 @@ def _debt_forgotten(original: Function) -> Function:
     return set_rate
 
 
+def _host_forgotten(original: Function) -> Function:
+    """A rate is taken for that of the default host, whichever host it is for."""
+
+    def hear_pace(self: Any, session: Any, fields: dict[Any, Any]) -> None:
+        mine = fields.get("to") == self._name
+        original(self, session, fields | {"group": ""} if mine else fields)
+
+    return hear_pace
+
+
 PACING_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="debt-forgotten",
@@ -29,5 +39,14 @@ PACING_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, now: float, rate: float | None) -> None",
         broken=_debt_forgotten,
         expected="than its rate of",
+    ),
+    Canary(
+        name="rate-of-another-host",
+        sentence="A rate that a root gives to one virtual host is obeyed in the default one.",
+        target="peering.rate_control:RateControl._hear_pace",
+        signature="(self, session: holdfast.peers.neighbours.session_port.Session, fields: dict[typing.Any, "
+        "typing.Any]) -> None",
+        broken=_host_forgotten,
+        expected="never gave to it",
     ),
 )

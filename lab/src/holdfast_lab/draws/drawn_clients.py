@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings.queues import QueueConfig
+from holdfast_lab.base.fences import QUEUES
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
 from holdfast_lab.plan.faults import Fault
@@ -91,6 +92,20 @@ def guarded(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([{"kind": "guarded", "node": node, "name": "guarded", **told}], faults)
 
 
+def fenced(random: Random, node: str, plan: Plan) -> Scene:
+    """Users of whom each may do something else with the same queues, while connections break and commits are
+    refused."""
+    if fails(plan, node):
+        return Scene()
+    told = {"messages": 150, "size": random.choice((12, 200, 3_000)), "life_s": random.choice((0.5, 3.0))}
+    told |= {"rate": random.choice((0.0, round(150 / plan.safety_s, 3)))}
+    faults = poor_disk(random, node, min(8.0, plan.safety_s))
+    for _ in range(random.choice((0, 3))):
+        faults.append(Fault(kind="cut-clients", at=round(random.uniform(0.2, plan.safety_s), 6), node=node))
+    queues = [(node, QueueConfig(name=name)) for name in QUEUES]
+    return Scene([{"kind": "fenced", "node": node, "name": "fenced", **told}], faults, queues)
+
+
 def fails(plan: Plan, node: str) -> bool:
     """Whether its own functions raise there: what a turn had of a peer that ends by it stays, or does not."""
     return any(fault.kind == "defect" and fault.node == node for fault in plan.faults)
@@ -109,6 +124,7 @@ CLIENTS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = 
     "in parts": (1.0, in_parts),
     "dynamic": (0.1, dynamic),
     "rights that change": (0.06, guarded),
+    "users who may not": (0.06, fenced),
 }
 """As LATER of `drawn_scenes.py`."""
 

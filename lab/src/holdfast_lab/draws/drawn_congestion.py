@@ -1,5 +1,6 @@
-"""Congestion that other draws do not reach: a neighbour of a root that ignores its rate for long, and a queue in which
-higher priorities fall silent while lower ones fill it (docs/adr/0077-room-by-priority.md).
+"""Congestion that other draws do not reach: a neighbour of a root that ignores its rate for long, a queue in which
+higher priorities fall silent while lower ones fill it (docs/adr/0077-room-by-priority.md), and a root that shares its
+rate among virtual hosts.
 
 Rules of this file: drawn last, each from a stream of its own, so that nothing else of a seed changes
 (docs/adr/0053). Nothing is drawn for a seed that has a root already.
@@ -9,12 +10,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from holdfast.pacing.choosing import NAMES
 from holdfast.pacing.settings import PacingConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_bursts import LINK_BYTES_PER_S
 from holdfast_lab.draws.drawn_clients import fails
-from holdfast_lab.draws.drawn_pacing import QUEUE
+from holdfast_lab.draws.drawn_hosts import CROSSED
+from holdfast_lab.draws.drawn_pacing import QUEUE, RATES, rate_needed
 from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
@@ -38,6 +41,9 @@ QUIET_S: Final = 1.0
 TURNS_MAX_S: Final = 3.0
 """Between two messages that its slowest consumer takes: longer than QUIET_S, so that only time can open the queue."""
 
+HOSTS_SHARE: Final = 0.6
+"""Of the seeds with messages of virtual hosts that cross between two nodes, those where one of these is a root."""
+
 
 def with_congestion(plan: Plan, seed: int) -> Plan:
     seeds = SeedTree(seed).child("swarm")
@@ -47,6 +53,9 @@ def with_congestion(plan: Plan, seed: int) -> Plan:
     random = seeds.stream("higher priorities fall silent")
     if random.random() < QUIET_SHARE:
         plan = _with_quiet(plan, random)
+    random = seeds.stream("a root of several hosts")
+    if random.random() < HOSTS_SHARE:
+        plan = _with_hosts(plan, random)
     return plan
 
 
@@ -122,3 +131,33 @@ def _with_quiet(plan: Plan, random: Random) -> Plan:
     takes = takes_from(node, QUIET, credit=1, think_s=TURNS_MAX_S if is_slow else random.choice((0.05, 0.1)))
     queues = {**plan.topology.queues, node: (*plan.topology.queues.get(node, ()), queue)}
     return replace(plan, topology=replace(plan.topology, queues=queues), workloads=(*plan.workloads, *sends, takes))
+
+
+def _with_hosts(plan: Plan, random: Random) -> Plan:
+    """One of the two nodes between which hosts' messages cross gives the other rates, to each host its share. What is
+    drawn for them already is what is paced."""
+    topology = plan.topology
+    if topology.pacing or topology.takes or topology.routing is not None or not topology.crossing:
+        return plan
+    crossing = [told for told in plan.workloads if told.get("kind") == "publish" and "vhost" in told]
+    ways = sorted({(told["node"], str(told["address"]).partition("@")[2]) for told in crossing if _crosses(told)})
+    if not ways:
+        return plan
+    client, root = random.choice(ways)
+    hosts = tuple(topology.crossing)
+    policy = random.choice(NAMES)
+    shares = tuple((host, random.choice((1.0, 3.0))) for host in ("", *hosts)) if random.random() < 0.5 else ()
+    # The smallest share is a seventh: 1 of 1, 3 and 3.
+    rate = max(RATES[0], 7 * rate_needed(root, 1, plan.workloads))
+    pacing = {
+        root: PacingConfig(
+            rate=rate, policy=policy, period_s=random.choice((0.5, 2.0)), hosts=hosts, host_shares=shares,
+            lend=random.choice((0.0, 1.0)) if policy == "level" else 0.0,
+        ),
+        client: PacingConfig(roots=(root,), hosts=hosts, capacity_bytes=random.choice((None, 20_000))),
+    }  # fmt: skip
+    return replace(plan, topology=replace(topology, pacing=pacing))
+
+
+def _crosses(told: dict[str, Any]) -> bool:
+    return str(told["address"]).startswith(f"{CROSSED}@")

@@ -89,7 +89,9 @@ def from_json(text: str) -> Plan:
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((str(client), float(share)) for client, share in table["shares"])
-    told = table | {"shares": shares, "roots": tuple(table["roots"])}
+    host_shares = tuple((str(host), float(share)) for host, share in table.get("host_shares", ()))
+    told = table | {"shares": shares, "roots": tuple(table["roots"]), "host_shares": host_shares}
+    told["hosts"] = tuple(table.get("hosts", ()))
     if "weights" in table:
         told["weights"] = tuple((float(start), int(weight)) for start, weight in table["weights"])
     return PacingConfig(**told)

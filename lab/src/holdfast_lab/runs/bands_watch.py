@@ -197,9 +197,9 @@ class BandsWatch:
         seen.waits = waits
 
     def _look_ignoring(self, node: str, core: "NodeCore") -> None:
-        if core.rates.rates is None:
+        if core.rates.root is None:
             return
-        for row in core.rates.rates.tables[""].rows.values():
+        for row in [row for table in core.rates.root.groups.tables.values() for row in table.rows.values()]:
             self.ignored = max(self.ignored, row.over)
             if row.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
                 raise Violation(f"{row.origin} ignores its rate at {node}, and its link is not held to it")

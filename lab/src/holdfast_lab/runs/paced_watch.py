@@ -1,4 +1,5 @@
-"""Holds the clients of a root to their rates: what one sends stays within its leases (docs/pacing.md).
+"""Holds the clients of a root to their rates: what one sends stays within its leases, and each rate that one obeys is
+what its root gave to it and to that virtual host (docs/pacing.md).
 
 Rules of this file: looks on from outside, after each turn, and changes nothing. What was sent it takes from the hop's
 numbers and the queue, and not from what the node counts for its shaper.
@@ -33,6 +34,9 @@ def ignores_rate(pacer: Pacer) -> bool:
     return "ready" in vars(pacer)
 
 
+GIVEN_MAX: Final = 200
+"""Rates of one client and host that are remembered."""
+
 SLACK_BYTES: Final = 1.0
 """Of the arithmetic of floats."""
 
@@ -43,6 +47,9 @@ def watch_rates(bed: SimBed) -> "PacedWatch | None":
     if not clients:
         return None
     watch = PacedWatch()
+    for name, told in bed.topology.pacing.items():
+        if told.rate is not None:
+            bed.sim_nodes[name].on_turn.append(watch.root_turned)
     for name in clients:
         bed.sim_nodes[name].on_turn.append(watch.turned)
     return watch
@@ -87,6 +94,22 @@ class PacedWatch:
         """Messages that were sent under a rate."""
         self.waited = 0
         """Turns after which some waited for theirs."""
+        self.hosts = 0
+        """Of the messages that were sent under a rate, those of other virtual hosts than the default one."""
+        self.given: dict[tuple[str, str, str], dict[tuple[int, int], int]] = {}
+        """By root, host and client: the rates that it was given, by the root's process and their version."""
+
+    def root_turned(self, node: SimNode) -> None:
+        core = node.core
+        if core is None or core.rates.root is None:
+            return
+        for host, table in core.rates.root.groups.tables.items():
+            for row in table.rows.values():
+                given = self.given.setdefault((node.name, host, row.origin), {})
+                if row.told_version:
+                    given.setdefault((table.process, row.told_version), row.told_rate)
+                    if len(given) > GIVEN_MAX:
+                        del given[next(iter(given))]
 
     def turned(self, node: SimNode) -> None:
         core = node.core
@@ -97,6 +120,17 @@ class PacedWatch:
             if known is None or known.core is not core:
                 known = self.rates[node.name, root] = _Rate(core, pacer)
             self._turned(node.name, root, known)
+            self._look_given(node.name, pacer)
+
+    def _look_given(self, name: str, pacer: Pacer) -> None:
+        """The rate that it obeys is one that it was given, in that host."""
+        origin, pace = pacer.origin, pacer.origin.pace
+        if pace is None:
+            return
+        given = self.given.get((origin.root, origin.group, name), {})
+        if given.get((pace.process, pace.version)) != pace.rate:
+            host = f" in the virtual host {origin.group!r}" if origin.group else ""
+            raise Violation(f"{name} obeys a rate of {pace.rate}, which {origin.root} never gave to it{host}")
 
     def _turned(self, name: str, root: str, known: _Rate) -> None:
         paid = known.paid()
@@ -106,6 +140,7 @@ class PacedWatch:
             known.debt = 0.0
         else:
             self.paced += len(sizes)
+            self.hosts += len(sizes) if known.pacer.origin.group else 0
             known.debt = max(0.0, known.debt - paid) + sum(sizes)
             if known.debt > known.largest + SLACK_BYTES:
                 over = known.debt - known.largest
@@ -133,4 +168,4 @@ class PacedWatch:
         return found
 
     def metrics(self) -> dict[str, Any]:
-        return {"paced": self.paced, "turns_that_waited": self.waited}
+        return {"paced": self.paced, "paced_of_hosts": self.hosts, "turns_that_waited": self.waited}

@@ -51,7 +51,7 @@ class _Authoriser:
     node: str
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
-        return self.rights.why_not(self.node, address)
+        return self.rights.why_not(self.node, address, who, action, host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.federated import Federated
+from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.leaving import Leaving
@@ -65,6 +66,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Addressed,
         Dynamic,
         Guarded,
+        Fenced,
         Topic,
         Transact,
         Linked,
@@ -111,6 +113,7 @@ __all__ = [
     "Dynamic",
     "Expiring",
     "Federated",
+    "Fenced",
     "Hostile",
     "InMemory",
     "Leaving",

@@ -41,9 +41,13 @@ class Refused(Exception):
 class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, **bounds: int) -> None:
-        """`bounds`: of `Settings`."""
-        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S, **bounds)  # type: ignore[arg-type]  # whole numbers
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, user: str | None = None, **bounds: int) -> None:
+        """`user`: as whom it logs in; a node without users of its own lets in whoever comes. `bounds`: of
+        `Settings`."""
+        told: dict[str, Any] = {**bounds}
+        if user is not None:
+            told |= {"mechanism": "PLAIN", "user": user, "password": HARNESS}
+        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S, **told)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)
@@ -160,11 +164,19 @@ class Bare:
 
 
 async def connected(
-    bed: Bed, node: str, name: str, *, honest: bool = True, retry_s: float = 1.0, **bounds: int
+    bed: Bed,
+    node: str,
+    name: str,
+    *,
+    honest: bool = True,
+    retry_s: float = 1.0,
+    user: str | None = None,
+    **bounds: int,
 ) -> Bare:
-    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `bounds`: of `Settings`."""
+    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user` and `bounds`: see
+    `Bare`."""
     while True:
-        bare = Bare(name, asyncio.get_running_loop(), **bounds)
+        bare = Bare(name, asyncio.get_running_loop(), user, **bounds)
         try:
             await bed.dial(node, name, lambda made=bare: made.wire, honest=honest)  # type: ignore[misc]
             return bare

@@ -5,13 +5,14 @@ subscription that names the publisher's node, and it must come once. Everything 
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from holdfast.broker.entries.address import TOPIC_PREFIX
-from holdfast.client import Connection, Delivery, ManagementError
+from holdfast.client import Connection, Delivery, ManagementError, Message, Outcome, Properties, Sender
 from holdfast_lab.base.client_history import Violation
-from holdfast_lab.base.contents import PATTERNS, SELECTORS
+from holdfast_lab.base.contents import body_of, content_of
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
     BREAKS,
@@ -25,6 +26,28 @@ from holdfast_lab.workloads.common import (
     marked,
 )
 from holdfast_lab.workloads.publish import ProducerLog
+
+SUBJECTS: Final = 4
+
+
+def _number(key: bytes) -> int:
+    return int(key[4:])
+
+
+PATTERNS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "": lambda key: True,
+    "#": lambda key: True,
+    "s.*": lambda key: True,
+    "s.0": lambda key: _number(key) % SUBJECTS == 0,
+    "*.1": lambda key: _number(key) % SUBJECTS == 1,
+    "no.such": lambda key: False,
+}
+SELECTORS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "": lambda key: True,
+    "even = TRUE": lambda key: _number(key) % 2 == 0,
+    "number > 10": lambda key: _number(key) > 10,
+}
+"""Patterns and selectors of subscriptions, and whether the message of a key is wanted."""
 
 
 @dataclass(slots=True)
@@ -41,7 +64,7 @@ class Subscribed:
     has_ended: bool = False
 
     def wants(self, key: bytes) -> bool:
-        return PATTERNS[self.pattern](key) and (not self.selector or SELECTORS[self.selector](key))
+        return PATTERNS[self.pattern](key) and SELECTORS[self.selector](key)
 
 
 class _Log(ProducerLog):
@@ -58,12 +81,26 @@ class _Log(ProducerLog):
                 subscribed.due[key] = None
         return number
 
+    async def send(self, sender: Sender, number: int) -> "asyncio.Future[Outcome]":
+        key = self.key(number)
+        message = Message(
+            properties=Properties(subject=f"s.{number % SUBJECTS}"),
+            application_properties={"number": number, "even": number % 2 == 0},
+            data=[body_of(key, self.size)],
+        )
+        self.history.sent[key] = content_of(message)
+        future = await sender.submit(message, number=number)
+        future.add_done_callback(lambda done: self._decided(number, done))
+        return future
+
 
 @dataclass(kw_only=True)
 class Federated:
     """The topic `topic`, forwarded from the first node of each of `entries` to the second. One producer at each of
     `publishers` sends `messages` at `rate` a second. `subscriptions`: tables of `node`, `pattern`, `selector`, when it
-    comes, `from_s`, and how long it stays, `for_s`; 0: to the end. Each waits `confirm_s` for its confirmation."""
+    comes, `from_s`, and how long it stays, `for_s`; 0: to the end; `then`: the pattern of the one that takes its place
+    under its name, if one does. Each waits `confirm_s` for its confirmation.
+    Producers begin after `after_s`."""
 
     kind: ClassVar[str] = "federated"
 
@@ -75,6 +112,7 @@ class Federated:
     rate: float = 5.0
     size: int = 200
     confirm_s: float = 5.0
+    after_s: float = 0.0
     credit: int = 50
     name: str = "federated"
     subscribed: dict[str, Subscribed] = field(default_factory=dict, init=False)
@@ -129,6 +167,7 @@ class Federated:
         log = _Log(bed.history, name, full_address(self.address, node), self.size)
         log.node, log.subscriptions = node, self.subscribed
         self.logs.append(log)
+        await asyncio.sleep(self.after_s)
         random = bed.stream(name)
         connection = await bed.connect(node, name)
         while True:
@@ -155,14 +194,19 @@ class Federated:
         self._changed.set()
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+        await closed(connection)  # with what it holds
+        connection = await bed.connect(subscribed.node, f"{name}-ends")
+        if told.get("then"):
+            await self._read(bed, name, Subscribed(told["node"], told["then"], ""), connection)
         while True:
             try:
                 await asked(connection, "DELETE", "subscription", name, {"queue": self.address})
-                return
+                break
             except ManagementError as error:
                 if error.code == 404:
-                    return
+                    break
             await asyncio.sleep(RETRY_S)
+        await closed(connection)
 
     async def _read(self, bed: Bed, name: str, subscribed: Subscribed, connection: Connection) -> None:
         address = f"{self.address}/{subscribed.pattern}" if subscribed.pattern else self.address

@@ -4,6 +4,7 @@ Rules of this file: pure; salts are passed in. Deriving keys takes milliseconds 
 bounds how often.
 """
 
+from functools import lru_cache
 from hashlib import new, pbkdf2_hmac
 from hmac import compare_digest, digest
 from typing import Final, NamedTuple
@@ -21,6 +22,8 @@ ITERATIONS_MAX: Final = 100_000
 """What is accepted of others: a client computes as often as the server says, and does nothing else meanwhile."""
 SALT_BYTES: Final = 16
 SALT_BYTES_MAX: Final = 128
+KEPT_MAX: Final = 4_096
+"""Of the keys of passwords that are kept as they are; past so many they are derived anew."""
 
 
 class Keys(NamedTuple):
@@ -65,3 +68,26 @@ def fits(mechanism: str, keys: Keys, password: str) -> bool:
     """Whether the keys are of that password."""
     found = derive(mechanism, password, keys.salt, keys.iterations)
     return compare_digest(found.stored_key, keys.stored_key)
+
+
+class Clear(NamedTuple):
+    """A password that is kept as it is, for example in a file of the node; `salt` is for SCRAM."""
+
+    password: str
+    salt: bytes = bytes(SALT_BYTES)
+
+    def __repr__(self) -> str:
+        return "Clear()"
+
+    def verify(self, password: str) -> bool:
+        """Whether it is that password."""
+        return compare_digest(self.password.encode(), password.encode())
+
+    def keys(self, mechanism: str) -> Keys:
+        """Those of SCRAM."""
+        return _derived(mechanism, self.password, self.salt)
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _derived(mechanism: str, password: str, salt: bytes) -> Keys:
+    return derive(mechanism, password, salt)

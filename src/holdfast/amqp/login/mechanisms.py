@@ -1,73 +1,57 @@
-"""SASL mechanisms as a table, both roles: ANONYMOUS (RFC 4505) and PLAIN (RFC 4616).
+"""SASL mechanisms as a table, both roles: ANONYMOUS (RFC 4505), PLAIN (RFC 4616), EXTERNAL (RFC 4422, appendix A), and
+SCRAM (scram.py).
 
-Rules of this file: an exchange knows responses and challenges, not the frames that carry them (sasl.py). It keeps
-nothing of a response that raised an error: if the login has to wait, the response is read again. Who may log in is not
-decided here. A client sends everything in one response, because its open follows at once, before any answer.
+Rules of this file: a client whose mechanism needs one response sends everything in one flight, because its open follows
+at once, before any answer.
 """
 
 from collections.abc import Callable
+from functools import partial
 from hmac import compare_digest
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from holdfast.amqp.effort import Effort, Throttled
-
-
-class Verifier(Protocol):
-    """What is kept of a password."""
-
-    def verify(self, password: str) -> bool:
-        """Whether it is that password."""
-
-
-Proof = Callable[[str | Verifier], bool]
-"""Whether this password is the one that the client has shown to know."""
-Authenticate = Callable[[str, str | None, Proof | None], bool]
-"""(mechanism, user, proof) → may enter. User and proof are None for ANONYMOUS. Raises LoginWaits, LoginNotChecked."""
-
-
-class LoginWaits(Throttled):
-    """The login must be checked later, on the scale of the connection's `now`: the same frame is read again then."""
-
-    def __init__(self, at: float) -> None:
-        super().__init__()
-        self.at = at
-
-    def resumes_at(self, effort: Effort | None, now: float) -> float:
-        return self.at
-
-
-class LoginNotChecked(Exception):
-    """The login is refused for now without checking its password: the client may try again."""
-
-
-class ServerExchange(Protocol):
-    """One login at the server. `user`: the name of the client's user, once it is known."""
-
-    user: str | None
-
-    def respond(self, response: bytes | None) -> bytes | bool:
-        """The next challenge, or whether the login succeeds. `response`: of its sasl-init, None where it has none; then
-        those to our challenges. Raises what Authenticate does."""
+from holdfast.amqp.login.exchanges import Authenticate, ClientExchange, Credentials, ServerExchange, Side
+from holdfast.amqp.login.keys import SHA_256, SHA_512
+from holdfast.amqp.login.scram import ClientScram, ServerScram
 
 
 class Mechanism(NamedTuple):
-    """One entry. `has_user`, `has_password`: what a client must give; a mechanism without a user needs no check.
-    `server` begins a login at the server; `response` makes a client's response from (user, password). `refused`: what a
-    client reports if the peer refuses it.
+    """One entry. `has_user`, `has_password`: what a client must give. `at_once`: one response is all that it takes.
+    `server`, `client`: begin a login. `may_enter`: whether a server has what it needs for it. `refused`: what a client
+    reports if the peer refuses it.
     """
 
     name: str
     has_user: bool
     has_password: bool
-    server: Callable[[Authenticate], ServerExchange]
-    response: Callable[[str | None, str | None], bytes]
+    at_once: bool
+    server: Callable[[Side], ServerExchange]
+    client: Callable[[Credentials], ClientExchange]
+    may_enter: Callable[[Side], bool]
     refused: str
 
 
+class _Once:
+    """A client's login of one response."""
+
+    def __init__(self, response: bytes) -> None:
+        self._response = response
+
+    def first(self) -> bytes:
+        return self._response
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        return None
+
+    def entered(self, evidence: bytes | None) -> None:
+        """There is nothing to prove."""
+
+
 class _AnonymousServer:
-    def __init__(self, authenticate: Authenticate) -> None:
+    def __init__(self, side: Side) -> None:
         self.user: str | None = None
-        self._authenticate = authenticate
+        self.evidence: bytes | None = None
+        self._authenticate = side.authenticate
 
     def respond(self, response: bytes | None) -> bool:
         # The response (absent, empty, a name, NUL and a name) is trace information: nothing to check.
@@ -75,9 +59,10 @@ class _AnonymousServer:
 
 
 class _PlainServer:
-    def __init__(self, authenticate: Authenticate) -> None:
+    def __init__(self, side: Side) -> None:
         self.user: str | None = None
-        self._authenticate = authenticate
+        self.evidence: bytes | None = None
+        self._authenticate = side.authenticate
 
     def respond(self, response: bytes | None) -> bytes | bool:
         if response is None:
@@ -92,34 +77,77 @@ class _PlainServer:
         if not user:
             return False
         self.user = user
-        return self._authenticate(PLAIN, user, lambda known: _is_same(known, password))
+        return self._authenticate(PLAIN, user, lambda known: known.verify(password))
 
 
-def _is_same(known: str | Verifier, password: str) -> bool:
-    """In constant time of the password that is known."""
-    return compare_digest(known.encode(), password.encode()) if isinstance(known, str) else known.verify(password)
+class _ExternalServer:
+    """The user is whose certificate the client has shown; what it says to be must be the same, or nothing."""
+
+    def __init__(self, side: Side) -> None:
+        self.user: str | None = None
+        self.evidence: bytes | None = None
+        self._side = side
+
+    def respond(self, response: bytes | None) -> bool:
+        user = self._side.certified_user
+        if user is None or (response and not compare_digest(response, user.encode())):
+            return False
+        self.user = user
+        return self._side.authenticate(EXTERNAL, user, None)
 
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
+EXTERNAL: Final = "EXTERNAL"
+SCRAM: Final = (SHA_512, SHA_256)
+"""The better one first."""
+
+
+def _scram(name: str) -> Mechanism:
+    return Mechanism(
+        name,
+        has_user=True,
+        has_password=True,
+        at_once=False,
+        server=partial(ServerScram, name),
+        client=partial(ClientScram, name),
+        may_enter=lambda side: bool(side.nonce) and side.keys is not None,
+        refused="wrong user or password",
+    )
+
 
 MECHANISMS: Final = {
     mechanism.name: mechanism
     for mechanism in (
         Mechanism(
+            EXTERNAL,
+            has_user=False,
+            has_password=False,
+            at_once=True,
+            server=_ExternalServer,
+            client=lambda given: _Once(b""),
+            may_enter=lambda side: side.certified_user is not None,
+            refused="the certificate is no user's",
+        ),
+        *map(_scram, SCRAM),
+        Mechanism(
             ANONYMOUS,
             has_user=False,
             has_password=False,
+            at_once=True,
             server=_AnonymousServer,
-            response=lambda user, password: b"anonymous",
+            client=lambda given: _Once(b"anonymous"),
+            may_enter=lambda side: True,
             refused="a login without a user was refused",
         ),
         Mechanism(
             PLAIN,
             has_user=True,
             has_password=True,
+            at_once=True,
             server=_PlainServer,
-            response=lambda user, password: f"\0{user}\0{password}".encode(),
+            client=lambda given: _Once(f"\0{given.user}\0{given.password}".encode()),
+            may_enter=lambda side: True,
             refused="wrong user or password",
         ),
     )
@@ -127,6 +155,17 @@ MECHANISMS: Final = {
 """By name, in the order in which a server offers them."""
 
 
-def mechanism_for(user: str | None) -> str:
-    """The mechanism of a client with this user and a password; None: it has no user."""
-    return ANONYMOUS if user is None else PLAIN
+def anyone(authenticate: Authenticate | None) -> tuple[str, ...]:
+    """The mechanisms that a server may offer at all: without a check, that without a user."""
+    return (ANONYMOUS,) if authenticate is None else tuple(MECHANISMS)
+
+
+def mechanisms_for(user: str | None, *, certified: bool, exposed: bool, plain_allowed: bool) -> tuple[str, ...]:
+    """Those of a client with this user and a password, None without one, the best first. `certified`: it has a
+    certificate to show. `exposed`: what it says crosses a network as it is, so that a password is not said, unless
+    `plain_allowed`."""
+    if user is None:
+        return (EXTERNAL, ANONYMOUS) if certified else (ANONYMOUS,)
+    if not exposed:
+        return (PLAIN,)
+    return (*SCRAM, PLAIN) if plain_allowed else SCRAM

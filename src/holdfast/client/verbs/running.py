@@ -156,6 +156,7 @@ def tls_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "certificate_file": args.certificate_file,
         "key_file": args.key_file,
         "server_name": args.server_name,
+        "mechanism": args.sasl,
     }
 
 

@@ -1,6 +1,6 @@
 """A root as a destination: what it takes of each origin is measured (docs/pacing.md).
 
-Rules of this file: it counts what was taken into the default virtual host, and decides nothing.
+Rules of this file: it counts what was taken, and decides nothing.
 """
 
 from typing import Protocol
@@ -11,8 +11,9 @@ from holdfast.custody.transfers.carried import Arrival
 
 
 class Took(Protocol):
-    def __call__(self, store: UUID, via: str, size: int) -> None:
-        """A message came in of that store, by that neighbour, of so many bytes as queues count them."""
+    def __call__(self, host: str, store: UUID, via: str, size: int) -> None:
+        """A message for that virtual host came in of that store, by that neighbour, of so many bytes as queues count
+        them."""
 
 
 class MeasuredDestination(Destination):
@@ -22,6 +23,6 @@ class MeasuredDestination(Destination):
 
     def take(self, host: str, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
         taken = super().take(host, arrival, message_format=message_format, via=via)
-        if taken and not arrival.tombstone and not host:
-            self.took(arrival.identity.origin, via, arrival.size)
+        if taken and not arrival.tombstone:
+            self.took(host, arrival.identity.origin, via, arrival.size)
         return taken

@@ -51,8 +51,9 @@ class ReceiverParts(IncomingParts):
     destination: Destination
     hops: Mapping[str, HopState]
     hop_stored: dict[bytes, tuple[bytes, int]]
-    root_credit: Callable[[str, int], int] | None
-    """Of a root that gives rates: the credit that a neighbour's link to it may have, of the most that any may."""
+    root_credit: Callable[[str, str, int], int] | None
+    """Of a root that gives rates: the credit that a neighbour's link to one of its virtual hosts may have, of the most
+    that any may."""
 
 
 class CustodyReceiver(Intake):
@@ -111,8 +112,8 @@ class CustodyReceiver(Intake):
         forwarding = self.parts.forwarding
         most = forwarding.credit(self.destination, in_transit=self.in_transit)
         credit = forwarding.hop_credits.credit(self.key, most)
-        if self.parts.root_credit is not None and not self.in_transit and not self.host:
-            credit = self.parts.root_credit(self.neighbour, credit)
+        if self.parts.root_credit is not None and not self.in_transit:
+            credit = self.parts.root_credit(self.host, self.neighbour, credit)
             if credit < self.link.credit:
                 self.link.grant(credit)
                 self.peer.touch()

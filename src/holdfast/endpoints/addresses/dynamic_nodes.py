@@ -189,7 +189,7 @@ class DynamicNodes:
             "work": catalog.work,
             "policy": _policy(wanted),
             "host": peer.host,
-            "owner": peer.amqp.authenticated_user,
+            "owner": peer.who,
             "peer": peer,
         }
 

@@ -34,12 +34,12 @@ def plain_address(address: Any) -> Any:
 
 def may(authoriser: Authoriser, peer: Peer, action: str, address: str) -> bool:
     """Whether the connection's user may do that there."""
-    return authoriser.authorise(peer.amqp.authenticated_user, action, address, host=peer.host) is None
+    return authoriser.authorise(peer.who, action, address, host=peer.host) is None
 
 
 def permit(authoriser: Authoriser, peer: Peer, action: str, address: str) -> None:
     """Refusal if the connection's user may not do that there; arguments as in `Authoriser.authorise`."""
-    why = authoriser.authorise(peer.amqp.authenticated_user, action, address, host=peer.host)
+    why = authoriser.authorise(peer.who, action, address, host=peer.host)
     if why is not None:
         if peer.audit is not None:
             peer.audit.refused(peer, action, address)

@@ -125,7 +125,7 @@ class Resolver:
     def _is_own(self, peer: Peer, meant: Address) -> bool:
         """Whether the dynamic node was created by the peer's user."""
         found = self._catalog.find(meant.host, meant.queue)
-        return isinstance(found, Temporary) and found.owner == peer.amqp.authenticated_user
+        return isinstance(found, Temporary) and found.owner == peer.who
 
     def resolve(self, address: Address) -> ResolvedAddress:
         """Where messages for that address are, or go. The permission was checked before."""

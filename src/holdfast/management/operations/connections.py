@@ -82,7 +82,7 @@ class ConnectionOperations:
             "user": peer.amqp.authenticated_user,
             "address": peer.address,
             "tls": peer.tls_version,
-            "certificate": peer.amqp.certificate,
+            "certificate": peer.certificate,
             "kind": "client" if peer.neighbour is None else "neighbour",
             "sessions": len(sessions),
             "links": sum(len(session.links) for session in sessions),

@@ -115,8 +115,8 @@ class NodeStatus:
         tells_host("routes", destinations.status)
         tell(partial(_routing, routing))
         tell(partial(binding_status.status, bindings))
-        if config.pacing.rate is not None:
-            tells("paces", rates.given)
+        if rates.root is not None:
+            tells("paces", rates.root.given)
         if config.pacing.roots:
             tells("paced", rates.kept)
         tells("paths", paths.status)

@@ -15,10 +15,10 @@ import termios
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
+from holdfast.dialling import is_loopback
 from holdfast.engine.reads import Reading
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.names import HostPort
-from holdfast.node.config import is_loopback
 from holdfast.node.network.encryption import Encryption
 
 BACKLOG: Final = 1024

@@ -1,0 +1,91 @@
+"""Canaries in topics over several nodes.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.broker.entries import entry
+from holdfast.endpoints.spreading import TellListeners
+from holdfast.federation.keeping import ROW
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _chosen_again(original: Function) -> Function:
+    """A node chooses anew for what another has sent it: whoever wants it gets it from both."""
+
+    def _deliver(self: Any, origin: Any, number: int, queue: Any, value: bytes, *told: Any) -> None:
+        original(self, origin, number, queue, value, *told)
+        spreading = self._turns.effects._decided[TellListeners].__self__
+        if queue is not None and value[1] & entry.CUSTODY and spreading.is_spread(queue):
+            spreading.spread(queue, spreading.branches(queue, value), value)
+
+    return _deliver
+
+
+def _not_stored(original: Function) -> Function:
+    """What other nodes want is said to be on the disk, and only that something is wanted is there."""
+
+    def before_commit(self: Any, turn: Any) -> None:
+        federation = self.federation
+        if federation is not None:
+            told = federation.records
+            federation.records = lambda now: [
+                write for write in told(now) if write.key[1] == self._name or write.key[0] != ROW
+            ]
+        try:
+            original(self, turn)
+        finally:
+            if federation is not None:
+                del federation.records
+
+    return before_commit
+
+
+def _removed_first(original: Function) -> Function:
+    """What is not wanted any more is withdrawn before what takes its place is announced."""
+
+    def _difference(self: Any, *told: Any) -> Any:
+        add, remove = original(self, *told)
+        return (frozenset(), remove) if remove else (add, remove)
+
+    return _difference
+
+
+FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
+    Canary(
+        name="federated-chosen-again",
+        sentence="A node that gets a federated message sends it to all that want it, as if it were published there.",
+        target="custody.arrival.destination:Destination._deliver",
+        signature=(
+            "(self, origin: holdfast.broker.stored.origins.Origin, number: int, queue: "
+            "holdfast.broker.queue.Queue | None, value: bytes, size: int, to: str, fault: str | None = "
+            "None) -> None"
+        ),
+        broken=_chosen_again,
+        expected="was appended twice to topic/spread",
+    ),
+    Canary(
+        name="federated-said-not-stored",
+        sentence="A node says that it has stored what another wants, and forgets it when it is killed.",
+        target="peering.binding_control:BindingControl.before_commit",
+        signature="(self, turn: holdfast.state.turns.Turn) -> None",
+        broken=_not_stored,
+        expected="federated-whole",
+    ),
+    Canary(
+        name="federated-removed-first",
+        sentence="A node withdraws what it does not want any more before it announces what took its place.",
+        target="federation.own:Own._difference",
+        signature=(
+            "(self, held: holdfast.federation.sets.Held, now: float, keys_max: int, rows_max: int, bytes_s: "
+            "float) -> tuple[frozenset[holdfast.federation.rows.Row], "
+            "frozenset[holdfast.federation.rows.Row]]"
+        ),
+        broken=_removed_first,
+        expected="federated-whole",
+    ),
+)

@@ -1,0 +1,194 @@
+"""`fenced`: users who may do different things with the same queues, by rules that are drawn.
+
+Rules of this file: who may not is refused with the condition of that, at each attach and for each message on a link
+without an address; who may is not. What was refused is never shown, and each message is shown only to who may have it.
+Each number is sent once.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any, ClassVar, Final
+
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.session.events import Delivery
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.wire.types import Symbol
+from holdfast_lab.base.client_history import Violation, key_in, make_key
+from holdfast_lab.base.contents import content_of, difference, message_of
+from holdfast_lab.base.fences import FENCED, QUEUES, ROOT, USERS, Fences
+from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
+from holdfast_lab.workloads.bed import Bed
+from holdfast_lab.workloads.common import RETRY_S, full_address
+
+UNAUTHORIZED: Final = conditions.UNAUTHORIZED_ACCESS
+CREDIT: Final = 5
+LOOK_S: Final = 0.1
+COPY: Final = Symbol("copy")
+
+
+@dataclass(kw_only=True)
+class Fenced:
+    """`messages` tried at `node` by three users, on links without an address, to the queues of the rules; between them
+    each user attaches senders, receivers and browsers. Users live for `life_s` on average. A user who may do everything
+    takes what is there."""
+
+    kind: ClassVar[str] = "fenced"
+
+    node: str
+    messages: int = 150
+    size: int = 200
+    rate: float = 0.0
+    life_s: float = 1.0
+    name: str = FENCED
+    outcomes: Counter[str] = field(default_factory=Counter, init=False)
+    given_out: int = field(default=0, init=False)
+    me: int = field(default=0, init=False)
+    fences: Fences = field(init=False)
+
+    async def setup(self, bed: Bed) -> None:
+        self.fences = Fences(bed.stream(f"{self.name}-{self.node}-rules"))
+        bed.history.rights.fences[self.node] = self.fences
+
+    def start(self, bed: Bed) -> None:
+        name = f"{self.name}-{self.node}"
+        self.me = bed.history.new_producer(name)
+        for user in USERS:
+            bed.spawn(self._lives(bed, f"{name}-{user}", user), f"{name}-{user}")
+        for queue in QUEUES:
+            bed.spawn(self._take_all(bed, f"{name}-root-{queue}", queue), f"{name}-root-{queue}", background=True)
+
+    def _judge(self, user: str, action: str, queue: str, what: str, *, refused: bool) -> None:
+        self.outcomes[f"{what} {'refused' if refused else 'allowed'}"] += 1
+        if self.fences.may(user, action, queue) is refused:
+            may, was = ("may", "was refused") if refused else ("may not", "was not refused")
+            raise Violation(f"{what} of {user}, who {may} {action} at {queue} at {self.node}, {was}")
+
+    # ------------------------------------------------------------------------------------------------ the users
+
+    async def _lives(self, bed: Bed, name: str, user: str) -> None:
+        random = bed.stream(name)
+        while self.given_out < self.messages:
+            bare = await connected(bed, self.node, name, user=user)
+            try:
+                await self._live(bed, bare, random, user)
+            except (Broken, Refused):
+                pass
+            bare.end(abort=random.random() < 0.3)
+            await asyncio.sleep(random.uniform(0.0, RETRY_S))
+
+    async def _live(self, bed: Bed, bare: Bare, random: Random, user: str) -> None:
+        link = await bare.sender(Target())
+        open_ones: set[int] = set()
+        ends_at = bed.now() + random.expovariate(1.0 / self.life_s)
+        while self.given_out < self.messages and bed.now() < ends_at and not link.detached:
+            queue = random.choice(QUEUES)
+            if random.random() < 0.15:
+                await self._attach(bed, bare, random, user, queue)
+                continue
+            self.given_out += 1
+            number = self.given_out
+            key = make_key(self.me, number)
+            message = message_of(key, self.size, None)
+            message.properties = replace(message.properties or Properties(), to=queue)
+            bed.history.offer(key, full_address(queue, self.node))
+            bed.history.sent[key] = content_of(message)
+            open_ones.add(number)
+            await bare.send(link, message.encode(), partial(self._decided, bed, open_ones, number, user, queue))
+            await asyncio.sleep(random.expovariate(self.rate) if self.rate else 0.0)
+        await bare.until(lambda: not open_ones or link.detached)
+
+    def _decided(self, bed: Bed, open_ones: set[int], number: int, user: str, queue: str, outcome: Any) -> None:
+        key = make_key(self.me, number)
+        open_ones.discard(number)
+        told = str(outcome.error.condition) if isinstance(outcome, Rejected) and outcome.error is not None else ""
+        # Nobody has looked where it goes while there is no place to wait, or its turn was taken back.
+        if told != conditions.RESOURCE_LIMIT_EXCEEDED and not isinstance(outcome, Released):
+            self._judge(user, "send", queue, "a message", refused=told == UNAUTHORIZED)
+        if isinstance(outcome, Accepted):
+            bed.history.accept(key)
+        elif isinstance(outcome, Released) or told in (UNAUTHORIZED, conditions.RESOURCE_LIMIT_EXCEEDED):
+            bed.history.refuse(key, repr(outcome))
+        else:
+            raise Violation(f"{key.decode()} goes to {queue} at {self.node}, and is answered {outcome}")
+
+    async def _attach(self, bed: Bed, bare: Bare, random: Random, user: str, queue: str) -> None:
+        """One link of its own to a queue, for a moment."""
+        action = random.choice(("send", "receive", "browse"))
+        disk = bed.history.disks_changed[self.node]
+
+        def taken(delivery: Delivery) -> None:
+            if disk == bed.history.disks_changed[self.node]:
+                self._shown(bed, delivery, user, action, queue)
+                if not delivery.settled:
+                    delivery.link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+            bare.wire.schedule()
+
+        what = {"send": "a sender", "receive": "a receiver", "browse": "a browser"}[action]
+        try:
+            if action == "send":
+                link: Any = await bare.sender(Target(queue))
+            else:
+                source = Source(queue, distribution_mode=COPY if action == "browse" else None)
+                link = await bare.receiver(source, taken, CREDIT)
+        except Refused as refused:
+            if refused.condition in (UNAUTHORIZED, ""):
+                self._judge(user, action, queue, what, refused=refused.condition == UNAUTHORIZED)
+            return
+        self._judge(user, action, queue, what, refused=False)
+        await asyncio.sleep(random.uniform(0.0, LOOK_S))
+        await bare.detach(link)
+
+    # ------------------------------------------------------------------------------------------------ what is shown
+
+    async def _take_all(self, bed: Bed, name: str, queue: str) -> None:
+        random = bed.stream(name)
+        while True:
+            disk = bed.history.disks_changed[self.node]
+            bare = await connected(bed, self.node, name, user=ROOT)
+
+            def taken(delivery: Delivery, disk: int = disk, bare: Bare = bare) -> None:
+                if disk == bed.history.disks_changed[self.node]:
+                    self._shown(bed, delivery, ROOT, "receive", queue)
+                    delivery.link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+                bare.wire.schedule()
+
+            try:
+                link = await bare.receiver(Source(queue), taken, 1_000)
+                await asyncio.sleep(random.expovariate(1.0 / self.life_s))
+                await bare.detach(link)
+            except Refused as refused:
+                if refused.condition == UNAUTHORIZED:
+                    self._judge(ROOT, "receive", queue, "a receiver", refused=True)
+            except Broken:
+                pass
+            bare.end(abort=random.random() < 0.5)
+            await asyncio.sleep(random.uniform(0.0, LOOK_S))
+
+    def _shown(self, bed: Bed, delivery: Delivery, user: str, action: str, queue: str) -> None:
+        place = f"{queue} at {self.node}"
+        message, key = Message.decode(delivery.payload), key_in(delivery.payload)
+        if not self.fences.may(user, action, queue):
+            raise Violation(f"{place}: {user} was shown {key!r}, and may not {action} there")
+        if key is None or int(key[:3]) != self.me:
+            raise Violation(f"{place}: {key!r} was shown, which nobody sent there")
+        if told := difference(bed.history.sent[key], delivery.payload, message):
+            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
+        if key in bed.history.refused:
+            raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown at {place}")
+        self.outcomes[f"shown to {user}"] += 1
+        if action == "receive":
+            header = message.header
+            again = header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
+            bed.history.receive(key, place, marked=again)
+
+    def check(self, bed: Bed) -> None:
+        for key in bed.history.refused:
+            if int(key[:3]) == self.me and key in bed.history.received:
+                raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown")
+
+    def metrics(self) -> dict[str, float]:
+        return dict(sorted(self.outcomes.items()))

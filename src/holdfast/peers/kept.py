@@ -1,0 +1,65 @@
+"""Passwords of which only keys are kept, checked against what PLAIN brings: that takes milliseconds, so it is bounded.
+
+Rules of this file: what fitted once is known again by a hash under a secret of the process, at once; all else is
+checked CHECKS_PER_S times a second for all connections together, and waits for its turn. Nothing of a password is kept.
+"""
+
+from hmac import compare_digest, digest
+from typing import Final
+
+from holdfast.amqp.login.exchanges import LoginWaits
+from holdfast.amqp.login.keys import Keys
+from holdfast.engine.clock import Clock
+from holdfast.peers.credentials import Credential
+
+CHECKS_PER_S: Final = 10.0
+CHECKS_BURST: Final = 20.0
+"""Of passwords that have not fitted yet: so many a second, and at once. A tenth of a processor or more."""
+ROUNDING: Final = 1e-6
+"""Of times: who waited long enough does not wait again for what rounding left."""
+
+
+class Checks:
+    """The checks that a node may make now, and the secret under which it knows passwords again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.secret = b""
+        self._clock = clock
+        self._left = CHECKS_BURST
+        self._at = clock.now
+
+    def take(self) -> None:
+        """One check is made now. Raises LoginWaits."""
+        now = self._clock.now
+        self._left = min(CHECKS_BURST, self._left + (now - self._at) * CHECKS_PER_S)
+        self._at = now
+        if self._left < 1 - ROUNDING:
+            raise LoginWaits(now + (1 - self._left) / CHECKS_PER_S)
+        self._left = max(0.0, self._left - 1)
+
+
+class Kept:
+    """A user's, with what is known of the password that fitted."""
+
+    __slots__ = ("_checks", "_fitted", "credential")
+
+    def __init__(self, credential: Credential, checks: Checks) -> None:
+        self.credential = credential
+        self._checks = checks
+        self._fitted: bytes | None = None
+
+    def verify(self, password: str) -> bool:
+        """Whether it is that password. Raises LoginWaits where it has to be found out, and that not now."""
+        secret = self._checks.secret
+        told = digest(secret, password.encode("utf-8", "surrogatepass"), "sha256") if secret else None
+        if told is not None and self._fitted is not None and compare_digest(told, self._fitted):
+            return True
+        self._checks.take()
+        if not self.credential.verify(password):
+            return False
+        self._fitted = told
+        return True
+
+    def keys(self, mechanism: str) -> Keys:
+        """Those of SCRAM, which cost nothing."""
+        return self.credential.keys(mechanism)
