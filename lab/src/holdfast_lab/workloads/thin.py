@@ -84,9 +84,6 @@ class Thin:
             for delivery in shown:
                 self._show(bed, delivery, disk)
             self._settle(bare, shown)
-        session = bare.session
-        if self.second and session is not None:  # a life whose outcomes the node does not settle never ends
-            await bare.until(lambda: not session.unsettled_in)
 
     def _settle(self, bare: Bare, shown: list[Delivery]) -> None:
         """One disposition from the first to the last, whichever links they came on."""
