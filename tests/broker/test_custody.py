@@ -2,6 +2,9 @@
 
 from uuid import UUID
 
+import pytest
+
+from holdfast.broker.stored import origins
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.groups import Waiting
 from holdfast.broker.stored.origins import Origin, Verdict
@@ -142,3 +145,27 @@ def test_what_came_and_went_in_a_refused_turn_does_not_wait() -> None:
     origin.finish(3)
     origin.restore(before, changes)
     assert origin.waiting == {3: Waiting(1, "q", "strict", 5.0)} and origin.next_missing == 1
+
+
+def test_what_a_refused_turn_went_on_past_is_not_passed() -> None:
+    """Else a number that comes in its turn would be marked as late."""
+    origin = Origin(UUID(int=1))
+    before = origin.record()._replace(
+        finished=origin.finished.copy(), ended=origin.ended.copy(), clocks=origin.clocks.copy()
+    )
+    origin.finish(5)
+    origin.went_on(5)
+    origin.restore(before, [])
+    assert origin.passed == 0 and origin.decide(1, "bounded", ranges_max=10) is Verdict.DELIVER
+
+
+def test_of_many_numbers_that_were_ended_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "ENDED_MAX", 2)
+    origin = Origin(UUID(int=1))
+    for number in (1, 2, 3, 4, 5):
+        if number % 2:
+            origin.end(number)
+        else:
+            origin.finish(number)
+    found = [origin.decide(number, "bounded", ranges_max=10) for number in (1, 3, 5)]
+    assert found == [Verdict.DUPLICATE, Verdict.LATE, Verdict.LATE]
