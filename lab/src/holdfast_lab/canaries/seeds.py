@@ -89,7 +89,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "finished-of-few": (63, 150),
     "kept-by-nobody": (84, 200),
     "one-reader-stored": (38, 100),
-    "federated-chosen-again": (8, 50),
+    "federated-chosen-again": (54, 100),
     "federated-said-not-stored": (54, 100),
     "federated-removed-first": (54, 100),
 }

@@ -39,6 +39,8 @@ def _may_have_one(plan: Plan) -> bool:
     topology = plan.topology
     if renewed_in(plan) or topology.takes or not 2 <= len(topology.nodes) <= NODES_MAX:
         return False
+    if any(told["kind"] == "addressed" for told in plan.workloads):
+        return False  # two large messages that wait on one link come about there when little else is sent
     return not any(fault.kind in SPOILS for fault in plan.faults)
 
 
