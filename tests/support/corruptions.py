@@ -340,7 +340,7 @@ def _(s: Any) -> None:
 
 @breaks("links: {}: a link that its connection does not know any more", serving)
 def _(s: Any) -> None:
-    s.core.links.waiting_for_space[copy(s.links["named"])] = None
+    s.core.links.waiting_for_space[copy(s.links["s8"])] = None
 
 
 @breaks("custody: {}: {} waits below the mark", waiting)

@@ -33,8 +33,6 @@ def tables(
     ids = {id(link) for link in known}
     for what, standing in tables.each():
         alive(connections, standing.peer, f"{what}: a link's")
-        if isinstance(standing, Ingress):
-            must(id(standing) in ids, f"{what}: a link that its connection does not know any more")
     for stream in streams:
         brings = stream.bringer.growing is stream or stream in stream.bringer.parked
         must(brings, "a large message that is under way, and that no link brings", stream.first.link.name)
@@ -45,6 +43,9 @@ def tables(
                 must(id(link) in ids, f"{what} of {queue.name!r}: a link that its connection does not know")
                 must(link.queue is queue, f"{what} of {queue.name!r}: a link of {link.queue.name!r}")
                 must(catalog.has(queue), f"{what}: queue {queue.name!r} is gone")
+    for what, standing in tables.each():
+        if isinstance(standing, Ingress):
+            must(id(standing) in ids, f"{what}: a link that its connection does not know any more")
     for link in known:
         if isinstance(link, (Ingress, Egress)):
             must(link.link.context is link, "a link of the engine belongs to another of the core")
