@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants pacing federation constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints clean
 
 setup: $(SETUP)
 
@@ -105,6 +105,14 @@ swarm: setup
 # four minutes as one that hangs; here one may take an hour.
 sim-large: setup
 	$(BIN)/python -m pytest tests/sim -q -s -m "sim and slow" -o faulthandler_timeout=3600
+
+# What the stages `unit` and `core` take a day's part of: every seed, LONG times as many examples of each property
+# (tests/support/today.py), and a node's invariants after every turn. Hours; `make long IN=tests/core/test_groups.py` less.
+IN ?= tests
+
+long: setup
+	$(BIN)/python -m pytest $(IN) -q --long --numprocesses=2 --dist=worksteal -o faulthandler_timeout=3600 \
+		-m "not interop and not spark and not crash and not sim and not fuzz and not slow"
 
 # A failure at each call site below a node's dispatcher, one after the other, in every scenario; half an hour.
 containment: setup

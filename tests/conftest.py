@@ -13,18 +13,25 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 
 from holdfast.errors import ConfigError
 from holdfast.node.command import GC_THRESHOLDS
 from support import forking, today
 from support.process import NodeProcess
 
-# The same examples on every run and machine: a red check must be red for whoever looks next.
+# Examples follow from the day (`pytest_itemcollected`): a red check is red for whoever looks next with that `--day`.
 # `--hypothesis-profile explore` looks elsewhere.
+EXAMPLES = 34
 settings.register_profile(
-    "checks", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    "checks",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+    max_examples=EXAMPLES,
 )
+settings.register_profile("long", settings.get_profile("checks"), max_examples=EXAMPLES * today.LONG)
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile("checks")
 
@@ -51,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
     )
+    parser.addoption("--long", action="store_true", help="every seed, more examples, invariants after every turn")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -75,6 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
         today.number = date.fromisoformat(config.option.day).toordinal()
     except ValueError as error:
         raise pytest.UsageError(f"--day: {error}") from None
+    today.long = config.option.long
+    if today.long:
+        settings.load_profile("long")
     name = config.getoption("--canary")
     if name is not None:
         from holdfast_lab.canaries import plant_to_stay  # the tests without one load no more than they need
@@ -97,6 +108,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Hypothesis draws from the day."""
+    test = getattr(item, "function", None)
+    if getattr(test, "is_hypothesis_test", False):
+        seed(today.number)(getattr(test, "__func__", test))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

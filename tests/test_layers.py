@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from support.each import each
 from support.packages import MODULES, NODE, OURS, module_path
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -66,30 +67,38 @@ def environment_reads(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_path)
-def test_module_has_a_header_and_a_bounded_size(path: Path) -> None:
+def header_and_size(path: Path) -> str:
+    """The text of a module that has a header and a bounded size."""
     text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"{module_path(path)} does not say what it is for"
-    assert text.count("\n") <= LINES_MAX, f"{module_path(path)} has more than {LINES_MAX} lines"
-    left_open = re.findall(r"NotImplementedError|\bTODO\b|\bFIXME\b", text)
-    assert not left_open, f"{module_path(path)} leaves open: {left_open}"
+    assert ast.get_docstring(ast.parse(text)), "does not say what it is for"
+    assert text.count("\n") <= LINES_MAX, f"has more than {LINES_MAX} lines"
+    return text
 
 
-@pytest.mark.parametrize("path", TEST_MODULES, ids=lambda path: path.relative_to(TESTS).as_posix())
-def test_tests_have_a_header_and_a_bounded_size(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"tests/{path.relative_to(TESTS)} does not say what it is for"
-    assert text.count("\n") <= LINES_MAX, f"tests/{path.relative_to(TESTS)} has more than {LINES_MAX} lines"
+def test_module_has_a_header_and_a_bounded_size() -> None:
+    def check(path: Path) -> None:
+        left_open = re.findall(r"NotImplementedError|\bTODO\b|\bFIXME\b", header_and_size(path))
+        assert not left_open, f"leaves open: {left_open}"
+
+    each(MODULES, check, name=module_path)
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if module_path(p).split("/")[0] in CORES], ids=module_path)
-def test_core_has_no_chance_identity_or_clock_of_its_own(path: Path) -> None:
-    assert not found_in(path, forbidden_names, (*TYPES_ONLY, "datetime", "date"))
+def test_tests_have_a_header_and_a_bounded_size() -> None:
+    each(TEST_MODULES, header_and_size)
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.name not in COMMAND_LINE], ids=module_path)
-def test_environment_is_read_by_the_command_line_alone(path: Path) -> None:
-    assert not found_in(path, environment_reads, ("environ", "getenv"))
+def test_core_has_no_chance_identity_or_clock_of_its_own() -> None:
+    def check(path: Path) -> None:
+        assert not found_in(path, forbidden_names, (*TYPES_ONLY, "datetime", "date"))
+
+    each((path for path in MODULES if module_path(path).split("/")[0] in CORES), check, name=module_path)
+
+
+def test_environment_is_read_by_the_command_line_alone() -> None:
+    def check(path: Path) -> None:
+        assert not found_in(path, environment_reads, ("environ", "getenv"))
+
+    each((path for path in MODULES if path.name not in COMMAND_LINE), check, name=module_path)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +148,15 @@ FILE_NAMED = re.compile(r"(?<![\w./-])([a-z_]+(?:/[a-z_0-9]+)*\.py)\b")
 """A file of Python that a text names, from the folder that it stands in or from the top."""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_path)
-def test_a_file_that_a_module_names_is_there(path: Path) -> None:
+def test_a_file_that_a_module_names_is_there() -> None:
     """So that whoever reads it finds it: modules move, and texts about them do not."""
-    whole = next(package for package in OURS if path.is_relative_to(package))
-    folders = (path.parent, whole, PACKAGE, *(package.parent for package in OURS), TESTS.parent, TESTS)
-    named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
-    found = [any((folder / name).exists() for folder in folders) for name in named]
-    missing = sorted({name for name, there in zip(named, found, strict=True) if not there})
-    assert not missing, (
-        f"{module_path(path)} names {', '.join(missing)}: no such file beside it, or where imports begin"
-    )
+
+    def check(path: Path) -> None:
+        whole = next(package for package in OURS if path.is_relative_to(package))
+        folders = (path.parent, whole, PACKAGE, *(package.parent for package in OURS), TESTS.parent, TESTS)
+        named = FILE_NAMED.findall(path.read_text(encoding="utf-8"))
+        found = [any((folder / name).exists() for folder in folders) for name in named]
+        missing = sorted({name for name, there in zip(named, found, strict=True) if not there})
+        assert not missing, f"names {', '.join(missing)}: no such file beside it, or where imports begin"
+
+    each(MODULES, check, name=module_path)

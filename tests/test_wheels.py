@@ -71,7 +71,7 @@ class Environment:
                     shutil.copy(file.locate(), packages / file)
 
     def install(self, *wheels: Path) -> None:
-        pip("--python", self.bin / "python", "install", "--no-index", "--no-deps", *wheels)
+        pip("--python", self.bin / "python", "install", "--no-index", "--no-deps", "--no-compile", *wheels)
 
     def lacks(self, package: str) -> bool:
         return run(self.bin / "python", "-c", f"import {package}").returncode != 0

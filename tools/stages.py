@@ -89,7 +89,7 @@ UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and
 
 STAGES = (
     Stage("static", 60, None, gives_way=True),
-    Stage("unit", 240, UNMARKED, without=WITHOUT_CLOCK),
+    Stage("unit", 240, UNMARKED, waits=True, without=WITHOUT_CLOCK),
     Stage("core", 240, UNMARKED, folders=WITHOUT_CLOCK, gives_way=True),
     Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None, gives_way=True),
     Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),

@@ -12,6 +12,7 @@ from holdfast.amqp.connection import Delivery
 from holdfast.amqp.links.pending import Pending
 from holdfast.amqp.links.sender import Sender
 from holdfast.amqp.wire.performatives import Flow
+from support import today
 
 
 def linked(frame: int, window: int, **changes: Any) -> tuple[Pair, Sender]:
@@ -41,7 +42,7 @@ def state_of(pair: Pair, sender: Sender) -> Any:
 PIECES = st.lists(st.integers(0, 1_500), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=today.drawn(50), deadline=None)
 @given(
     sizes=st.lists(PIECES, min_size=1, max_size=4),
     frame=st.sampled_from([512, 513, 600, 1_000]),
@@ -67,7 +68,7 @@ def test_what_is_cut_at_once_is_what_the_backlog_sends(
     assert told[0] == told[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=today.drawn(34), deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 3_000), min_size=1, max_size=8),
     window=st.sampled_from([2, 6, 40, 2_048]),

@@ -14,6 +14,7 @@ from holdfast.amqp.session.transfers import PART_BYTES
 from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB
+from support import today
 
 
 def linked(limit: int | None = 1000, **server: Any) -> tuple[Pair, Any, Any]:
@@ -46,7 +47,7 @@ def joined(events: list[Any]) -> bytes:
     return b"".join(part.payload for part in parts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=today.drawn(20), deadline=None)
 @given(
     size=st.integers(1, 40_000),
     head=st.integers(0, 3_000),

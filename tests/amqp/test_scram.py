@@ -20,6 +20,7 @@ from holdfast.amqp.wire import conditions, encoding
 from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.wire.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome
 from holdfast.errors import ConfigError
+from support import today
 
 PASSWORDS = {"user": "pencil", "jürg": "pässword", "a,b=c": "x" * 500}
 KNOWN = {user: Clear(password, bytes(range(16))) for user, password in PASSWORDS.items()}
@@ -145,7 +146,7 @@ def test_a_last_message_that_does_not_belong_to_the_first_is_refused() -> None:
     assert there.respond(right) is True
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", today.some(range(30), 8))
 def test_any_bytes_are_a_failure_and_no_more(seed: int) -> None:
     rng = Random(seed)
     here = ClientScram(SHA_256, given("user", "pencil"))

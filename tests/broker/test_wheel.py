@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.broker.entries.wheel import BLOCK_COUNT, LATE_PARTS, PRUNE_COUNT, STEP_S_MAX, Wheel, due_s
+from support import today
 
 
 class Blocks:
@@ -38,7 +39,7 @@ def test_few_seconds_are_in_use_whatever_the_times_to_live() -> None:
     assert len(seconds) <= 64 * 8 + 64
 
 
-@settings(max_examples=200)
+@settings(max_examples=today.drawn(67))
 @given(
     noted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20 * BLOCK_COUNT), st.integers(1, 50)), max_size=200),
     forgotten=st.integers(0, 2),

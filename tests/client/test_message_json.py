@@ -21,6 +21,7 @@ from holdfast.client.messages.typed_json import exact_json
 from holdfast.client.opening import connect
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.render import as_json
+from support import today
 from support.amqp_values import SCALAR, SCALARS, VALUES
 from support.process import NodeProcess, run_holdfast, summary
 
@@ -245,7 +246,7 @@ async def test_what_is_printed_is_sent_as_the_same_messages(node: NodeProcess, t
     """Over a real node: sent, printed, sent again, read."""
     drawn: list[Message] = []
 
-    @settings(max_examples=150, database=None)
+    @settings(max_examples=today.drawn(150), database=None)
     @given(messages())
     def draw(message: Message) -> None:
         if any(cut(message).parts(None)):  # a node takes no empty delivery

@@ -13,6 +13,7 @@ from holdfast.amqp.wire.types import MISSING, Int, Long, Symbol, Timestamp, Uint
 from holdfast.client.messages.payload import cut, cut_payload, placed
 from holdfast.client.messages.reading import read_message
 from holdfast.errors import RemoteProtocolError
+from support import today
 
 TEXT = st.text(max_size=300)
 SYMBOLS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40).map(Symbol)
@@ -85,14 +86,14 @@ def typed(value: Any) -> Any:
 
 
 @given(message=MESSAGES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=today.drawn(100), deadline=None)
 def test_both_forms_read_the_same(message: Message) -> None:
     payload = message.encode()
     assert typed(read_message(payload)) == typed(Message.decode(payload))
 
 
 @given(message=MESSAGES, data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=today.drawn(100), deadline=None)
 def test_damaged_bytes_are_read_or_refused_alike(message: Message, data: st.DataObject) -> None:
     payload = bytearray(message.encode())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -109,7 +110,7 @@ def test_damaged_bytes_are_read_or_refused_alike(message: Message, data: st.Data
 
 
 @given(message=MESSAGES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=today.drawn(67), deadline=None)
 def test_placed_is_what_the_annotations_say(message: Message) -> None:
     payload = message.encode()
     told = message.message_annotations or {}
@@ -119,7 +120,7 @@ def test_placed_is_what_the_annotations_say(message: Message) -> None:
 
 
 @given(message=MESSAGES, number=st.none() | st.integers(1, 2**63))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=today.drawn(67), deadline=None)
 def test_a_cut_message_is_the_message_and_its_number(message: Message, number: int | None) -> None:
     parts = cut(message).parts(number)
     again = Message.decode(b"".join(parts))

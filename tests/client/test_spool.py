@@ -24,6 +24,7 @@ from holdfast.client.spool.records import MAGIC
 from holdfast.client.spool.spool import Spool, SpoolFile
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
+from support import today
 
 
 def open_spool(path: Path, **options: int) -> SpoolFile:
@@ -256,7 +257,7 @@ def test_a_spool_of_an_earlier_version_opens(tmp_path: Path, base: int | None) -
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=today.drawn(20), deadline=None)
 def test_numbers_are_given_once_whatever_the_crash_left(seed: int) -> None:
     """Numbering alone, over runs that lose the end of what was not synced."""
     rng = Random(seed)
@@ -376,7 +377,7 @@ def test_a_spool_in_use_and_another_file_are_refused(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 600), flip=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=today.drawn(20), deadline=None)
 def test_a_torn_end_costs_only_what_is_behind_it(
     tmp_path_factory: pytest.TempPathFactory, cut: int, flip: bool
 ) -> None:
@@ -458,7 +459,7 @@ def test_a_new_file_that_does_not_fit_leaves_nothing_behind(tmp_path: Path, monk
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=today.drawn(14), deadline=None)
 def test_any_run_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Appends, reads, decisions in any order, compactions and crashes, against a plain dict."""
     rng = Random(seed)

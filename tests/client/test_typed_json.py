@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.wire.types import Array, Char, Decimal32, Described, Float, Pairs, Symbol, Timestamp, Ubyte, Ulong
 from holdfast.client.messages.typed_json import json_text, typed_json
+from support import today
 
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 
@@ -103,6 +104,6 @@ def shape(value: Any) -> Any:
 
 
 @given(value=VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=today.drawn(100), deadline=None)
 def test_every_value_can_be_told_back(value: object) -> None:
     assert back(json.loads(json_text(value))) == shape(value)

@@ -14,7 +14,7 @@ from holdfast.federation.messages import Message
 from holdfast.federation.rows import Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
-from holdfast.peering import binding_control
+from holdfast.peering import binding_control, binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peers.neighbours import features
 from support.rig import Node, Rig
@@ -167,14 +167,14 @@ def test_what_a_refused_turn_was_to_delete_is_on_disk_still() -> None:
     a, b = network(rig, "a-b")
     rig.run(3)
     federate(rig, a, "b")
-    first = bind(rig, b, "us.#", "eu.#")
-    assert known(a, "b") == {"us.#", "eu.#"} and first is None
+    bind(rig, b, "us.#", "eu.#")
     a.refuse_all, a.refuse = True, 1
-    control(b).bind(TOPIC, [Row("eu.#")])
-    while a.refuse:
-        rig.run(0.1)
+    bind(rig, b, "eu.#")
+    assert a.refuse == 0
+    b.crash()  # it says nothing again
+    rig.run(3)
+    assert known(a, "b") == {"us.#", "eu.#"}
     a.crash()
-    b.crash()
     a.start()
     assert known(a, "b") == {"us.#", "eu.#"}
 
@@ -396,3 +396,40 @@ def test_a_node_that_is_forwarded_something_begins_again_when_it_is_told() -> No
     federation = control(b).federation
     assert federation is not None and federation.sets.stored[Key("b", TOPIC)].stamp.life > before.life
     assert known(a, "b") == {"us.#"}
+
+
+def test_while_the_store_has_no_room_sets_wait() -> None:
+    """So that no commit is refused for them; they are stored once there is room."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(a.store, "room_bytes", lambda: -1)
+        rig.run(3)
+        bind(rig, b, "us.#")
+        rig.run(3)
+        assert known(a, "b") == set()
+    rig.run(3)
+    assert known(a, "b") == {"us.#"}
+
+
+def test_the_status_tells_of_who_is_away_too() -> None:
+    """At the entry by which it came, or might come: once, however many lead there."""
+    rig = Rig()
+    a, b, c, d = network(rig, "a-b", "a-c", "b-d", "c-d")
+    rig.run(3)
+    for node, neighbours in ((a, "bc"), (b, "d"), (c, "d")):
+        federate(rig, node, *neighbours)
+    bind(rig, d, "us.#")
+    rig.run(3)
+
+    def told() -> list[tuple[str, list[Any]]]:
+        return [(row["neighbour"], row["bindings"]) for row in binding_status.rows(control(a))]
+
+    (_, by_b), (_, by_c) = told()
+    assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]
+    d.crash()
+    rig.run(10)
+    (_, by_b), (_, by_c) = told()
+    assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]

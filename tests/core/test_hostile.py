@@ -22,6 +22,7 @@ from holdfast.management.operations.answers import (
 )
 from holdfast.management.status.origins import ORIGINS_LISTED
 from holdfast.settings.limits import Limits
+from support import today
 from support.rig import Rig
 
 scalars = (
@@ -49,7 +50,7 @@ OPERATIONS = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=today.drawn(20))
 @given(
     st.lists(
         st.tuples(
@@ -76,7 +77,7 @@ def test_management(requests: list[tuple[tuple[str, str], str, dict[str, object]
     assert client.manage("STATUS", "node")[0] == 200
 
 
-@settings(max_examples=40)
+@settings(max_examples=today.drawn(14))
 @given(st.lists(st.binary(max_size=60) | values.map(lambda value: b"\x00\x53\x72" + encode(value)), max_size=5))
 def test_payloads(payloads: list[bytes]) -> None:
     rig = Rig()
@@ -95,7 +96,7 @@ def test_payloads(payloads: list[bytes]) -> None:
         rig.settle()
 
 
-@settings(max_examples=40)
+@settings(max_examples=today.drawn(14))
 @given(st.dictionaries(st.sampled_from(["holdfast:producer", "holdfast:epoch"]).map(Symbol), values), st.text())
 def test_attaches(properties: dict[Symbol, object], address: str) -> None:
     rig = Rig()

@@ -20,6 +20,7 @@ from holdfast.custody.hop.sender import CUSTODY_ADDRESS
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig, TriggerConfig
+from support import today
 from support.rig import Client, Node, Rig
 from support.transactions import Controller, bound_for, within
 
@@ -368,7 +369,7 @@ def play(steps: list[Step], hosts: tuple[str, ...]) -> dict[str, list[Any]]:
     return {host: actor.seen for host, actor in actors.items()}
 
 
-@settings(max_examples=40)
+@settings(max_examples=today.drawn(14))
 @given(STEPS)
 def test_a_host_sees_what_it_would_see_alone(steps: list[Step]) -> None:
     together = play(steps, HOSTS)

@@ -190,6 +190,6 @@ class Node(RuleBasedStateMachine):
 
 
 Node.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=30, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=today.drawn(7), stateful_step_count=30, suppress_health_check=list(HealthCheck), deadline=None
 )
 TestPerformatives = seed(today.number)(Node).TestCase

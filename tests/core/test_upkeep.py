@@ -228,7 +228,7 @@ def test_what_waits_for_a_slow_neighbour_is_bounded_and_a_tick_looks_at_its_firs
 
 def test_a_fault_makes_no_record_that_names_itself() -> None:
     """Nobody takes such a row, so it could never be told; a fault that strikes twice finds the ghost of the first."""
-    for seed in range(60):
+    for seed in today.some(range(60), 10):
         rig, random = Rig(seed), Random(seed)
         (node, *_) = network(rig, *RING, supers=("a",))
         states = core_routes(node).states

@@ -1,30 +1,24 @@
 """Six cycles of the kill -9 campaign (a thousand: `make kill-campaign`), and how its report counts."""
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast_lab.base.processes import Children
 from holdfast_lab.judge.arrivals import judge
 from holdfast_lab.real.campaign import LANES_MAX, POINTS, VICTIMS, Cycle, main, report, victim_of
 
 
 @pytest.mark.crash
-async def test_six_cycles_are_exact(tmp_path: Path, day: int) -> None:
+def test_six_cycles_are_exact(tmp_path: Path, day: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Killed at other moments each day; the ingest, which needs a Spark of its own, dies on every third. That its table
     is exact whatever kills it is shown each day (`test_spark_node.py`)."""
     every, victims = (0, {"hub": 2, "sender": 1, "site": 3})
     if day % 3 == 0:
         every, victims = (6, {"hub": 2, "ingest": 1, "sender": 1, "site": 2})
-    command = [sys.executable, "-m", "holdfast_lab.real.campaign", "--cycles", "6", "--seed", str(day), "--json"]
-    command += ["--ingest-every", str(every), "--lanes", "2"]
-    async with Children(tmp_path / "logs") as children, asyncio.timeout(240):
-        campaign = await children.start("campaign", [*command, "--work", str(tmp_path / "work")])
-        code = await campaign.wait()
-        answer = json.loads("\n".join(campaign.lines))
+    options = ["--cycles", "6", "--seed", str(day), "--ingest-every", str(every), "--lanes", "2"]
+    code = main([*options, "--json", "--work", str(tmp_path / "work")])
+    answer = json.loads(capsys.readouterr().out)
     assert code == 0 and answer["ok"], json.dumps(answer, indent=2)
     assert answer["cycles"] == 6 and answer["kills"] > 0
     assert answer["victims"] == victims

@@ -26,7 +26,7 @@ from support.process import NodeProcess
 pytestmark = pytest.mark.fuzz
 
 SEED = 5
-STREAMS = 500
+STREAMS = 300
 LONGEST_MS = 500.0
 """No goal, but a bound that a busy machine keeps: `make fuzz` tells the longest turn."""
 CONFIGS = 4

@@ -4,6 +4,7 @@ The clients block (Proton's reactor) or are processes (rhea), so nodes are kept 
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -142,8 +143,12 @@ def address() -> str:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """Compiles clients in C and C++, each once."""
-    return Workshop(tmp_path_factory.mktemp("programs"))
+    """Compiles clients in C and C++, each once for all processes of the run."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    (folder / "programs").mkdir(exist_ok=True)
+    return Workshop(folder / "programs")
 
 
 @pytest.fixture

@@ -1,11 +1,15 @@
 """Qpid Proton in C and C++: Debian's example programs, and `proton_c/peer.c` and `peer.cpp`, compiled for the tests.
 
-Rules of this file: what is compiled lies in a temporary directory of the test session, each program once; where the
-compiler, the library's headers or the examples lack, the reason is the tests' reason to skip.
+Rules of this file: what is compiled lies in a temporary directory of the test run, each program once, whichever of its
+processes needs it first; where the compiler, the library's headers or the examples lack, the reason is the tests'
+reason to skip.
 """
 
+import fcntl
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +32,7 @@ class Lacking(Exception):
 
 
 class Workshop:
-    """Compiles programs into `folder`, which must exist."""
+    """Compiles programs into `folder`, which must exist and may be that of other processes too."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,19 +62,33 @@ class Workshop:
             raise Lacking(reason)
         program = self._folder / f"{source.stem}{kind.replace('.', '-')}"
         compiler, standard, library, _ = _COMPILERS[kind]
-        command = [compiler, standard, "-o", str(program), str(source), library, "-pthread"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+        with self._alone(program.name):
+            if not program.exists():
+                made = program.with_suffix(".made")
+                command = [compiler, standard, "-o", str(made), str(source), library, "-pthread"]
+                done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
+                assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+                made.rename(program)
         self._built[source] = program
         return program
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """No other process is in such a block of this name meanwhile."""
+        with (self._folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _why_not(self, kind: str) -> str | None:
         """Compiles a program that only includes the library's header; None where that works."""
         compiler, standard, library, packages = _COMPILERS[kind]
         if shutil.which(compiler) is None:
             return f"no {compiler} here ({packages})"
-        trial = self._folder / f"trial{kind}"
-        trial.write_text(f"#include <{_HEADERS[kind]}>\nint main() {{ return 0; }}\n")
-        command = [compiler, standard, "-o", str(trial.with_suffix(".out")), str(trial), library]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
-        return None if done.returncode == 0 else f"Qpid Proton's headers for {kind[1:]} are not here ({packages})"
+        trial = self._folder / f"trial-{kind[1:]}{kind}"
+        with self._alone(trial.name):
+            if not trial.with_suffix(".out").exists():
+                trial.write_text(f"#include <{_HEADERS[kind]}>\nint main() {{ return 0; }}\n")
+                command = [compiler, standard, "-o", str(trial.with_suffix(".out")), str(trial), library]
+                subprocess.run(command, check=False, capture_output=True, timeout=COMPILE_LIMIT_S)
+            there = trial.with_suffix(".out").exists()
+        return None if there else f"Qpid Proton's headers for {kind[1:]} are not here ({packages})"

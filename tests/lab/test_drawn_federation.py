@@ -20,7 +20,7 @@ def has(plan: Plan) -> bool:
 
 def test_a_share_of_the_seeds_has_one() -> None:
     drawn = [plan for plan in map(draw_plan, SEEDS) if has(plan)]
-    assert 20 < len(drawn) < 90
+    assert 10 < len(drawn) < 60
     assert all(from_json(plan.to_json()) == plan for plan in drawn)
     for plan in drawn:
         assert not renewed_in(plan) and not any(fault.kind in SPOILS for fault in plan.faults)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast_lab.mpls.network_file import parse_network, read_network
+from support import today
 
 SMALL = """
 [traffic]
@@ -150,7 +151,7 @@ def test_sizes_are_bounded() -> None:
 PAPER = files("holdfast_lab.mpls").joinpath("networks", "paper.toml").read_text(encoding="utf-8").splitlines()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=today.drawn(50), deadline=None)
 @given(st.data())
 def test_whatever_is_changed_it_is_read_or_is_one_line(data: st.DataObject) -> None:
     lines = list(PAPER)

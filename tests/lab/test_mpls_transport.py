@@ -8,6 +8,7 @@ import pytest
 
 from holdfast_lab.mpls.clock import Clock
 from holdfast_lab.mpls.transport import INITIAL_WINDOW, MSS, RTO_MOST_S, WINDOW_MAX, Connection
+from support import today
 
 DELAY_S = 0.02
 
@@ -43,7 +44,7 @@ def test_messages_arrive_once_and_in_order() -> None:
     assert pair.got == list(range(200)) and pair.a.waiting_bytes == 0 and pair.a.resent == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", today.some(range(5), 2))
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.3])
 def test_what_is_lost_is_sent_again(seed: int, share: float) -> None:
     rng = Random(seed)

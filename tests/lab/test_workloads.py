@@ -9,7 +9,10 @@ from holdfast.errors import ConfigError
 from holdfast_lab.base.client_history import History, Violation, make_key
 from holdfast_lab.workloads import KINDS, ProducerLog, full_address, make_workload
 
-NEEDED: dict[str, Any] = {"node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r"}
+NEEDED: dict[str, Any] = {
+    "node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r", "topic": "t", "entries": [],
+    "publishers": ["hub"], "subscriptions": [],
+}  # fmt: skip
 
 
 def needed(kind: str) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def test_every_kind_is_made_and_counts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_key_that_is_none_is_told(kind: str) -> None:
-    with pytest.raises(ConfigError, match=r"^unknown key 'colour' in workload 1; expected one of .*node"):
+    with pytest.raises(ConfigError, match=r"^unknown key 'colour' in workload 1; expected one of .*name"):
         make_workload({**needed(kind), "colour": "blue"}, "workload 1")
 
 

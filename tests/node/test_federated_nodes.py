@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from holdfast.client import connect
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast
 
@@ -77,6 +78,40 @@ async def test_entries_are_added_listed_and_removed_and_outlive_a_kill(tmp_path:
             assert len((await run(jfk, "federation list")).splitlines()) == 2
             await run(jfk, "federation remove prices hub")
             assert await told(jfk, "federation list") == []
+
+
+async def test_what_is_bound_is_known_over_a_kill_and_withdrawn(tmp_path: Path) -> None:
+    hub_file, jfk_file = tmp_path / "hub.toml", tmp_path / "jfk.toml"
+    hub_file.write_text(HUB)
+    async with asyncio.timeout(LIMIT_S), await NodeProcess.start(tmp_path / "hub.holdfast", config=hub_file) as hub:
+        jfk_file.write_text(JFK.format(hub=hub.ready["amqp"]) + '[[queue]]\nname = "topic/flights"\n')
+        async with await NodeProcess.start(tmp_path / "jfk.holdfast", config=jfk_file) as jfk:
+
+            async def bound() -> list[Any]:
+                (row,) = await told(hub, "federation list")
+                assert isinstance(row["bindings"], list)
+                return row["bindings"]
+
+            async def is_known() -> bool:
+                return await bound() == [{"pattern": "delayed.#", "origins": ["jfk"]}]
+
+            async def is_withdrawn() -> bool:
+                return await bound() == []
+
+            async with await connect(jfk.url) as connection:
+                receiver = await connection.receiver("topic/flights/delayed.#", subscription="s")
+                await eventually_async(is_known)
+                await receiver.close()
+            assert await told(hub, "topology tree flights delayed.jfk") == [
+                {"destination": "jfk", "next_hop": "jfk", "path": ["hub", "jfk"], "relay": False}
+            ]
+            await jfk.kill()
+            await hub.kill()
+            await hub.restart(same_port=True)
+            assert await is_known(), "from its own disk"
+            await jfk.restart()
+            await run(jfk, "subscription delete s --queue topic/flights")
+            await eventually_async(is_withdrawn)
 
 
 async def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:

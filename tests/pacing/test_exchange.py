@@ -17,6 +17,7 @@ from holdfast.pacing.origin import Origin
 from holdfast.pacing.policies import Backlog, Fixed, Overflow, Weights
 from holdfast.pacing.policy import FLOOR_SHARE, Policy
 from holdfast.pacing.table import Pacing, Table
+from support import today
 
 RATE = 125_000
 CAPACITY = 1_000_000
@@ -140,7 +141,7 @@ class Exchange:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{policy.name} {policy.lend:g}")
-@settings(max_examples=8, phases=(Phase.generate,))  # a search for a smaller example takes minutes
+@settings(max_examples=today.drawn(3), phases=(Phase.generate,))  # a search for a smaller example takes minutes
 @given(st.integers(0, 10**9), st.integers(1, 6), st.floats(0, 0.5), st.sampled_from([0.3, 2.0, 10.0]))
 def test_whatever_the_network_does(policy: Policy, seed: int, clients: int, faults: float, period_s: float) -> None:
     exchange = Exchange(seed, policy, clients, faults, period_s)

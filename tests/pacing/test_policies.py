@@ -21,6 +21,7 @@ from holdfast.pacing.policy import (
     floors,
     until_overflow_s,
 )
+from support import today
 
 PAPER_ROOT = Root(rate=25.0, capacity=800.0, used=20.0)
 POLICIES: list[Policy] = [Fixed(), Weights(), Backlog(), Overflow(), Level(0.0), Level(0.5), Level(1.0)]
@@ -57,7 +58,7 @@ any_policy = pytest.mark.parametrize("policy", POLICIES, ids=BY_NAME)
 
 
 @any_policy
-@settings(max_examples=30)  # of each policy
+@settings(max_examples=today.drawn(10))  # of each policy
 @given(st.data(), LOOPS)
 def test_rates_sum_to_at_most_the_budget_and_none_is_below_its_floor(
     policy: Policy, data: st.DataObject, loop_s: float
@@ -76,7 +77,7 @@ def test_rates_sum_to_at_most_the_budget_and_none_is_below_its_floor(
 
 
 @any_policy
-@settings(max_examples=30)  # of each policy
+@settings(max_examples=today.drawn(10))  # of each policy
 @given(st.data(), LOOPS)
 def test_the_order_of_clients_decides_nothing(policy: Policy, data: st.DataObject, loop_s: float) -> None:
     root = data.draw(roots(policy.lend))
@@ -88,7 +89,7 @@ def test_the_order_of_clients_decides_nothing(policy: Policy, data: st.DataObjec
 
 
 @any_policy
-@settings(max_examples=30)  # of each policy
+@settings(max_examples=today.drawn(10))  # of each policy
 @given(st.data(), LOOPS)
 def test_clients_that_are_alike_have_like_rates(policy: Policy, data: st.DataObject, loop_s: float) -> None:
     root, client = data.draw(roots(policy.lend)), data.draw(loads(shares=False))
@@ -97,7 +98,7 @@ def test_clients_that_are_alike_have_like_rates(policy: Policy, data: st.DataObj
 
 
 @any_policy
-@settings(max_examples=30)  # of each policy
+@settings(max_examples=today.drawn(10))  # of each policy
 @given(st.data(), LOOPS, st.floats(0.01, 100))
 def test_the_unit_decides_nothing(policy: Policy, data: st.DataObject, loop_s: float, unit: float) -> None:
     root = data.draw(roots(policy.lend))
@@ -116,7 +117,7 @@ def test_the_unit_decides_nothing(policy: Policy, data: st.DataObject, loop_s: f
 
 
 @pytest.mark.parametrize("policy", [Weights(), Backlog(), Overflow(), Level(0.0)], ids=lambda policy: policy.name)
-@settings(max_examples=50)
+@settings(max_examples=today.drawn(17))
 @given(st.data())
 def test_who_needs_more_has_no_less(policy: Policy, data: st.DataObject) -> None:
     root = data.draw(roots(0.0))
@@ -136,7 +137,7 @@ def test_who_needs_more_has_no_less(policy: Policy, data: st.DataObject) -> None
 
 
 @any_policy
-@settings(max_examples=30)  # of each policy
+@settings(max_examples=today.drawn(10))  # of each policy
 @given(st.data())
 def test_no_time_to_overflow_is_beyond_the_horizon(policy: Policy, data: st.DataObject) -> None:
     root = data.draw(roots(policy.lend))

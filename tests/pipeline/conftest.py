@@ -28,7 +28,7 @@ def worker_path() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All that use the session go to one worker: a second one would start a JVM and its Python workers again."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()):  # or by way of `our_session`
             item.add_marker(pytest.mark.xdist_group("session"))
 
 
@@ -55,6 +55,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     os.environ.clear()
     os.environ.update(before)
     assert "pyspark" in sys.modules
+
+
+@pytest.fixture
+def our_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> "SparkSession":
+    """Commands and programs that start a session get that of the tests, and leave it running."""
+    from pyspark_holdfast import session
+
+    monkeypatch.setattr(session, "start_session", lambda *arguments, **options: spark)
+    monkeypatch.setattr(session, "stop_session", lambda stopped: None)
+    return spark
 
 
 @pytest.fixture

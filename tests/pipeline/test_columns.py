@@ -41,6 +41,7 @@ from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.dead_letters import DeadLetterTable
 from pyspark_holdfast.outgoing import check_columns, message_of_row
 from pyspark_holdfast.rows import Unreadable, batches, record_batch
+from support import today
 
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 
@@ -53,13 +54,13 @@ def row_of(message: Message) -> dict[str, Any]:
 
 
 @given(messages())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=today.drawn(100), deadline=None)
 def test_a_row_is_the_message_again(message: Message) -> None:
     assert bare(message_of_row(row_of(message))) == bare(message)
 
 
 @given(messages())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=today.drawn(100), deadline=None)
 def test_what_is_seen_at_once_to_have_no_rest_has_none(message: Message) -> None:
     message = Message.decode(message.encode())
     body = typed_body(message)

@@ -21,15 +21,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from holdfast.cli import main
 from holdfast.client import Message, Properties, connect
 from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast import session
 from pyspark_holdfast.bus import Lease, Position
 from pyspark_holdfast.checkpoint import batches_in
 from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
 from pyspark_holdfast.tables import property_of, read_arrow, read_table
+from support import today
 from support.documents import python_in
 from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
@@ -126,7 +127,7 @@ async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_pat
 
 
 async def test_the_examples_write_a_table_and_query_it(
-    spark: "SparkSession",
+    our_session: "SparkSession",
     tmp_path: Path,
     start_node: StartNode,
     monkeypatch: pytest.MonkeyPatch,
@@ -134,8 +135,6 @@ async def test_the_examples_write_a_table_and_query_it(
 ) -> None:
     """The program in examples/, the one in docs/spark.md, and the report of README.md, in the tests' session."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "start_session", lambda *arguments, **options: spark)
-    monkeypatch.setattr(session, "stop_session", lambda stopped: None)
     node = await start_node("hub")
     async with await connect(node.url) as connection:
         for queue in ("flights", "others"):
@@ -337,8 +336,9 @@ def kill_session(session: int) -> None:
             pass
 
 
+@pytest.mark.usefixtures("our_session")  # which goes on with what the command's own left
 async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
-    tmp_path: Path, start_node: StartNode, day: int
+    tmp_path: Path, start_node: StartNode, day: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of four ends, drawn by the day as its moment is; the kill campaign has thousands."""
     node = await start_node("hub")
@@ -378,17 +378,14 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
     if (out / "_spark_metadata").exists():
         numbers = bodies(out)
         assert numbers == list(range(1, len(numbers) + 1))
-    ended = await run_holdfast(
-        "pipeline", "ingest", QUEUE, "--url", node.url, "--out", str(out), "--master", "local[2]",
-        "--available-now", limit_s=LIMIT_S,
-    )  # fmt: skip
-    assert ended.code == 0, ended.stderr
-    told = json.loads(ended.stderr.splitlines()[-1])
+    again = ["--url", node.url, "--out", str(out), "--master", "local[2]", "--available-now"]
+    assert main(["pipeline", "ingest", QUEUE, *again]) == 0
+    told = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert told["advanced"] == sent + 1
     assert bodies(out) == list(range(1, sent + 1))
 
 
-@pytest.mark.parametrize("node_hangs", [False, True])
+@pytest.mark.parametrize("node_hangs", today.some([False, True], 1))
 async def test_ctrl_c_ends_it_with_a_line_also_where_the_node_hangs(
     tmp_path: Path, start_node: StartNode, node_hangs: bool
 ) -> None:

@@ -36,14 +36,12 @@ def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.spark
-def test_two_seeds_on_spark(tmp_path: Path) -> None:
-    """In a process of its own: the command ends its JVM, which other tests may share."""
+@pytest.mark.usefixtures("our_session")
+def test_two_seeds_on_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "verdicts"
     options = ["--seeds", "2", "--first-seed", "1", "--master", "local[2]", "--out", str(out)]
-    command = [sys.executable, "-m", "holdfast", "pipeline", "swarm", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    assert main(["pipeline", "swarm", *options]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert told["seeds"] == 2 and told["failed"] == [] and told["hops"] > 0 and told["wall_s"] > 0
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert sorted(row["seed"] for row in rows) == [1, 2]

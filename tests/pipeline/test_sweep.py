@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from holdfast.cli import main
 from holdfast.errors import ConfigError
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.sweep_file import Wanted, read_sweep
@@ -137,14 +138,13 @@ def test_a_table_of_another_sweep_is_not_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
-    """In a process of its own: the command ends its JVM, which other tests may share."""
+@pytest.mark.usefixtures("our_session")
+def test_a_sweep_on_spark_is_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "sweep.toml", tmp_path / "table"
     file.write_text(SMALL)
-    command = [sys.executable, "-m", "holdfast", "sim", "sweep", str(file), "--master", "local[2]", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    command = ["pipeline", "sweep", str(file), "--master", "local[2]", "--out", str(out)]
+    assert main(command) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert told["seeds"] == 8 and told["failed"] == []
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert {row["grid"] for row in rows} == {"short"}
@@ -157,6 +157,7 @@ def test_a_sweep_on_spark_is_one_table(tmp_path: Path) -> None:
         if path != min(out.glob("*.parquet")):
             path.unlink()
     there = pyarrow.parquet.read_table(out).num_rows
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0 and f"{there} of 8 runs are in " in done.stderr, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["seeds"] == 8
+    assert main([*command, "--resume"]) == 0
+    said = capsys.readouterr()
+    assert f"{there} of 8 runs are in " in said.err, said.err
+    assert json.loads(said.out.splitlines()[-1])["seeds"] == 8

@@ -9,6 +9,7 @@ import pytest
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.selectors.sections import Sections
+from support.each import each
 
 RESULTS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
 LINE = re.compile(r"(TRUE|FALSE|UNKNOWN|invalid (\d+)) +(.*)")
@@ -38,33 +39,38 @@ def test_the_table_is_as_large_as_it_should_be() -> None:
     assert len({(message, text) for message, _, _, text in ROWS}) == len(ROWS), "an expression stands twice"
 
 
-@pytest.mark.parametrize(("message", "result", "text"), VALID)
-def test_an_expression_has_the_result_of_the_table(
-    message: str, result: str, text: str, messages: Mapping[str, Sections]
-) -> None:
-    predicate = compile_selector(text)
-    assert predicate.value(messages[message]) is RESULTS[result]
-    assert predicate.matches(messages[message]) is (result == "TRUE")
+def test_an_expression_has_the_result_of_the_table(messages: Mapping[str, Sections]) -> None:
+    def check(case: tuple[str, str, str]) -> None:
+        message, result, text = case
+        predicate = compile_selector(text)
+        assert predicate.value(messages[message]) is RESULTS[result]
+        assert predicate.matches(messages[message]) is (result == "TRUE")
+
+    each(VALID, check)
 
 
-@pytest.mark.parametrize(("text", "column"), INVALID)
-def test_what_is_no_selector_is_refused_with_its_place(text: str, column: int) -> None:
-    with pytest.raises(SelectorError) as caught:
-        compile_selector(text)
-    assert caught.value.column == column, caught.value
-    assert str(caught.value).endswith(f", at column {column}")
-    assert str(caught.value).isprintable()
+def test_what_is_no_selector_is_refused_with_its_place() -> None:
+    def check(case: tuple[str, int]) -> None:
+        text, column = case
+        with pytest.raises(SelectorError) as caught:
+            compile_selector(text)
+        assert caught.value.column == column, caught.value
+        assert str(caught.value).endswith(f", at column {column}")
+        assert str(caught.value).isprintable()
+
+    each(INVALID, check)
 
 
-@pytest.mark.parametrize(("message", "result", "text"), VALID)
-def test_a_canonical_text_means_the_same_and_is_its_own(
-    message: str, result: str, text: str, messages: Mapping[str, Sections]
-) -> None:
-    predicate = compile_selector(text)
-    again = compile_selector(predicate.text)
-    assert again.text == predicate.text
-    assert again.sections == predicate.sections
-    assert again.value(messages[message]) is RESULTS[result]
+def test_a_canonical_text_means_the_same_and_is_its_own(messages: Mapping[str, Sections]) -> None:
+    def check(case: tuple[str, str, str]) -> None:
+        message, result, text = case
+        predicate = compile_selector(text)
+        again = compile_selector(predicate.text)
+        assert again.text == predicate.text
+        assert again.sections == predicate.sections
+        assert again.value(messages[message]) is RESULTS[result]
+
+    each(VALID, check)
 
 
 @pytest.mark.parametrize(

@@ -33,4 +33,4 @@ def test_what_is_confirmed_comes_once(seed: int) -> None:
 def test_the_seeds_meet_what_they_are_for() -> None:
     metrics = [ran(seed).metrics for seed in range(1, 4)]
     for what in ("confirmations", "due", "shown"):
-        assert sum(count for item in metrics for name, count in item.items() if name.endswith(f".{what}")) > 20, what
+        assert sum(count for item in metrics for name, count in item.items() if name.endswith(f".{what}")) > 10, what

@@ -25,13 +25,13 @@ def ran(seed: int) -> Result:
     return execute(replace(plan, topology=topology, workloads=tuple(scene.workloads), faults=faults), seed)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 9), *today.some(range(9, 1_000), 6)])
+@pytest.mark.parametrize("seed", today.some(range(1, 1_000), 4))
 def test_each_reading_is_counted_once_under_crashes_and_full_disks(seed: int) -> None:
     result = ran(seed)
     assert result.ok, result.failure
 
 
 def test_the_seeds_meet_what_they_are_for() -> None:
-    metrics = [ran(seed).metrics for seed in range(1, 9)]
     for what in ("sent", "made", "judged"):
-        assert sum(value for item in metrics for name, value in item.items() if name.endswith(what)) > 0, what
+        metrics = (item for seed in range(1, 9) for item in ran(seed).metrics.items())
+        assert any(value > 0 for name, value in metrics if name.endswith(what)), what

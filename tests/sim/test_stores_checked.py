@@ -17,8 +17,6 @@ from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
 from holdfast.engine.port import TABLES, Batch
-from holdfast.federation.rows import Row
-from holdfast.federation.settings import Entry
 from holdfast.federation.stored import KINDS as KINDS_OF_BINDINGS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
@@ -183,14 +181,17 @@ def stepped(rig: Rig) -> None:
 
 
 def federated(rig: Rig) -> None:
-    """A topic that one node forwards to another by request, and the other's bindings, one with a selector; one goes."""
+    """A topic that one node forwards to another by request, and the other's bindings, of which one goes."""
     jfk, hub = rig.pair()
     rig.run(2)
-    assert jfk.core is not None and hub.core is not None
-    jfk.core.bindings.add(Entry("news", "hub"))
-    for rows in ([Row("a"), Row("b.#", "x > 1")], [Row("b.#", "x > 1")]):
-        hub.core.bindings.bind("news", rows)
+    assert rig.client(jfk).manage("CREATE", "federation", "news@hub")[0] == 201
+    client = rig.client(hub)
+    for pattern in ("a", "b.#"):
+        link = client.receiver(f"topic/news/{pattern}")
         rig.run(2)
+        if pattern == "a":
+            link.detach()
+            rig.run(2)
 
 
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

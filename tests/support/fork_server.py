@@ -1,37 +1,52 @@
 """A process that has imported Holdfast, and forks itself into `python -m holdfast …` when asked (support/forking.py).
 
-    python fork_server.py SOCKET
+    python fork_server.py KIND SOCKET
 
-Each request is a packet of JSON with three descriptors, the standard streams; the answer is the new process's id. The
-new one's parent ends at once, so that whoever asked, and adopts orphans meanwhile, becomes its parent.
+KIND says what it imports: what a node and a client need, or what the simulator does. Each request is a packet of JSON
+with three descriptors, the standard streams; the answer is the new process's id. The new one's parent ends at once, so
+that whoever asked, and adopts orphans meanwhile, becomes its parent.
 """
 
+import atexit
 import ctypes
 import gc
+import importlib
 import io
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
-from typing import Any, Final
+import threading
+from typing import Any, Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
 _DESCRIPTORS_MAX: Final = 256
 _PACKET_BYTES: Final = 1 << 20
 
-# What nearly every process would import; it is not used here.
-LOADED: Final = (
-    "holdfast.cli", "holdfast.node.command", "holdfast.node.runtime", "holdfast.storage.lmdb", "holdfast.client",
-    "holdfast.client.verbs.send", "holdfast.client.verbs.receive", "holdfast.client.verbs.manage",
-)  # fmt: skip
+# What nearly every process of a kind would import, much of it once it runs; it is not used here.
+LOADED: Final = {
+    "node": (
+        "holdfast.cli", "holdfast.node.command", "holdfast.node.runtime", "holdfast.storage.lmdb", "holdfast.client",
+        "holdfast.client.verbs.send", "holdfast.client.verbs.receive", "holdfast.client.verbs.manage",
+        "holdfast.core.node", "holdfast.telemetry.writer", "holdfast.client.feed.feeding",
+        "holdfast.storage.commands", "uvloop",
+        "concurrent.futures.thread", "encodings.idna",
+    ),
+    "sim": (
+        "holdfast.cli", "holdfast_lab.sim_commands", "holdfast_lab.runs.run", "holdfast_lab.runs.swarm",
+        "holdfast_lab.verbs", "holdfast_lab.histories", "holdfast_lab.plan.scenario_file", "importlib.metadata",
+        "email.message", "tomllib",
+    ),
+}  # fmt: skip
 
 
 def main() -> int:
     """Serves until whoever asks is gone; in a fork, what the command's own `main` returns."""
-    ours = socket.socket(fileno=int(sys.argv[1]))
+    ours = socket.socket(fileno=int(sys.argv[2]))
     del sys.path[0]  # our own folder, which no command has
-    for module in LOADED:
+    for module in LOADED[sys.argv[1]]:
         __import__(module)
     gc.freeze()
     while True:
@@ -49,7 +64,13 @@ def main() -> int:
                 os._exit(0)
             os.close(go)
             os.read(wait, 1)  # until our parent is who asked
-            return run(request, descriptors)
+            try:
+                code = run(request, descriptors)
+            except SystemExit as ended:
+                if not isinstance(ended.code, int):
+                    raise
+                code = ended.code
+            end(code)
         os.waitpid(parent, 0)
         ours.send(os.read(told, 64))
         for descriptor in (told, tell, wait, go, *descriptors):
@@ -68,14 +89,33 @@ def run(request: dict[str, Any], descriptors: list[int]) -> int:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path.insert(0, request["folder"])
     sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
-    from holdfast import __main__ as command
+    program, code = request["program"], 0
+    if os.path.isabs(program):
+        sys.path.insert(0, os.path.dirname(program))
+        sys.argv = [program, *request["arguments"]]
+        runpy.run_path(program, run_name="__main__")
+    else:
+        sys.path.insert(0, request["folder"])
+        command = importlib.import_module(program)
+        sys.argv = [str(command.__file__), *request["arguments"]]
+        code = command.main()
+    return code
 
-    sys.argv = [str(command.__file__), *request["arguments"]]
-    return command.main()
+
+def end(code: int) -> NoReturn:
+    """As the interpreter ends, but that it takes nothing apart, which costs more than many a command."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        os.write(2, f"Exception ignored in: {sys.stdout}\n{error!r}\n".encode())
+        code = 120
+    os._exit(code)
 
 
 def _stream(number: int, before: Any) -> Any:

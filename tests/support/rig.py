@@ -7,6 +7,7 @@ answers has been committed there (docs/ARCHITECTURE.md, "How a core is driven").
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
@@ -43,8 +44,9 @@ from support.wires import End, Party, Wire
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
-CHECK_EVERY = 5
-"""A look at all invariants costs as much as several turns."""
+CHECK_EVERY = 16
+"""A look at all invariants costs as much as several turns: of so many, one drawn from the day and the test's name is
+followed by one; with `--long` each is."""
 CHECK_LESS = 200
 """After each so many turns of a node its invariants are looked at more seldom by one turn: where a test lets hours
 pass, nearly all turns are like those before them."""
@@ -82,6 +84,8 @@ class Node:
         self.commands: list[events.RunCommand] = []
         """Of triggers, as they were to be run."""
         self.lives = self.turns = 0
+        self._draw = Random(f"{today.number} {os.environ.get('PYTEST_CURRENT_TEST')} {config.name}")
+        self._next_check = self._draw.randint(1, CHECK_EVERY)
         self.checks = True
         """Whether its invariants are checked; not where a test meddles with what it holds."""
         self.clock_error_ms = 0
@@ -165,13 +169,17 @@ class Node:
         self._check()
 
     def _check(self) -> None:
-        """Invariants after one turn of CHECK_EVERY, on each day another; of a node that is deep, or has lived through
-        CHECK_LESS turns and more, after one of many."""
+        """Invariants after one turn of CHECK_EVERY, drawn; of a node that is deep, or has lived through CHECK_LESS
+        turns and more, after one of many."""
         self.turns += 1
+        if self.turns < self._next_check and not today.long:
+            return
         if self.core is not None and self.checks:
             depth = sum(queue.messages for queue in self.core.catalog.queues.values())
-            if (self.turns + today.number) % (CHECK_EVERY + depth // 100 + self.turns // CHECK_LESS) == 0:
-                self.core.validate()
+            self._next_check = self.turns + self._draw.randint(
+                1, 2 * (CHECK_EVERY + depth // 100 + self.turns // CHECK_LESS) - 1
+            )
+            self.core.validate()
 
     def finish_commit(self) -> None:
         """The disk answers the commit under way."""
@@ -522,10 +530,50 @@ class Rig:
 
     def settle(self, limit: int = 20_000, *, anew: bool = True) -> None:
         """Until nothing moves at this moment. `anew`: a test may have changed something, so nodes are asked anew."""
-        for count in range(limit):
-            if not self.move(anew=anew and not count):
-                return
+        for node in self.nodes.values() if anew else ():
+            node.is_asked = False
+        self._let_clients_write()
+        for _ in range(limit):
+            if not self._first():
+                self._let_clients_write()  # who wrote in the middle of a node's turn, as a test may have it
+                if not self._first():
+                    self.wires = [wire for wire in self.wires if not wire.dead]
+                    return
         raise AssertionError("the nodes do not come to rest")
+
+    def _let_clients_write(self) -> None:
+        for client in self.clients:
+            client.flush()
+
+    def _first(self) -> bool:
+        """The first of `_moves`, where clients have written; False where there is none."""
+        for wire in self.wires:
+            for end in wire.ends:
+                if end.alive and (end.eof if not end.inbox else not end.paused):
+                    if end.inbox:
+                        self._deliver(end)
+                    else:
+                        end.lose("closed by the peer")
+                    if end.node is None:
+                        self._let_clients_write()
+                    return True
+        for node in self.nodes.values():
+            if node.core is None:
+                continue
+            if node.due:
+                node.end_turn()
+                return True
+            if node.pending is not None and not node.hold_commits:
+                node.finish_commit()
+                return True
+            deadline = node.deadline()
+            if deadline is not None and deadline <= self.now:
+                node.handle(events.TimerFired())
+                return True
+        if self.dials:
+            self.connect()
+            return True
+        return False
 
     def run(self, seconds: float) -> None:
         """Virtual time passes, by deadlines."""

@@ -8,8 +8,8 @@ TOOLS: Final = Path(__file__).resolve().parents[1]
 ROOT: Final = TOOLS.parent
 SOURCES: Final = ROOT / "src" / "holdfast"
 PACKAGES: Final = (
-    "broker", "core", "custody", "endpoints", "engine", "links", "management", "pacing", "peering",
-    "peers", "queue_links", "routing", "selectors", "state", "steps", "storage",
+    "access", "broker", "core", "custody", "endpoints", "engine", "federation", "links", "management", "pacing",
+    "peering", "peers", "queue_links", "routing", "selectors", "state", "steps", "storage",
 )  # fmt: skip
 LEFT_OUT: Final = {"storage/commands.py"}
 """A command's texts and arguments."""

@@ -9,6 +9,8 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.federation.federation import Federation
 from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.parents import reached
+from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.routes import Routes
@@ -44,14 +46,30 @@ def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[s
     if entry.mode != DYNAMIC:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
     origins, count, found = 0, 0, _Found()
-    for key, parent in federation.parents.items():
+    for key in _behind(federation, entry):
         held = federation.sets.current(key)
-        if key.topic != entry.topic or parent != entry.neighbour or held is None or not held.rows:
+        if held is None or not held.rows:
             continue
         origins, count = origins + 1, count + len(held.rows)
         found.add(key.origin, sorted({each.pattern for each in held.rows}) if found.left > 0 else [])
     told |= {"patterns": [], "origins": Ulong(origins), "rows": Ulong(count)}
     return told | {"bindings": found.told()}
+
+
+def _behind(federation: Federation, entry: Entry) -> list[Key]:
+    """The sets that come by that entry; of nodes to which no way leads now, those that came by it, or might have."""
+    topic, edges = entry.topic, federation.sets.edges(entry.topic)
+    before = [one for one in federation.entries if one.topic == topic and one.mode == DYNAMIC]
+    before = before[: before.index(entry)]
+    ends = {entry.neighbour} | reached(entry.neighbour, edges)
+    earlier = {end for one in before for end in (one.neighbour, *reached(one.neighbour, edges))}
+    found = []
+    for origin in federation.sets.origins(topic):
+        key = Key(origin, topic)
+        parent = federation.parents.get(key)
+        if parent == entry.neighbour or (parent is None and origin in ends - earlier):
+            found.append(key)
+    return [key for key in found if key.origin != federation.name]
 
 
 class _Found:

@@ -12,6 +12,7 @@ from holdfast.client.feed import journal as journal_module
 from holdfast.client.feed.journal import PLACES_MAX, Journal, Kept, Line
 from holdfast.client.feed.places import Place, mark_of
 from holdfast.errors import ConfigError, StorageError
+from support import today
 
 
 def opened(directory: Path) -> Journal:
@@ -197,7 +198,7 @@ LINES = st.lists(
 
 
 @given(steps=st.lists(LINES | st.integers(1, 30), min_size=1, max_size=12), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=today.drawn(20))
 def test_a_crash_at_any_byte_keeps_what_was_synced_and_no_half(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], data: st.DataObject
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.client.feed import folder as folder_module
 from holdfast.client.feed import journal as journal_module
+from support import today
 from support.feeds import Killed, Rig
 
 STEPS = st.lists(
@@ -21,7 +22,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=today.drawn(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_line_is_there_once_though_the_feed_is_killed_anywhere(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, steps: list[Any]
 ) -> None:

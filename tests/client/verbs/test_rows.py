@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.client.verbs import rows as rows_module
 from holdfast.client.verbs.rows import Generated, Row, Source
 from holdfast.errors import ConfigError
+from support import today
 
 
 def all_rows(source: Source | Generated) -> list[Row]:
@@ -37,7 +38,7 @@ def written(path: Path, content: bytes) -> str:
 
 
 @given(lines=st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))), last=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=today.drawn(34), deadline=None)
 def test_lines_are_what_lies_between_line_feeds(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], last: bool
 ) -> None:

@@ -15,6 +15,7 @@ from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
+from holdfast_lab.canaries.login_defects import LOGIN_CANARIES
 from holdfast_lab.canaries.pacing_defects import PACING_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
@@ -35,6 +36,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *UNDO_CANARIES,
         *CLIENT_CANARIES,
         *LINK_CANARIES,
+        *LOGIN_CANARIES,
         *DRIVER_CANARIES,
         *QUEUE_LINK_CANARIES,
         *POLICY_CANARIES,

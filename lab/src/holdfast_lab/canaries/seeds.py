@@ -51,6 +51,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
     "rights-remembered": (38, 50),
+    "no-header-after-login": (30, 100),
     "unasked-without-an-address": (49, 100),
     "browser-asked-as-a-consumer": (65, 150),
     "settled-overtakes": (51, 150),
@@ -87,5 +88,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "finished-of-few": (63, 150),
     "kept-by-nobody": (84, 200),
     "one-reader-stored": (38, 100),
+    "federated-chosen-again": (8, 50),
+    "federated-said-not-stored": (54, 100),
+    "federated-removed-first": (54, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -29,8 +29,8 @@ def _untied(original: Function) -> Function:
 def _apart(original: Function) -> Function:
     """Messages of one transaction for another node are shown there by themselves where they are more than a few."""
 
-    def __init__(self: Any, posts: Any, messages_max: int) -> None:
-        original(self, posts, min(FEW, messages_max))
+    def __init__(self: Any, posts: Any, messages_max: int, spread: Any) -> None:
+        original(self, posts, min(FEW, messages_max), spread)
 
     return __init__
 
@@ -61,8 +61,9 @@ TRANSACTION_CANARIES: Final[tuple[Canary, ...]] = (
         sentence="Of a transaction for another node with more than a few messages a part is shown there.",
         target="endpoints.transactions.together:Together.__init__",
         signature=(
-            "(self, posts: collections.abc.Iterable[holdfast.endpoints.transactions.work.Post], messages_max: int) "
-            "-> None"
+            "(self, posts: collections.abc.Iterable[holdfast.endpoints.transactions.work.Post], messages_max: int, "
+            "spread: collections.abc.Mapping[holdfast.endpoints.transactions.work.Post, "
+            "collections.abc.Iterable[holdfast.endpoints.spreading.Branch]]) -> None"
         ),
         broken=_apart,
         expected="messages of one transaction",

@@ -60,17 +60,17 @@ def draw(random: Random, plan: Plan) -> tuple[dict[str, Any], list[Fault]]:
         for _ in range(random.choice((2, 4, 8)))
     ]
     faults: list[Fault] = []
-    if random.random() < 0.5:
+    if random.random() < 0.7:
         more, faults = _handed_over(random, random.choice(nodes), span_s)
         subscriptions += more
-    messages = in_time(plan, random.choice((20, 60)))
+    messages = in_time(plan, random.choice((30, 100)))
     publishers = random.sample(nodes, min(len(nodes), random.choice((1, 2, 3))))
     told: dict[str, Any] = {"kind": "federated", "topic": "spread", "entries": entries, "publishers": publishers}
     told |= {"subscriptions": subscriptions, "messages": messages, "rate": round(messages / span_s, 3)}
     told |= {"size": random.choice((12, 200)), "confirm_s": random.choice((0.0, 2.0, 10.0))}
     told |= {"credit": random.choice((1, 50)), "after_s": random.choice((0.0, 1.0, 3.0))}
     concerned = [*publishers, *(str(each["node"]) for each in subscriptions)]
-    for _ in range(random.choice((0, 2, 5))):
+    for _ in range(random.choice((0, 3, 8))):
         kind = random.choice(("crash", "power", "cut-clients", "refusing-disk"))
         at, seconds = round(random.uniform(0.2, span_s), 6), 0.0 if kind == "cut-clients" else 0.3
         when = random.choice(("", "a commit is under way"))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.federation.settings import Entry
@@ -86,6 +86,8 @@ class Topology:
     """By node: what a root shares among its clients, and which clients keep to whose rates."""
     federation: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     """By node: the topics that go to its neighbours."""
+    logins: bool = False
+    """Links lead to other machines, without TLS: neighbours log in, by a mechanism that does not send the password."""
 
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
@@ -141,6 +143,7 @@ class Topology:
                 probe_s=self.keepalive_s,
                 hold_time_s=self.hold_time_s,
                 hosts=self.crossing,
+                **self._login(node, name),
             )
             for name in self.neighbours(node)
         )
@@ -159,6 +162,11 @@ class Topology:
             pacing=self.pacing.get(node, NO_PACING),
             federation=self.federation.get(node, ()),
         )
+
+    def _login(self, node: str, other: str) -> dict[str, Any]:
+        """Of a pair, whoever dials."""
+        pair = "+".join(sorted((node, other)))
+        return {"user": f"user {pair}", "password": f"password {pair}"} if self.logins else {}
 
     def hosts(self, node: str) -> list[str]:
         """The virtual hosts of that node beside the default one: those that cross, and those of its queues."""

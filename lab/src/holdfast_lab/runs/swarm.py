@@ -30,6 +30,7 @@ from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
 from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_links import with_refused_links
+from holdfast_lab.draws.drawn_logins import with_logins
 from holdfast_lab.draws.drawn_pacing import with_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
@@ -75,8 +76,9 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_crossing,
     with_bursts,
     with_unreached,
-    with_federation,
     with_congestion,
+    with_federation,
+    with_logins,
     with_counted,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where

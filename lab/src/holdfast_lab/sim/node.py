@@ -411,12 +411,14 @@ class SimNode:
         self._ends[end.number] = end
         self._reads.opened(end.number)
         self.observer.opened(self, end)
+        exposed = any(item.name == end.peer and item.password for item in self.config.neighbours)
         self.post(
             events.ConnectionOpened(
                 connection=end.number,
                 peer=end.peer,
-                loopback=True,
+                loopback=not exposed,
                 neighbour=end.neighbour if dialled else None,
+                nonce=f"{self.name} {self.lives} {end.number}".encode() if exposed else b"",
             )
         )
 

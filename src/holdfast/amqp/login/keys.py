@@ -22,6 +22,7 @@ ITERATIONS_MAX: Final = 100_000
 """What is accepted of others: a client computes as often as the server says, and does nothing else meanwhile."""
 SALT_BYTES: Final = 16
 SALT_BYTES_MAX: Final = 128
+SALTED_MAX: Final = 64
 KEPT_MAX: Final = 4_096
 """Of the keys of passwords that are kept as they are; past so many they are derived anew."""
 
@@ -41,6 +42,12 @@ class Keys(NamedTuple):
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """SaltedPassword: the slow part."""
     return pbkdf2_hmac(HASHES[mechanism], prepared(password), salt, iterations)
+
+
+@lru_cache(maxsize=SALTED_MAX)
+def salted_again(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """The same for who logs in again and again, at servers whose salts stay: a node's neighbours."""
+    return salted(mechanism, password, salt, iterations)
 
 
 def client_key(mechanism: str, salted_password: bytes) -> bytes:

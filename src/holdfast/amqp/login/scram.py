@@ -144,7 +144,7 @@ class ClientScram:
         without_proof = f"c={_b64(b'n,,')},r={nonce}"
         message = f"{self._bare},{text},{without_proof}".encode()
         name = HASHES[self._mechanism]
-        salted = keys.salted(self._mechanism, self._password, salt, iterations)
+        salted = keys.salted_again(self._mechanism, self._password, salt, iterations)
         client_key = keys.client_key(self._mechanism, salted)
         proof = _xor(client_key, digest(keys.hashed(self._mechanism, client_key), message, name))
         signature = digest(keys.server_key(self._mechanism, salted), message, name)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.links.disk import Disk
 from holdfast.management.operations.answers import (
     ENTRY,
+    LINK,
     MANAGEMENT,
     QUEUE,
     Answer,
@@ -30,6 +31,9 @@ many that wait for earlier ones, where gaps are skipped."""
 
 ENTRIES_COST: Final = 100
 """What messages that are listed, read or moved cost, in queues told."""
+
+NO_LINK: Final = "no permission to do that with a link; ask the administrator of this node"
+"""The same for a link that is there, whatever its user may not, and for one that is not."""
 
 CREATES: Final = frozenset(("CREATE", "OPEN"))
 """What is to last, and would not in a store whose file is gone."""
@@ -69,7 +73,7 @@ class Management:
             for action, address in self._rights.of(host, kind, operation, name, arguments):
                 forbidden = self._authoriser.authorise(who, action, address, host=host)
                 if forbidden is not None:
-                    raise Refused(403, forbidden)
+                    raise Refused(403, NO_LINK if kind == LINK and operation != "CREATE" else forbidden)
             if operation in CREATES and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
             return function(host, name, arguments)
