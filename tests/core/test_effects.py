@@ -15,6 +15,7 @@ from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
 from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
+from holdfast.endpoints.spreading import Published, TellListeners
 from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
@@ -56,6 +57,8 @@ DECIDED = {
     Deleted(18, AN_OBJECT): "Deleted(cause=18)",
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
     Delivered(18, "acme", [1]): "Delivered(cause=18, host='acme')",
+    Published(19, "5f", 3): "Published(cause=19, store='5f', number=3)",
+    TellListeners(20, "topic/news", AN_OBJECT, b"", 4): "TellListeners(cause=20, name='topic/news', size=4)",
 }
 
 

@@ -16,7 +16,7 @@ from holdfast.amqp.wire.performatives import (
 )
 from holdfast.amqp.wire.types import Symbol
 from holdfast.core.undo import take_back_gathered
-from holdfast.endpoints.transactions.discharge import Commits
+from holdfast.endpoints.transactions.discharge import Commits, Spread
 from holdfast.endpoints.transactions.work import Transaction
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
@@ -254,8 +254,8 @@ def test_a_failure_rolls_back_what_it_concerned(settled: bool, monkeypatch: pyte
     assert node.core is not None
     original, core = Commits._store, node.core
 
-    def stores(commits: Commits, transaction: Transaction) -> None:
-        original(commits, transaction)
+    def stores(commits: Commits, transaction: Transaction, spread: Spread) -> None:
+        original(commits, transaction, spread)
         take_back_gathered(core, ())
 
     monkeypatch.setattr(Commits, "_store", stores)
