@@ -208,7 +208,7 @@ class BandsWatch:
                 raise Violation(
                     f"a message for {queue.name} at {node.name} waits, and has had room for {now - since:.1f} s"
                 )
-            if key in waits:
+            if waits.get(key, now + 1) <= now:  # else what came since has closed the queue to it for longer
                 waits[key] = min(waits[key], since)
         self.waited += len(waits.keys() - seen.waits.keys())
         seen.waits = waits
