@@ -26,7 +26,7 @@ SOURCES = {"holdfast": "", "holdfast_lab": "lab", "pyspark_holdfast": "spark"}
 """Each distribution's package, and the directory of its pyproject.toml."""
 DEPENDENCIES = ("lark", "lmdb", "uvloop")
 LIMIT_S = 240.0
-HOLDFAST_MB_MAX = 3.5
+HOLDFAST_MB_MAX = 4
 """Of the package, unpacked and without compiled modules."""
 
 

@@ -14,7 +14,7 @@ SEEDS = range(1, 200)
 
 
 def has(scene: str, plan: Plan) -> bool:
-    return any(told["name"] == scene.replace(" ", "-") for told in plan.workloads)
+    return any(told.get("name") == scene.replace(" ", "-") for told in plan.workloads)
 
 
 def test_a_share_of_the_seeds_has_each() -> None:

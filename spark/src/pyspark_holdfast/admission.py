@@ -68,13 +68,12 @@ def within_bytes(
     message at least, whatever its size. `ask`: what these queues answer, of nodes that are away nothing."""
     ends: dict[K, int] = {}
     rows, size, hungry = rows_max, bytes_max, list(starts)
-    for _ in range(ROUNDS_MAX):
-        hungry = hungry[:rows] if size > 0 else []
-        if not hungry:
-            break
-        share = rows // len(hungry), max(1, size // len(hungry))
-        windows = ask({key: Request(ends.get(key, starts[key]), *share) for key in hungry})
-        asked, hungry = hungry, []
+    for count in range(ROUNDS_MAX + len(starts)):
+        asked, hungry = hungry[:rows], hungry[rows:]
+        if not asked or size <= 0 or (count >= ROUNDS_MAX and rows < rows_max):
+            break  # where nothing was found yet, those are asked that had no share
+        share = rows // len(asked), max(1, size // len(asked))
+        windows = ask({key: Request(ends.get(key, starts[key]), *share) for key in asked})
         for key in asked:
             window = windows.get(key)
             if window is None:
