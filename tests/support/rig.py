@@ -478,21 +478,20 @@ class Rig:
 
     def between(self, one: str, two: str) -> list[Wire]:
         """Wires that are up between two nodes."""
-        return [
-            wire
-            for wire in self.wires
-            if not wire.dead and {end.node.name if end.node else "" for end in wire.ends} == {one, two}
-        ]
+        return [wire for wire in self.wires if not wire.dead and wire.joins == {one, two}]
 
     # ------------------------------------------------------------------------------------------------ running
 
-    def _moves(self, *, anew: bool = True) -> Iterator[Callable[[], None]]:
-        """Everything that could happen now; who wants only the first looks no further. `anew`: nodes are asked anew."""
+    def _prepare(self, *, anew: bool = True) -> None:
+        """Clients write. `anew`: a test may have changed something, so nodes are asked anew."""
         for node in self.nodes.values() if anew else ():
             node.is_asked = False
-        for client in self.clients:
-            client.flush()
+        self._let_clients_write()
         self.wires = [wire for wire in self.wires if not wire.dead]
+
+    def _moves(self) -> Iterator[Callable[[], None]]:
+        """Everything that could happen now."""
+        self._prepare()
         for wire in self.wires:
             for end in wire.ends:
                 if end.alive and end.inbox and not end.paused:
@@ -522,22 +521,16 @@ class Rig:
 
     def move(self, *, anew: bool = True) -> bool:
         """The first of what could happen now; False where nothing could."""
-        move = next(self._moves(anew=anew), None)
-        if move is None:
-            return False
-        move()
-        return True
+        self._prepare(anew=anew)
+        return self._first()
 
     def settle(self, limit: int = 20_000, *, anew: bool = True) -> None:
-        """Until nothing moves at this moment. `anew`: a test may have changed something, so nodes are asked anew."""
-        for node in self.nodes.values() if anew else ():
-            node.is_asked = False
-        self._let_clients_write()
+        """Until nothing moves at this moment. `anew`: see `_prepare`."""
+        self._prepare(anew=anew)
         for _ in range(limit):
             if not self._first():
                 self._let_clients_write()  # who wrote in the middle of a node's turn, as a test may have it
                 if not self._first():
-                    self.wires = [wire for wire in self.wires if not wire.dead]
                     return
         raise AssertionError("the nodes do not come to rest")
 
@@ -546,7 +539,7 @@ class Rig:
             client.flush()
 
     def _first(self) -> bool:
-        """The first of `_moves`, where clients have written; False where there is none."""
+        """Makes the first of `_moves`; False where there is none."""
         for wire in self.wires:
             for end in wire.ends:
                 if end.alive and (end.eof if not end.inbox else not end.paused):
@@ -578,10 +571,9 @@ class Rig:
     def run(self, seconds: float) -> None:
         """Virtual time passes, by deadlines."""
         until = self.now + seconds
-        anew = True
+        self._prepare()
         while True:
-            self.settle(anew=anew)
-            anew = False
+            self.settle(anew=False)
             deadlines = [node.deadline() for node in self.nodes.values() if node.core is not None]
             known = [at for at in deadlines if at is not None]
             at = min([until, *(max(at, self.now + 1e-6) for at in known)])

@@ -13,6 +13,7 @@ class WiredNode(Protocol):
     """A node at an end of a wire."""
 
     ends: "dict[int, End]"
+    name: str
 
     def handle(self, event: events.Event) -> None: ...
 
@@ -65,6 +66,11 @@ class Wire:
     def __init__(self) -> None:
         self.ends: list[End] = []
         self.silent = False
+
+    @property
+    def joins(self) -> set[str]:
+        """The names of the nodes at its ends; "" for who is none."""
+        return {end.node.name if end.node else "" for end in self.ends}
 
     def other(self, end: End) -> End:
         return self.ends[1] if end is self.ends[0] else self.ends[0]
