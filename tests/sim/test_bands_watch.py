@@ -16,6 +16,8 @@ from holdfast_lab.runs.run import Result, execute
 from holdfast_lab.runs.swarm import draw_plan
 from support.drawing import draw_up_to
 
+pytestmark = pytest.mark.sim
+
 SEEDS = range(1, 130)
 
 

@@ -26,6 +26,7 @@ def has_hosts(plan: Plan) -> bool:
     return any(told["kind"] == "apart" for told in plan.workloads)
 
 
+@pytest.mark.sim
 def test_seeds_with_virtual_hosts() -> None:
     """The first two: they end well, and the programs have looked at messages, and asked for others' queues in vain."""
     seeds = [seed for seed in SEEDS if has_hosts(draw_plan(seed))]
