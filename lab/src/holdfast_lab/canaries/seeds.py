@@ -84,7 +84,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "never-cut": (24, 50),
     "urgent-behind-low": (44, 100),
     "untied-beyond-few": (18, 50),
-    "together-up-to-few": (29, 50),
+    "together-up-to-few": (38, 100),
     "waiting-and-forgotten": (28, 100),
     "finished-of-few": (63, 150),
     "kept-by-nobody": (84, 200),
