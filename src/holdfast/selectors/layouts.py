@@ -29,22 +29,23 @@ _STR8: Final = 0xA1
 Value = Callable[[bytes, int], Any]
 
 
-def _number(form: str) -> tuple[Value, int]:
-    layout = Struct(form)
-    unpack = layout.unpack_from
-    return lambda data, at: unpack(data, at)[0], layout.size
+SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
+"""Values that are their format codes; in a layout each may take another's place."""
 
-
-_NUMBERS: Final = {
-    code: _number(form) for code, form in ((0x54, ">b"), (0x55, ">b"), (0x71, ">i"), (0x81, ">q"), (0x82, ">d"))
+NUMBERS: Final = {
+    code: (Struct(form).unpack_from, 1 + Struct(form).size)
+    for code, form in ((0x54, ">b"), (0x55, ">b"), (0x71, ">i"), (0x81, ">q"), (0x82, ">d"))
 }
-"""int, long and double (AMQP 1.0 §1.6): what is behind the format code."""
-_SINGLES: Final = {0x40: None, 0x41: True, 0x42: False}
-"""Null and booleans, which may take each other's place."""
+"""Numbers that decode to what Python has: int, long and double (AMQP 1.0 §1.6), and their bytes with the format
+code."""
 
 
 def _single(data: bytes, at: int) -> Any:
-    return _SINGLES[data[at]]
+    return SINGLES[data[at]]
+
+
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]]) -> Value:
+    return lambda data, at: unpack(data, at)[0]
 
 
 class Layout:
@@ -135,15 +136,15 @@ def layout_of(data: bytes) -> Layout | None:
                 return None
             fits.append(re.escape(data[at:first]) + b"[\\x00-\\x7f]{%d}" % (end - first))
             places[key.decode()] = (first, end, None)
-        elif code in _SINGLES:
+        elif code in SINGLES:
             end = at + 1
             fits.append(b"[\\x40-\\x42]")
             places[key.decode()] = (at, end, _single)
-        elif code in _NUMBERS:
-            read, width = _NUMBERS[code]
-            end = at + 1 + width
-            fits.append(re.escape(data[at : at + 1]) + b".{%d}" % width)
-            places[key.decode()] = (at + 1, end, read)
+        elif code in NUMBERS:
+            unpack, width = NUMBERS[code]
+            end = at + width
+            fits.append(re.escape(data[at : at + 1]) + b".{%d}" % (width - 1))
+            places[key.decode()] = (at + 1, end, _number(unpack))
         else:
             return None
         at = end

@@ -4,7 +4,6 @@ Rules of this file: nothing in a message raises. What cannot be decoded is UNDEC
 value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
 """
 
-from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from holdfast.amqp.message.message import (
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
-from holdfast.selectors.layouts import Laid, Layouts
+from holdfast.selectors.layouts import NUMBERS, SINGLES, Laid, Layouts
 
 PAIRS_MAX: Final = 16_384
 """Of a map of properties or annotations; one with more is not decoded."""
@@ -289,10 +288,10 @@ def _read_pairs(data: bytes, at: int, end: int, count: int) -> Map:
                 start = at + 2
                 at = start + data[at + 1]
                 value = data[start:at].decode()
-            elif code in _SINGLES:
-                value, at = _SINGLES[code], at + 1
-            elif code in _NUMBERS:
-                unpack, width = _NUMBERS[code]
+            elif code in SINGLES:
+                value, at = SINGLES[code], at + 1
+            elif code in NUMBERS:
+                unpack, width = NUMBERS[code]
                 value = unpack(data, at + 1)[0]
                 at += width
             else:
@@ -304,16 +303,6 @@ def _read_pairs(data: bytes, at: int, end: int, count: int) -> Map:
     except (RemoteProtocolError, IndexError, UnicodeDecodeError, StructError):
         return UNDECODABLE
     return pairs if at == end else UNDECODABLE
-
-
-_SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
-"""Values that are their format codes."""
-
-_NUMBERS: Final = {
-    code: (Struct(form).unpack_from, 1 + Struct(form).size)
-    for code, form in ((0x54, ">b"), (0x55, ">b"), (0x71, ">i"), (0x81, ">q"), (0x82, ">d"))
-}
-"""Numbers that decode to what Python has: int, long and double (§1.6), and their bytes with the format code."""
 
 
 def _value(data: bytes, at: int) -> tuple[Any, int]:
