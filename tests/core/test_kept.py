@@ -51,7 +51,6 @@ def test_checks_are_bounded_for_all_together(checked: list[str], monkeypatch: py
     checks = Checks(clock)
     checks.secret = b"x" * 32
     ann, bob = Kept(CREDENTIAL, checks), Kept(CREDENTIAL, checks)
-    checks._left = 2.0
     assert ann.verify("right") and not bob.verify("wrong")
     with pytest.raises(LoginWaits) as waits:
         bob.verify("right")
@@ -75,7 +74,6 @@ def test_a_login_that_must_be_found_out_waits_and_then_comes_in(monkeypatch: pyt
         return client
 
     assert node.core is not None
-    node.core.doors._accounts.checks._left = 1.0
     guess, ann = login("bob", "wrong"), login("ann", "right")
     assert not guess.amqp.usable
     assert ann.amqp.remote_open is None, "it waits for its check"

@@ -4,6 +4,11 @@ Rules of this file: no clock, `now` is an argument. A request that is refused ta
 often still gets its rate.
 """
 
+from typing import Final
+
+ROUNDING: Final = 1e-6
+"""Of a request: who waited until `free_at` is not refused for what rounding left. It is taken from the next ones."""
+
 
 class Allowance:
     """`per_s` requests a second, and at most `burst` at once. It is full at first."""
@@ -20,7 +25,11 @@ class Allowance:
         """Counts one request; False where it is one too many."""
         self._left = min(self._burst, self._left + (now - self._since) * self._per_s)
         self._since = now
-        if self._left < 1:
+        if self._left < 1 - ROUNDING:
             return False
         self._left -= 1
         return True
+
+    def free_at(self, now: float) -> float:
+        """When the next request is not one too many, if none comes until then; of one that was refused now."""
+        return now + max(0.0, 1 - self._left) / self._per_s

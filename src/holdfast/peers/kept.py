@@ -9,14 +9,13 @@ from typing import Final
 
 from holdfast.amqp.login.exchanges import LoginWaits
 from holdfast.amqp.login.keys import Keys
+from holdfast.engine.allowance import Allowance
 from holdfast.engine.clock import Clock
 from holdfast.peers.credentials import Credential
 
 CHECKS_PER_S: Final = 10.0
 CHECKS_BURST: Final = 20.0
 """Of passwords that have not fitted yet: so many a second, and at once. A tenth of a processor or more."""
-ROUNDING: Final = 1e-6
-"""Of times: who waited long enough does not wait again for what rounding left."""
 
 
 class Checks:
@@ -25,17 +24,13 @@ class Checks:
     def __init__(self, clock: Clock) -> None:
         self.secret = b""
         self._clock = clock
-        self._left = CHECKS_BURST
-        self._at = clock.now
+        self._allowance = Allowance(clock.now, per_s=CHECKS_PER_S, burst=CHECKS_BURST)
 
     def take(self) -> None:
         """One check is made now. Raises LoginWaits."""
         now = self._clock.now
-        self._left = min(CHECKS_BURST, self._left + (now - self._at) * CHECKS_PER_S)
-        self._at = now
-        if self._left < 1 - ROUNDING:
-            raise LoginWaits(now + (1 - self._left) / CHECKS_PER_S)
-        self._left = max(0.0, self._left - 1)
+        if not self._allowance.count(now):
+            raise LoginWaits(self._allowance.free_at(now))
 
 
 class Kept:
