@@ -87,7 +87,7 @@ def test_how_long_a_login_takes_does_not_tell_who_is_known(monkeypatch: pytest.M
     login(node, "nobody", "wrong too")
     assert verified == ["wrong", "wrong too"]
     assert not login(node, "nobody", "nobody").amqp.usable, "what it is compared with is no password of anybody"
-    assert accounts.NOBODY.verify("nobody")
+    assert accounts.nobody().verify("nobody")
 
 
 def test_users_that_are_gone_are_forgotten_once_they_have_no_connections() -> None:

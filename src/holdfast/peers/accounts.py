@@ -5,8 +5,8 @@ Rules of this file: a user of the node's own file has precedence over one of the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from hmac import digest
-from typing import Final
 
 from holdfast.amqp.login.exchanges import Known
 from holdfast.amqp.login.keys import SALT_BYTES, Clear
@@ -18,8 +18,12 @@ from holdfast.peers.user_list import StoredUser
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
 
-NOBODY: Final = make("nobody", bytes(16))
-"""What is compared with the password of a name that is not known: it takes as long as that of one that is."""
+
+@cache
+def nobody() -> Credential:
+    """What is compared with the password of a name that is not known: it takes as long as that of one that is. Making
+    it does, too, so that only nodes with a file of users do."""
+    return make("nobody", bytes(16))
 
 
 class Accounts:
@@ -39,7 +43,7 @@ class Accounts:
             hosted(DEFAULT_HOST, item.user): item.password for item in neighbours if item.user and item.password
         }
         self.checks = Checks(clock)
-        self.nobody = Kept(NOBODY, self.checks)
+        self.nobody = Kept(nobody(), self.checks) if has_file else None
         self.has_file = has_file
         self.has_users = bool(users) or has_file
         self._stored: Mapping[HostedName, Kept] = {}

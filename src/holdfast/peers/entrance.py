@@ -117,7 +117,7 @@ class Entrance:
             if waits_until is not None:
                 raise LoginWaits(waits_until)
             fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
-            if not names and accounts.has_file:
+            if not names and accounts.nobody is not None:
                 proof(accounts.nobody)  # how long it takes does not tell who is known
             here.login_hosts = tuple(compress(hosts, fits))
             known_user = user if names else None  # another one may be a password
