@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.access import patterns
 from holdfast.access.actions import ACTIONS, NAMED_ONLY
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, InHost, hosted
 from holdfast.errors import ConfigError
 
 RULES_MAX: Final = 1_000
@@ -27,21 +27,16 @@ MEMBERS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(InHost):
     """`[[group]]`: users of one virtual host that rules name together."""
 
     name: str
     users: tuple[str, ...]
     vhost: str = DEFAULT_HOST
 
-    @property
-    def key(self) -> HostedName:
-        """The group's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRule:
+class AccessRule(InHost):
     """`[[access]]`: what `users`, and those of `groups`, may do at `addresses` (`allow`), or may not (`deny`); without
     either it is about all users of its virtual host."""
 
@@ -52,11 +47,6 @@ class AccessRule:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     vhost: str = DEFAULT_HOST
-
-    @property
-    def key(self) -> HostedName:
-        """The rule's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
 
     def validate(self) -> None:
         """Raises ConfigError that names the rule and the key."""

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, shown
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, InHost, shown
 from holdfast.errors import ConfigError
 from holdfast.peers import credentials
 from holdfast.peers.credentials import Credential
@@ -23,17 +23,12 @@ _KEYS: Final = ("name", "vhost", "credential")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredUser:
+class StoredUser(InHost):
     """A user of the file."""
 
     name: str
     vhost: str
     credential: Credential
-
-    @property
-    def key(self) -> HostedName:
-        """The user's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
 
 
 def check_user(name: str) -> str:

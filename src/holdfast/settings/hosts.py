@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
+from holdfast.broker.entries.host_names import DEFAULT_HOST, InHost
 from holdfast.errors import ConfigError
 from holdfast.names import HOST_BYTES_MAX, check_name
 from holdfast.settings.checks import positive
@@ -43,7 +43,7 @@ class VhostConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserConfig:
+class UserConfig(InHost):
     """Who may log in: by a password, by a certificate in which that name stands (SASL EXTERNAL), or by either. The
     bounds are those of all its connections together; None: as `[limits]` says."""
 
@@ -55,11 +55,6 @@ class UserConfig:
     unsettled_bytes_max: int | None = None
     requests_per_s: int | None = None
     vhost: str = DEFAULT_HOST
-
-    @property
-    def key(self) -> HostedName:
-        """The user's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
 
     def __repr__(self) -> str:
         return f"UserConfig(name={self.name!r})"

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.broker.bands import QUIET_S, check_bands
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
+from holdfast.broker.entries.host_names import DEFAULT_HOST, InHost
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.settings.checks import one_of, positive
@@ -21,7 +21,7 @@ KEEP_S_MAX: Final = 86_400 * 3_650
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueConfig:
+class QueueConfig(InHost):
     """One durable queue (docs/configuration.md, `[[queue]]`).
 
     `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
@@ -45,11 +45,6 @@ class QueueConfig:
     room_normal: float = 1.0
     room_quiet_s: float = QUIET_S
     vhost: str = DEFAULT_HOST
-
-    @property
-    def key(self) -> HostedName:
-        """The queue's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""
@@ -77,7 +72,7 @@ class QueueConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkConfig:
+class LinkConfig(InHost):
     """A link between queues (docs/links.md, `[[link]]`): from the queue `source` of this node to `target`, an address
     as a client's; `selector` "" for all messages; `steps` as JSON (steps/parsing.py), "" for none."""
 
@@ -88,11 +83,6 @@ class LinkConfig:
     mode: str = "move"
     steps: str = ""
     vhost: str = DEFAULT_HOST
-
-    @property
-    def key(self) -> HostedName:
-        """The link's name among those of all hosts."""
-        return hosted(self.vhost, self.name)
 
     def validate(self) -> None:
         """Raises ConfigError that names the link and the key."""

@@ -4,7 +4,7 @@ Rules of this file: pure. Tables of the node are keyed by `HostedName`, which on
 name, so that no name from a peer can refer to another host. The default host is "", and its names are unchanged.
 """
 
-from typing import Final, NewType
+from typing import Final, NewType, Protocol
 
 DEFAULT_HOST: Final = ""
 
@@ -19,6 +19,26 @@ def hosted(host: str, name: str) -> HostedName:
     in any host."""
     key = f"{host}{_NUL}{name}" if host else name if _NUL not in name else _NUL + name
     return key  # type: ignore[return-value]  # to call a NewType costs as much as all of this, for each arrival
+
+
+class Named(Protocol):
+    """Who has a name within a virtual host, `vhost`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def vhost(self) -> str: ...
+
+
+class InHost:
+    """Of what has a name within a virtual host: its key."""
+
+    __slots__ = ()
+
+    @property
+    def key(self: Named) -> HostedName:
+        """Its name among those of all hosts."""
+        return hosted(self.vhost, self.name)
 
 
 def read_key(key: str) -> tuple[str, str]:
