@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from holdfast.amqp.message.message import Message
 from holdfast.broker.entries.address import parse
 from holdfast.broker.entries.host_names import hosted
 from holdfast.client import (
@@ -53,22 +54,54 @@ def spawn_each(bed: Bed, count: int, name: str, run: Callable[[Bed, str], Corout
         bed.spawn(run(bed, own), own)
 
 
-def marked(delivery: Delivery) -> bool:
+def is_marked(message: Message) -> bool:
     """Whether it came as a redelivery (AMQP 1.0 §3.2.1)."""
-    header = delivery.message.header
+    header = message.header
     return header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
 
 
-def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
+def marked(delivery: Delivery) -> bool:
+    """As `is_marked`, of the client's."""
+    return is_marked(delivery.message)
+
+
+def key_of(history: History, payload: bytes, message: Message, place: str) -> bytes | None:
     """The key of what a consumer of `place` was shown; None for a message that no workload sent. Raises Violation
     where it is not what was sent under that key."""
-    key = key_in(delivery.payload)
+    key = key_in(payload)
     sent = None if key is None else history.sent.get(key)
     if key is not None and sent is not None:
-        told = difference(sent, delivery.payload, delivery.message)
+        told = difference(sent, payload, message)
         if told is not None:
             raise Violation(f"{key.decode()} was shown at {place}: it {told}")
     return key
+
+
+def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
+    """As `key_of`, of the client's."""
+    return key_of(history, delivery.payload, delivery.message, place)
+
+
+def own_key_of(history: History, producer: int, payload: bytes, message: Message, place: str) -> bytes:
+    """As `key_of`, where nobody but that producer sends. Raises Violation for what it has not sent, too."""
+    key = key_in(payload)
+    if key is None or int(key[:3]) != producer or key not in history.sent:
+        raise Violation(f"{place}: {key!r} was shown, which nobody sent there")
+    key_of(history, payload, message, place)
+    return key
+
+
+def check_not_refused(history: History, key: bytes, place: str) -> None:
+    """Raises Violation where the node had refused what is shown now."""
+    if key in history.refused:
+        raise Violation(f"{key.decode()} was refused ({history.refused[key]}), and was shown at {place}")
+
+
+def check_refused_stay_unseen(history: History, producer: int) -> None:
+    """At the end: raises Violation where something of that producer was refused, and was shown before or after."""
+    for key in history.refused:
+        if int(key[:3]) == producer and key in history.received:
+            raise Violation(f"{key.decode()} was refused ({history.refused[key]}), and was shown")
 
 
 def queue_and_node(address: str, node: str) -> tuple[str, str]:

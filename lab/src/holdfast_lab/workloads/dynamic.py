@@ -20,10 +20,11 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.state.turns import runs
-from holdfast_lab.base.client_history import Violation, key_in, make_key
-from holdfast_lab.base.contents import content_of, difference, message_of
+from holdfast_lab.base.client_history import Violation, make_key
+from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import IDLE_TIME_OUT_S, Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
+from holdfast_lab.workloads.common import is_marked, own_key_of
 
 LIFETIME_POLICY: Final = Symbol("lifetime-policy")
 ON_CLOSE, ON_NO_LINKS, ON_NO_MESSAGES, ON_NO_LINKS_OR_MESSAGES = range(0x2B, 0x2F)
@@ -183,14 +184,10 @@ class Dynamic:
 
     def _shown(self, bed: Bed, place: _Place, delivery: Delivery) -> None:
         where = f"{place.address} at {self.node}"
-        message, key = Message.decode(delivery.payload), key_in(delivery.payload)
-        if key is None or int(key[:3]) != place.me:
-            raise Violation(f"{where}: {key!r} was shown, which nobody sent there")
-        if told := difference(bed.history.sent[key], delivery.payload, message):
-            raise Violation(f"{key.decode()} was shown at {where}: it {told}")
-        header, number = message.header, int(key[4:])
-        again = header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
-        if key in place.shown and not again:
+        message = Message.decode(delivery.payload)
+        key = own_key_of(bed.history, place.me, delivery.payload, message, where)
+        number = int(key[4:])
+        if key in place.shown and not is_marked(message):
             raise Violation(f"{key.decode()} was shown twice at {where}, the second time not as a redelivery")
         if key not in place.shown and number < place.last:
             raise Violation(f"{key.decode()} was first shown at {where} behind number {place.last}")

@@ -18,11 +18,18 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast_lab.base.client_history import Violation, key_in, make_key
-from holdfast_lab.base.contents import content_of, difference, message_of
+from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.base.fences import FENCED, QUEUES, ROOT, USERS, Fences
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import RETRY_S, full_address
+from holdfast_lab.workloads.common import (
+    RETRY_S,
+    check_not_refused,
+    check_refused_stay_unseen,
+    full_address,
+    is_marked,
+    own_key_of,
+)
 
 UNAUTHORIZED: Final = conditions.UNAUTHORIZED_ACCESS
 CREDIT: Final = 5
@@ -173,22 +180,14 @@ class Fenced:
         message, key = Message.decode(delivery.payload), key_in(delivery.payload)
         if not self.fences.may(user, action, queue):
             raise Violation(f"{place}: {user} was shown {key!r}, and may not {action} there")
-        if key is None or int(key[:3]) != self.me:
-            raise Violation(f"{place}: {key!r} was shown, which nobody sent there")
-        if told := difference(bed.history.sent[key], delivery.payload, message):
-            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
-        if key in bed.history.refused:
-            raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown at {place}")
+        key = own_key_of(bed.history, self.me, delivery.payload, message, place)
+        check_not_refused(bed.history, key, place)
         self.outcomes[f"shown to {user}"] += 1
         if action == "receive":
-            header = message.header
-            again = header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
-            bed.history.receive(key, place, marked=again)
+            bed.history.receive(key, place, marked=is_marked(message))
 
     def check(self, bed: Bed) -> None:
-        for key in bed.history.refused:
-            if int(key[:3]) == self.me and key in bed.history.received:
-                raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown")
+        check_refused_stay_unseen(bed.history, self.me)
 
     def metrics(self) -> dict[str, float]:
         return dict(sorted(self.outcomes.items()))

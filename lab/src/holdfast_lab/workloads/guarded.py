@@ -18,12 +18,21 @@ from holdfast.amqp.session.events import Delivery
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Released, Source, Target
 from holdfast.client import Connection, ManagementError
-from holdfast_lab.base.client_history import Violation, key_in, make_key
-from holdfast_lab.base.contents import content_of, difference, message_of
+from holdfast_lab.base.client_history import Violation, make_key
+from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.base.rights import GUARDED
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import RETRY_S, asked, closed, full_address
+from holdfast_lab.workloads.common import (
+    RETRY_S,
+    asked,
+    check_not_refused,
+    check_refused_stay_unseen,
+    closed,
+    full_address,
+    is_marked,
+    own_key_of,
+)
 
 UNAUTHORIZED: Final = conditions.UNAUTHORIZED_ACCESS
 FORBIDDEN_CODE: Final = 403
@@ -166,16 +175,10 @@ class Guarded:
 
     def _shown(self, bed: Bed, delivery: Delivery) -> None:
         place = f"{self.queue} at {self.node}"
-        message, key = Message.decode(delivery.payload), key_in(delivery.payload)
-        if key is None or int(key[:3]) != self.me:
-            raise Violation(f"{place}: {key!r} was shown, which nobody sent there")
-        if told := difference(bed.history.sent[key], delivery.payload, message):
-            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
-        if key in bed.history.refused:
-            raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown at {place}")
-        header = message.header
-        again = header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
-        bed.history.receive(key, place, marked=again)
+        message = Message.decode(delivery.payload)
+        key = own_key_of(bed.history, self.me, delivery.payload, message, place)
+        check_not_refused(bed.history, key, place)
+        bed.history.receive(key, place, marked=is_marked(message))
 
     # ------------------------------------------------------------------------------------------------ managing
 
@@ -195,9 +198,7 @@ class Guarded:
         await closed(connection)
 
     def check(self, bed: Bed) -> None:
-        for key in bed.history.refused:
-            if int(key[:3]) == self.me and key in bed.history.received:
-                raise Violation(f"{key.decode()} was refused ({bed.history.refused[key]}), and was shown")
+        check_refused_stay_unseen(bed.history, self.me)
 
     def metrics(self) -> dict[str, float]:
         return dict(sorted(self.outcomes.items()))

@@ -12,11 +12,9 @@ from typing import ClassVar, Final
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import Delivery
 from holdfast.amqp.wire.performatives import Accepted, Source
-from holdfast_lab.base.client_history import Violation, key_in
-from holdfast_lab.base.contents import difference
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import RETRY_S, place_of
+from holdfast_lab.workloads.common import RETRY_S, is_marked, key_of, place_of
 
 FRAME_BYTES: Final = 512
 """The least that a peer may allow (§2.3.2)."""
@@ -102,17 +100,11 @@ class Thin:
         bare.wire.schedule()
 
     def _show(self, bed: Bed, delivery: Delivery, disk: int) -> None:
-        message, key = Message.decode(delivery.payload), key_in(delivery.payload)
-        place = place_of(self.queue, self.node)
-        if key is None:
-            return
-        told = difference(bed.history.sent[key], delivery.payload, message) if key in bed.history.sent else None
-        if told is not None:
-            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
-        header = message.header
-        again = header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
-        self.taken += 1
-        bed.history.receive(key, place, marked=again, disk=disk)
+        message, place = Message.decode(delivery.payload), place_of(self.queue, self.node)
+        key = key_of(bed.history, delivery.payload, message, place)
+        if key is not None:
+            self.taken += 1
+            bed.history.receive(key, place, marked=is_marked(message), disk=disk)
 
     def check(self, bed: Bed) -> None:
         return
