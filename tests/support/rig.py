@@ -490,14 +490,13 @@ class Rig:
         self.wires = [wire for wire in self.wires if not wire.dead]
 
     def _moves(self) -> Iterator[Callable[[], None]]:
-        """Everything that could happen now."""
-        self._prepare()
+        """Everything that could happen now, where clients have written; who wants only the first looks no further."""
         for wire in self.wires:
             for end in wire.ends:
                 if end.alive and end.inbox and not end.paused:
                     yield lambda end=end: self._deliver(end)
                 elif end.alive and end.eof and not end.inbox:
-                    yield lambda end=end: end.lose("closed by the peer")
+                    yield lambda end=end: self._lose(end)
         for node in self.nodes.values():
             if node.core is None:
                 continue
@@ -518,6 +517,13 @@ class Rig:
         del end.inbox[:size]
         if data:
             end.receive(data)
+        if end.node is None:
+            self._let_clients_write()
+
+    def _lose(self, end: End) -> None:
+        end.lose("closed by the peer")
+        if end.node is None:
+            self._let_clients_write()
 
     def move(self, *, anew: bool = True) -> bool:
         """The first of what could happen now; False where nothing could."""
@@ -540,33 +546,10 @@ class Rig:
 
     def _first(self) -> bool:
         """Makes the first of `_moves`; False where there is none."""
-        for wire in self.wires:
-            for end in wire.ends:
-                if end.alive and (end.eof if not end.inbox else not end.paused):
-                    if end.inbox:
-                        self._deliver(end)
-                    else:
-                        end.lose("closed by the peer")
-                    if end.node is None:
-                        self._let_clients_write()
-                    return True
-        for node in self.nodes.values():
-            if node.core is None:
-                continue
-            if node.due:
-                node.end_turn()
-                return True
-            if node.pending is not None and not node.hold_commits:
-                node.finish_commit()
-                return True
-            deadline = node.deadline()
-            if deadline is not None and deadline <= self.now:
-                node.handle(events.TimerFired())
-                return True
-        if self.dials:
-            self.connect()
-            return True
-        return False
+        move = next(self._moves(), None)
+        if move is not None:
+            move()
+        return move is not None
 
     def run(self, seconds: float) -> None:
         """Virtual time passes, by deadlines."""
@@ -588,6 +571,7 @@ class Rig:
 
     def step(self) -> bool:
         """One of the moves, a delivery perhaps cut into pieces; False where nothing moves."""
+        self._prepare()
         moves = list(self._moves())
         if not moves:
             return False

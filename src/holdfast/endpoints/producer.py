@@ -445,7 +445,8 @@ class ProducerLink(OvertakingIntake):
             value = self._pack(delivery, sections, notes, identity, large=large)
         if isinstance(queue, Topic):
             self.peer.amqp.took(queue.asked_for_each)
-        parts.spreading.spread(queue, branches, value)
+        if branches:
+            parts.spreading.spread(queue, branches, value)
         if fits:
             sequence = parts.spreading.append(queue, value, size) if is_spread else self.keep(value, size)
         else:
