@@ -71,7 +71,7 @@ class QueueChanges:
     def before_commit(self, turn: Turn) -> None:
         work = self._work
         turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
-        turn.watermarks, turn.counts = self._catalog.put_counters()
+        turn.watermarks, turn.counts = self._catalog.rows.put()
         if turn.rewritten:  # appends are applied last: an entry that left after it was rewritten would come back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
                 [*turn.batch.retires, *work.moved]

@@ -22,9 +22,10 @@ from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import Rows
 from holdfast.state import own_names
-from holdfast.state.catalog import WAITING, Catalog, Tables
+from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
 RENEW_COUNT: Final = 500

@@ -23,7 +23,8 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
 from holdfast.peering.sessions import Neighbour
-from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, Tables
+from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog
+from holdfast.state.tables import Tables
 from holdfast.units import iso8601
 
 ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
