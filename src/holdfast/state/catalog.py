@@ -18,7 +18,7 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue, rows_of
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records, records
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError
@@ -119,7 +119,7 @@ class Catalog:
         self.deliveries.read(small)
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
         custody = list(self.store.table("custody"))
-        self._load_identity(dict(custody).get(records.NUMBERED_BY))
+        self._load_identity(dict(custody).get(custody_records.NUMBERED_BY))
         restoring = Restoring(
             small, self.former, store=self.store, deliveries=self.deliveries, work=self.work, memory=self.memory
         )

@@ -14,7 +14,7 @@ from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
@@ -174,7 +174,7 @@ class QueueChanges:
                 retry.retires.append((queue.queue_id, sequence))
                 continue
             queue.messages += 1
-            queue.bytes_held += entry.size_of(value)
+            queue.bytes_held += packed.size_of(value)
             back.setdefault(queue, []).append(sequence)
         for queue, sequences in back.items():
             _requeue(queue, sequences, turn.failures)
