@@ -8,7 +8,7 @@ import sys
 from functools import partial
 
 from holdfast.client.connection import Connection
-from holdfast.client.verbs.manage import asked, pages, print_json
+from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
@@ -47,7 +47,7 @@ def _steps(args: argparse.Namespace) -> object:
 
 async def _link(connection: Connection, args: argparse.Namespace, *, steps: object) -> None:
     if args.action == "list":
-        links = await pages(connection, "link", "name", {})
+        links = await connection.admin.links()
         if args.json:
             print_json(links)
         elif links:
