@@ -22,15 +22,16 @@ from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.wire.performatives import SaslInit, SaslOutcome, SaslResponse
 from holdfast.amqp.wire.types import Symbol
 from holdfast.node.network.encryption import Encryption
+from support import today
 from support.certificates import needs_openssl, of_client, of_node
 from support.process import NodeProcess
 from support.raw import HELLO
 
 pytestmark = [pytest.mark.fuzz, needs_openssl]
 
-BROKEN = 600
+BROKEN = 200
 HALF = 600
-LOGINS = 300
+LOGINS = 100
 AT_ONCE = 25
 
 
@@ -80,7 +81,8 @@ def unharmed(node: NodeProcess) -> None:
 
 
 async def test_each_stream_gets_its_answer_over_tls(watched: NodeProcess) -> None:
-    assert not await say_all(watched, list(STREAMS), connecting=over_tls)
+    """A quarter of them each day; without TLS all are said."""
+    assert not await say_all(watched, today.some(STREAMS, len(STREAMS) // 4), connecting=over_tls)
 
 
 def hello(random: Random) -> bytes:
