@@ -71,7 +71,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
-    (LINK, "CREATE"): ("from", "to", "selector", "mode"),
+    (LINK, "CREATE"): ("from", "to", "selector", "mode", "steps", "start"),
     (FEDERATION, "CREATE"): ("mode", "patterns"),
     (FEDERATION, "TREE"): ("subject",),
 }
