@@ -252,7 +252,7 @@ class Doors:
         """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
         again."""
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
-        gone = set(self._accounts.change(stored))
+        gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
         for peer in list(self._connections.values()) if gone else ():
             user = None if peer.dialled else peer.amqp.authenticated_user  # there, we have logged in

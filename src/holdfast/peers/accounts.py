@@ -47,15 +47,18 @@ class Accounts:
         self.has_file = has_file
         self.has_users = bool(users) or has_file
         self._stored: Mapping[HostedName, Kept] = {}
+        self._seed = b""
         self.known: dict[HostedName, Known] = {}
         self.change(())
 
     def __contains__(self, name: object) -> bool:
         return name in self.known
 
-    def change(self, stored: Iterable[StoredUser]) -> list[HostedName]:
-        """The file of users has these now; returns those of before that are gone, or have another password."""
+    def change(self, stored: Iterable[StoredUser], seed: bytes = b"") -> list[HostedName]:
+        """The file of users has these now; returns those of before that are gone, or have another password. `seed`: the
+        file's, from which what is derived comes; b"" for a secret of this process."""
         before = self._stored
+        self._seed = seed
         self._stored = {user.key: self._kept(before.get(user.key), user.credential) for user in stored}
         self._know()
         return [key for key, kept in before.items() if key not in self._users and self._stored.get(key) is not kept]
@@ -76,7 +79,11 @@ class Accounts:
 
     def derived(self, what: str) -> bytes:
         """Bytes that nobody can tell who does not know the secret."""
-        return digest(self.checks.secret, what.encode("utf-8", "surrogatepass"), "sha512")
+        return digest(self._seed or self.checks.secret, what.encode("utf-8", "surrogatepass"), "sha512")
+
+    def looks_stored(self, name: HostedName) -> bool:
+        """Whether its password is checked against keys, which takes its time."""
+        return isinstance(self.known[name], Kept)
 
     def hide(self, secret: bytes) -> None:
         """There is a secret from now on; nobody else knows it."""
