@@ -1,6 +1,6 @@
 """A client of raw frames over TLS, for a node's process: what it asks for is put together here, frame by frame.
 
-Rules of this file: one thing is asked at a time, and the answer awaited; whoever logged in asks many over one connection.
+Rules of this file: one thing is asked at a time, and the answer awaited; who logged in asks many over one connection.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ WAYS: Final = (
 
 
 def three(**first: Any) -> tuple[Rig, Node, Node, Node]:
-    """a, b and c in a line, each with users and rules. `ann` may do all but relay at a, `bob` may relay to one queue."""
+    """a, b and c in a line, each with users and rules. `ann` may do all but relay at a, `bob` relays to two queues."""
     rig = Rig()
     users = {"a": "ann bob root", "b": "at-b", "c": "at-c root"}
     rules = {
@@ -47,8 +47,9 @@ def three(**first: Any) -> tuple[Rig, Node, Node, Node]:
     queues = tuple(QueueConfig(name=name) for name in ("work", "out", "other", "topic/news"))
     a, b, c = (
         rig.node(
-            name, users=tuple(UserConfig(name=user, password="x") for user in users[name].split()), access=AccessConfig(rules=rules[name]), neighbours=neighbours[name], queues=queues,
-            create_queues=False, forwarding=routes[name], **(first if name == "a" else {}),
+            name, users=tuple(UserConfig(name=user, password="x") for user in users[name].split()),
+            access=AccessConfig(rules=rules[name]), neighbours=neighbours[name], queues=queues, create_queues=False,
+            forwarding=routes[name], **(first if name == "a" else {}),
         )
         for name in "abc"
     )  # fmt: skip

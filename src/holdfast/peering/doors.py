@@ -235,7 +235,8 @@ class Doors:
                 peer.log("WARNING", f"refused: {host.description}")
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             return host
-        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host)
+        who = None if peer is None else peer.who
+        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host, who=who)
         if refused is not None or peer is None:
             return refused
         peer.host = host
