@@ -294,6 +294,30 @@ def test_each_operation_is_asked_about(
     assert root.manage(operation, kind, name, **arguments)[0] != 403
 
 
+@pytest.mark.parametrize(
+    ("operation", "kind", "name", "arguments"),
+    [
+        ("OPEN", "subscription", "s", {"queue": "out"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news/world"}),
+        ("MOVE", "entry", "raw", {**ENTRY, "to": "in"}),
+        ("COPY", "entry", "raw", {**ENTRY, "to": "topic/news/world"}),
+        ("CREATE", "link", "l", {"from": "raw", "to": "clean"}),
+    ],
+)
+def test_no_request_creates_a_queue_for_who_may_only_use_it(
+    operation: str, kind: str, name: str, arguments: dict[str, Any]
+) -> None:
+    hub = node(queues=(QueueConfig(name="shown"),))
+    ann, root = login(hub, "ann"), login(hub, "root")
+    before = set(hub.core.catalog.queues)
+    status, _, text = ann.manage(operation, kind, name, **arguments)
+    assert set(hub.core.catalog.queues) == before
+    assert status == 403, text
+    assert kind == "entry" or text == "no permission to create there; ask the administrator of this node"
+    assert root.manage(operation, kind, name, **arguments)[0] != 403
+
+
 def test_a_link_is_stopped_and_deleted_by_who_may_make_it() -> None:
     hub = node(queues=tuple(QueueConfig(name=queue) for queue in QUEUES))
     ann, bob = login(hub, "ann"), login(hub, "bob")

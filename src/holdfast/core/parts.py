@@ -201,7 +201,7 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
-        audit = Audit(self.outbox, clock, is_wanted=config.audit)
+        audit = self.audit = Audit(self.outbox, clock, is_wanted=config.audit)
         if config.access.rules:
             accounts = {item.name: item.account for item in config.neighbours}
             self.destination.fault_of = Publishing(self.catalog, authoriser, accounts, audit).fault_of
