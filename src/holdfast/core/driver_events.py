@@ -6,6 +6,7 @@ Rules of this file: each event goes to one place.
 
 from collections.abc import Mapping
 
+from holdfast.core.reloading import Reloading
 from holdfast.custody.forwarding import Forwarding
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
@@ -36,6 +37,7 @@ class DriverEvents:
         descriptors: Descriptors,
         neighbours: Mapping[str, Neighbour],
         triggers: Triggers,
+        reloading: Reloading,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -48,6 +50,7 @@ class DriverEvents:
         self._descriptors = descriptors
         self._neighbours = neighbours
         self._triggers = triggers
+        self._reloading = reloading
 
     def happened(self, event: events.Event) -> None:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
@@ -77,6 +80,8 @@ class DriverEvents:
                 neighbour.network_changed()
         elif isinstance(event, events.UsersChanged):
             self._doors.users_changed(event)
+        elif isinstance(event, events.ConfigRead):
+            self._reloading.read(event)
         elif isinstance(event, events.CommandEnded):
             self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):

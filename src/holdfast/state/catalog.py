@@ -6,11 +6,10 @@ again. Transmission queues have names `@NODE`, those of another virtual host `@H
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
-from holdfast.broker.bands import QUIET_S
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
@@ -23,7 +22,7 @@ from holdfast.broker.stored import records
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
-from holdfast.engine.port import EntryReader, Rows, Settings, Space
+from holdfast.engine.port import EntryReader, Rows, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
@@ -32,6 +31,15 @@ from holdfast.settings.queues import QueueConfig
 from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers
+from holdfast.state.queue_settings import (
+    CONFIG_FIELDS,
+    LATER_FIELDS,
+    TOLD_FIELD,
+    check_empty,
+    check_topic,
+    stored_fields,
+    told_fields,
+)
 
 DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
@@ -85,13 +93,6 @@ class Tables(EntryReader, Protocol):
     def room_bytes_most(self) -> int: ...
 
 
-def _check_empty(name: str, messages: int) -> None:
-    """Refuses to make a durable queue with messages one in memory, because its accepted messages would be invisible."""
-    if messages:
-        text = f"expected true while {messages} messages of it are stored"
-        raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
-
-
 def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
     """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
     if is_topic:
@@ -128,7 +129,7 @@ class Catalog:
         self.work = work
         self.new_uuid = new_uuid
         self.memory = memory
-        self._told = {queue.key: queue for queue in config.queues}
+        self.told = {queue.key: queue for queue in config.queues}
         """What the node's file says of queues."""
         self.queues: dict[HostedName, Queue] = {}
         self.hosts = {DEFAULT_HOST: None} | {item.name: item for item in config.vhosts}
@@ -154,7 +155,7 @@ class Catalog:
 
     def _load(self) -> None:
         store = self.store
-        settings = self._told
+        settings = self.told
         small = dict(store.table("node"))
         self.deliveries.read(small)
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
@@ -182,7 +183,7 @@ class Catalog:
             queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and stored.durable and not queue.config.durable:
-                _check_empty(name, COUNTERS.unpack(counters)[1])
+                check_empty(name, COUNTERS.unpack(counters)[1])
             if counters is not None and queue.config.durable:
                 queue.next_sequence, queue.messages, queue.bytes_held, watermark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence
@@ -261,11 +262,8 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------ queues
 
     def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
-        if is_topic and not config.durable:
-            raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
-        if is_topic and config.priorities:
-            text = "a topic gives its subscriptions what is published in its order"
-            raise ConfigError(f"invalid value true for queue {config.name!r} priorities; {text}")
+        if is_topic:
+            check_topic(config)
         queue = (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
@@ -291,7 +289,7 @@ class Catalog:
 
     def _store(self, queue: Queue) -> None:
         fields = stored_fields(queue.config)
-        told = self._told.get(queue.key)
+        told = self.told.get(queue.key)
         if told is not None and told != queue.config:
             fields[TOLD_FIELD] = stored_fields(told)
         if queue.kind is QueueKind.TOPIC:
@@ -571,27 +569,3 @@ class Catalog:
                 self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts
             self.work.dirty_counters[queue] = None
         self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
-
-
-CONFIG_FIELDS: Final = (
-    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
-    "room_low", "room_normal", "room_quiet_s",
-)  # fmt: skip
-LATER_FIELDS: Final[dict[str, Any]] = {
-    "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
-}  # fmt: skip
-"""What records of queues of an earlier version lack."""
-SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
-TOLD_FIELD: Final = "told"
-"""Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
-
-
-def told_fields(config: Settings) -> dict[str, Any]:
-    """The settings of a queue as its record has them."""
-    return {key: getattr(config, key) for key in CONFIG_FIELDS}
-
-
-def stored_fields(config: Settings) -> dict[str, Any]:
-    """As `told_fields`, without those that are seldom set and are not."""
-    fields = told_fields(config)
-    return {key: value for key, value in fields.items() if key not in SELDOM or value != LATER_FIELDS[key]}
