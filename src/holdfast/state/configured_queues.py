@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.broker.entries.host_names import shown
 from holdfast.peers.link_tables import LinkTables
 from holdfast.settings.queues import QueueConfig
-from holdfast.state.catalog import Catalog, TooManyQueues, names_topic
-from holdfast.state.queue_settings import LIVE_KEYS, check_topic, told_fields
+from holdfast.state.catalog import Catalog, TooManyQueues, check_topic, names_topic
+from holdfast.state.queue_records import LIVE_KEYS, told_fields
 
 
 class ConfiguredQueues:

@@ -30,7 +30,7 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
 from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING, Catalog
-from holdfast.state.queue_settings import LIVE_KEYS, told_fields
+from holdfast.state.queue_records import LIVE_KEYS, told_fields
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(
