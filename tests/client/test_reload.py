@@ -141,9 +141,38 @@ async def test_hanging_up_never_ends_a_node_not_even_while_it_stops(directory: P
         for _ in range(1_000):
             if node.returncode is not None:
                 break
-            node.signal(signal.SIGHUP)
+            os.kill(node.pid, signal.SIGHUP)
             await asyncio.sleep(0.001)
         assert await node.wait() == 0
+
+
+async def test_two_nodes_become_neighbours_and_one_moves_to_another_port(tmp_path: Path) -> None:
+    names = ("hub", "jfk")
+    for name in names:
+        (tmp_path / f"{name}.toml").write_text(f'[node]\nname = "{name}"\ndata = "{tmp_path}/{name}"\n')
+    hub, jfk = [await NodeProcess.start(config=tmp_path / f"{name}.toml") for name in names]
+    async with hub, jfk:
+        with (tmp_path / "hub.toml").open("a") as file:
+            file.write('[[neighbour]]\nname = "jfk"\n')
+        done = await run_holdfast("reload", "--url", hub.url)
+        assert (done.code, done.stdout) == (0, "neighbour 'jfk' added\n"), done.stderr
+        assert (await run_holdfast("queue", "create", "work", "--url", hub.url)).code == 0
+        with (tmp_path / "jfk.toml").open("a") as file:
+            file.write('[[neighbour]]\nname = "hub"\nremote = "127.0.0.1:1"\n')
+        jfk.signal(signal.SIGHUP)
+        await jfk.logged("reload: neighbour 'hub' added")
+        async with await connect(jfk.url) as client:
+            await (await client.sender("work@hub")).send(b"held")
+        path = tmp_path / "jfk.toml"
+        path.write_text(path.read_text().replace("127.0.0.1:1", hub.ready["amqp"]))
+        jfk.signal(signal.SIGHUP)
+        await jfk.logged("neighbour hub: OpenConfirm -> Established")
+        done = await run_holdfast("receive", "work", "--count", "1", "--idle-timeout", "20", "--url", hub.url)
+        assert done.stdout == "held\n", done.stderr
+        path.write_text(path.read_text().partition("[[neighbour]]")[0])
+        jfk.signal(signal.SIGHUP)
+        await jfk.logged("neighbour 'hub' removed")
+        assert await jfk.stop() == 0 and await hub.stop() == 0
 
 
 @needs_openssl

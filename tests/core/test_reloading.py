@@ -6,13 +6,18 @@ from typing import Any, Final
 import pytest
 
 from holdfast.access.rules import AccessConfig, AccessRule, GroupConfig
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Header, Properties, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
+from holdfast.federation.settings import Entry
+from holdfast.routing.topology import star
 from holdfast.settings.changes import TOLD_MAX, bounded, compare
 from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
-from holdfast.settings.queues import QueueConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 from support.rig import Client, Node, Rig
 
 ANN: Final = UserConfig(name="ann", password="one")
@@ -274,6 +279,165 @@ def test_a_turn_that_is_undone_keeps_what_was_taken_up() -> None:
     assert node.queue("work").config.messages_max == 3 and "new" in node.core.catalog.queues
 
 
+# -------------------------------------------------------------------------------------- neighbours and routes
+
+
+def dialled(name: str, **told: Any) -> NeighbourConfig:
+    return NeighbourConfig(name=name, remote="127.0.0.1:1", **told)
+
+
+def sent(rig: Rig, node: Node, address: str, *bodies: str, **parts: Any) -> None:
+    client = rig.client(node)
+    link = client.sender(address)
+    rig.settle()
+    for body in bodies:
+        client.send(link, body, **parts)
+    rig.run(1)
+
+
+def test_a_neighbour_that_is_added_at_both_ends_gets_its_session_and_its_messages() -> None:
+    rig = Rig()
+    jfk = rig.node("jfk", unknown_destination="keep")
+    hub = rig.node("hub", queues=(QueueConfig(name="work"),))
+    sent(rig, jfk, "work@hub", "1", "2")
+    assert read(hub, neighbours=(NeighbourConfig(name="jfk"),)).accepted
+    assert read(jfk, neighbours=(dialled("hub"),)).accepted
+    rig.run(5)
+    assert jfk.core.neighbours["hub"].established and hub.bodies("work") == ["1", "2"]
+    assert lines(jfk) == ["neighbour 'hub' added"]
+    assert [row["user"] for row in hub.core.users.status("") if row["kind"] == "neighbour"] == ["jfk"]
+
+
+def test_a_neighbour_that_is_removed_is_gone_with_its_session_and_comes_back_with_what_waited() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work"),))
+    rig.run(3)
+    hub.hold_commits = True
+    sent(rig, jfk, "work@hub", "1", "2")
+    assert read(jfk, neighbours=()).accepted, "while transfers are in doubt"
+    assert not jfk.core.neighbours and not jfk.core.next_hops
+    hub.hold_commits = False
+    rig.run(10)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    assert link.detached, "nothing is known of that node any more"
+    assert not hub.core.neighbours["jfk"].established
+    assert read(jfk, neighbours=(dialled("hub"),)).accepted
+    rig.run(10)
+    assert hub.bodies("work") == ["1", "2"]
+    assert read(hub, neighbours=()).accepted
+    rig.run(10)
+    assert not jfk.core.neighbours["hub"].established
+    jfk.core.validate()
+
+
+def test_what_is_said_of_a_neighbour_changes_with_its_next_session() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(vhosts=(VhostConfig(name="acme"),))
+    rig.run(3)
+    changed = NeighbourConfig(name="jfk", hosts=("acme",), hold_time_s=7.0)
+    assert read(hub, neighbours=(changed,)).accepted
+    neighbour = hub.core.neighbours["jfk"]
+    assert not neighbour.established and neighbour.hop.may_have("acme@jfk")
+    rig.run(5)
+    assert neighbour.established and neighbour.config is changed
+    assert read(jfk, neighbours=(NeighbourConfig(name="hub"),)).accepted, "now the other end dials"
+    assert read(hub, neighbours=(dialled("jfk"),)).accepted
+    rig.run(10)
+    assert neighbour.established and neighbour.peer.dialled
+
+
+def test_routes_lead_another_way_from_a_reload_on() -> None:
+    rig = Rig()
+    jfk, *_ = rig.graph("jfk-ord", "jfk-bos", "ord-hub", "bos-hub", routes={"jfk": {"hub": "ord"}})
+    rig.run(3)
+    sent(rig, jfk, "work@hub", "1")
+    assert read(jfk, forwarding=(("hub", "bos"),)).accepted
+    rig.run(2)
+    assert jfk.core.forwarding.via("hub") == "bos"
+    sent(rig, jfk, "work@hub", "2")
+    rig.run(5)
+    hub = rig.nodes["hub"]
+    assert hub.bodies("work") == ["1", "2"]
+    assert read(jfk, neighbours=(dialled("bos"),), forwarding=(("hub", "bos"),)).accepted
+    sent(rig, jfk, "work@hub", "3")
+    rig.run(5)
+    assert hub.bodies("work") == ["1", "2", "3"] and lines(jfk)[-1] == "neighbour 'ord' removed"
+
+
+def test_an_event_of_a_neighbour_that_was_removed_meanwhile_is_nothing() -> None:
+    node = Rig().node("hub", neighbours=(dialled("jfk"),))
+    node.rig.settle()
+    assert read(node, neighbours=()).accepted
+    node.handle(events.ConnectFailed(neighbour="jfk", reason="given up"))
+    node.handle(events.ConnectionOpened(connection=99, peer="127.0.0.1:1", loopback=True, neighbour="jfk"))
+    node.rig.settle()
+    assert not node.core.connections and not any("defect" in line for line in node.logs)
+
+
+def test_neighbours_of_a_topology_wait_for_a_restart() -> None:
+    topology = star("hub", ("jfk",))
+    before = NodeConfig(name="hub", neighbours=(dialled("jfk"),), topology=topology)
+    changes = compare(before, replace(before, neighbours=(), forwarding=(("ord", "jfk"),)))
+    assert changes.config == before and changes.restart == ("[[neighbour]]", "[[route]]") and not changes.changed
+    free = replace(before, topology=None)
+    changes = compare(free, replace(free, neighbours=(dialled("ord"),)), routed={"jfk"})
+    assert [item.name for item in changes.config.neighbours] == ["ord", "jfk"]
+    assert (changes.changed, changes.restart) == (("neighbour 'ord' added",), ("neighbour 'jfk' removed",))
+
+
+# ------------------------------------------------------------------------------------------ links, federation
+
+
+def test_links_begin_and_end_and_one_that_changed_waits() -> None:
+    node = Rig().node("hub", create_queues=False, queues=(QueueConfig(name="raw"), QueueConfig(name="clean")))
+    clean = LinkConfig(name="clean", source="raw", target="clean", selector="JMSPriority > 3")
+    assert read(node, links=(clean,)).accepted
+    sent(node.rig, node, "raw", "1")
+    assert node.bodies("clean") == ["1"]
+    assert read(node, links=(replace(clean, selector=""),)).config.links == (clean,)
+    assert lines(node) == ["link 'clean' added", "nothing has changed", "from the next start on: link 'clean' changed"]
+    assert read(node).accepted and not node.core.queue_links.by_name
+    sent(node.rig, node, "raw", "2")
+    assert (node.bodies("raw"), node.bodies("clean")) == (["2"], ["1"])
+    queues = (*node.config.queues, QueueConfig(name="new"))
+    assert read(node, queues=queues, links=(LinkConfig(name="x", source="raw", target="new"),)).accepted
+    node.rig.run(1)
+    assert node.bodies("new") == ["2"]
+    node.crash()
+    node.start()
+    assert not node.core.queue_links.by_name, "the file of that start has none"
+
+
+def test_a_link_made_by_a_request_is_not_replaced() -> None:
+    node = Rig().node("hub")
+    client = node.rig.client(node)
+    assert client.manage("CREATE", "link", "x", **{"from": "a", "to": "b"})[0] == 201
+    assert not read(node, links=(LinkConfig(name="x", source="a", target="c"),)).accepted
+    assert "link 'x' was made by a request" in lines(node)[0]
+    assert read(node).accepted and len(node.core.queue_links.by_name) == 1
+
+
+def test_topics_are_spread_over_a_neighbour_from_a_reload_on() -> None:
+    rig = Rig()
+    topics = (QueueConfig(name="topic/news"),)
+    jfk, hub = rig.pair(jfk={"queues": topics}, queues=topics)
+    rig.run(3)
+    for node, other in ((jfk, "hub"), (hub, "jfk")):
+        assert read(node, federation=(Entry("news", other),)).accepted
+    rig.run(3)
+    reader = rig.client(hub)
+    link = reader.receiver("topic/news", source={"durable": 2, "expiry_policy": Symbol("never")})
+    rig.run(3)
+    sent(rig, jfk, "topic/news", "1", properties=Properties(subject="x"), header=Header(durable=True))
+    rig.run(3)
+    assert reader.bodies(link) == ["1"]
+    decided = read(hub, neighbours=(), federation=())
+    assert [item.name for item in decided.config.neighbours] == ["jfk"], "routing uses the link to it"
+    assert lines(hub)[-1] == "from the next start on: neighbour 'jfk' removed"
+
+
 # -------------------------------------------------------------------------------------------- nothing changes
 
 
@@ -284,6 +448,10 @@ def test_a_turn_that_is_undone_keeps_what_was_taken_up() -> None:
         ({"queues": (QueueConfig(name="a", when_full="never"), QueueConfig(name="b"))}, "invalid value 'never'"),
         ({"queues": (QueueConfig(name="topic/a", durable=False), QueueConfig(name="b"))}, "a topic is durable"),
         ({"queues": tuple(QueueConfig(name=f"q{number}") for number in range(9))}, "the limit is 8"),
+        ({"links": (LinkConfig(name="x", source="new", target="none"),)}, "for link 'x' to; expected another queue"),
+        ({"links": (LinkConfig(name="x", source="new", target="new"),)}, "for link 'x' to; expected another queue"),
+        ({"links": (LinkConfig(name="x", source="new", target="old", selector="("),)}, "invalid selector of link 'x'"),
+        ({"forwarding": (("ord", "jfk"),)}, "for route 'ord' via; expected the name of a [[neighbour]]"),
         ({"users": (), "access": rules()}, "is there without a [[user]]"),
         (
             {"users": (UserConfig(name="x", password="x", vhost="new"),), "vhosts": (VhostConfig(name="new"),)},
@@ -292,10 +460,11 @@ def test_a_turn_that_is_undone_keeps_what_was_taken_up() -> None:
     ],
 )
 def test_a_mistake_changes_nothing_at_all_and_gets_one_line(fields: dict[str, Any], text: str) -> None:
-    node = Rig().node("hub", users=(ANN,), limits=Limits(queues_max=8), create_queues=False)
+    old = (QueueConfig(name="old"),)
+    node = Rig().node("hub", users=(ANN,), limits=Limits(queues_max=8), create_queues=False, queues=old)
     ann = login(node, "ann")
     before = sorted(node.core.catalog.queues)
-    told = {"users": (BOB,), "queues": (QueueConfig(name="new"),)} | fields
+    told = {"users": (BOB,), "queues": (*old, QueueConfig(name="new"))} | fields
     decided = read(node, **told)
     assert not decided.accepted and decided.config == node.core.reloading.config
     assert ann.amqp.usable and sorted(node.core.catalog.queues) == before
@@ -322,8 +491,6 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
     replies.grant(10)
     requests = root.sender("$management")
     node.rig.settle()
-    from holdfast.amqp.message.message import Message
-    from holdfast.amqp.wire.performatives import Properties
 
     def ask() -> None:
         told = {"operation": "RELOAD", "type": "holdfast:node", "name": ""}
@@ -361,8 +528,6 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
 
 
 def _ends(name: str) -> tuple[Any, Any]:
-    from holdfast.amqp.wire.performatives import Source, Target
-
     return Source(address="$management"), Target(address=name)
 
 

@@ -11,6 +11,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
 from holdfast.management.status.descriptors import Descriptors
@@ -28,6 +29,7 @@ class DriverEvents:
         self,
         clock: Clock,
         log: Log,
+        outbox: Outbox,
         connections: Connections,
         guard: Guard,
         pressure: Pressure,
@@ -41,6 +43,7 @@ class DriverEvents:
     ) -> None:
         self._clock = clock
         self._log = log
+        self._outbox = outbox
         self._connections = connections
         self._guard = guard
         self._pressure = pressure
@@ -54,6 +57,11 @@ class DriverEvents:
 
     def happened(self, event: events.Event) -> None:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
+        dialled = getattr(event, "neighbour", None)
+        if dialled is not None and dialled not in self._neighbours:  # it was removed meanwhile
+            if isinstance(event, events.ConnectionOpened):
+                self._outbox.put(events.CloseConnection(connection=event.connection, abort=True))
+            return
         if isinstance(event, events.ConnectionOpened):
             self._doors.open(event)
         elif isinstance(event, (events.Secured, events.SecuringFailed)):

@@ -16,6 +16,7 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
+from holdfast.core.neighbour_changes import NeighbourChanges
 from holdfast.core.relief import Relief
 from holdfast.core.reloading import Reloading
 from holdfast.core.shutdown import Shutdown
@@ -294,8 +295,13 @@ class Parts:
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(
             config, self.outbox, self.log, access=access, publish_by=self._publish_by,
-            queues=ConfiguredQueues(self.catalog, self.links), doors=lambda: self.doors,
-            is_stopping=lambda: self.stopping,
+            queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), queue_links=self.queue_links,
+            neighbours=NeighbourChanges(
+                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
+                self.containment, self.forwarding, nodes_left=self._nodes_may_have_left,
+            ),
+            bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
+            routed=lambda: () if self.routing is None else self.routing.costs,
         )  # fmt: skip
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         changes = EntryChanges(
@@ -341,8 +347,8 @@ class Parts:
             why_no_neighbour=self.doors.why_no_neighbour,
         ).serve(endpoints.attaches)  # fmt: skip
         self.driver_events = DriverEvents(
-            clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
-            self.descriptors, self.neighbours, self.triggers, self.reloading,
+            clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
+            self.forwarding, self.descriptors, self.neighbours, self.triggers, self.reloading,
         )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome

@@ -5,17 +5,20 @@ Rules of this file: a configuration is checked as a whole before anything of it 
 nothing. Each part takes up its own settings.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from holdfast.access.current import CurrentAccess
+from holdfast.core.neighbour_changes import NeighbourChanges
 from holdfast.engine import events
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import Answer, Later, Refused
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.doors import Doors
+from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
 from holdfast.state.configured_queues import ConfiguredQueues
@@ -36,17 +39,26 @@ class Reloading:
         access: CurrentAccess | None,
         publish_by: Callable[[NodeConfig], None],
         queues: ConfiguredQueues,
+        queue_links: QueueLinks,
+        neighbours: NeighbourChanges,
+        bindings: BindingControl,
         doors: Callable[[], Doors],
+        routed: Callable[[], Iterable[str]],
         is_stopping: Callable[[], bool],
     ) -> None:
         """`access`: None where another authoriser decides, whose rules are not the configuration's. `publish_by`: as
-        whom the messages of neighbours are published follows from that configuration."""
+        whom the messages of neighbours are published follows from that configuration. `routed`: the neighbours that
+        routing uses."""
         self.config = config
         self._outbox = outbox
         self._log = log
         self._access = access
         self._publish_by = publish_by
         self._queues = queues
+        self._queue_links = queue_links
+        self._neighbours = neighbours
+        self._bindings = bindings
+        self._routed = routed
         self._doors = doors
         self._is_stopping = is_stopping
         self._asked: list[Later] = []
@@ -94,7 +106,7 @@ class Reloading:
 
     def _take_up(self, event: events.ConfigRead) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What changed, and what waits for a restart. Raises ConfigError with nothing changed."""
-        changes = compare(self.config, event.config)
+        changes = compare(self.config, event.config, routed=frozenset(self._routed()))
         config = changes.config
         try:
             config.validate()
@@ -102,16 +114,28 @@ class Reloading:
             if changes.restart:
                 raise ConfigError(f"{error}; a restart takes up all of it") from None
             raise
-        self._queues.check(config.queues)
+        created = self._queues.create(config.queues)
+        try:
+            self._queue_links.check(config.links)
+        except ConfigError:
+            self._queues.take_back(created)
+            raise
         queues, waits = self._queues.take_up(config.queues)
         before, self.config = self.config, replace(config, queues=queues)
         self._outbox.put(events.ConfigDecided(accepted=True, config=self.config))
-        differs = _nobody if self._access is None else self._access.change(config.access)
-        self._publish_by(self.config)
-        if (before.users, before.access) != (config.users, config.access):
-            self._doors().configure(self.config, differs)
+        self._carry_out(before, self.config)
         changed = bounded((*event.changed, *changes.changed))
         return changed, bounded((*event.restart, *changes.restart, *waits))
+
+    def _carry_out(self, before: NodeConfig, config: NodeConfig) -> None:
+        differs = _nobody if self._access is None else self._access.change(config.access)
+        self._publish_by(config)
+        if (before.neighbours, before.forwarding) != (config.neighbours, config.forwarding):
+            self._neighbours.take_up(config.neighbours, config.forwarding)
+        if (before.users, before.access, before.neighbours) != (config.users, config.access, config.neighbours):
+            self._doors().configure(config, differs)
+        self._queue_links.take_up(config.links)
+        self._bindings.configure(config)
 
 
 def _nobody(user: str | None, host: str) -> bool:

@@ -17,6 +17,7 @@ from holdfast.node import users_file
 from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import Certificates
+from holdfast.node.network.dials import Dials
 from holdfast.node.process.telemetry import AuditFile, Reopened, TelemetryFile
 
 AT_START: Final = {
@@ -71,6 +72,8 @@ class Reloader:
         *,
         files: tuple[TelemetryFile | None, AuditFile | None],
         certificates: Certificates | None,
+        dials: Dials,
+        watch_network: Callable[[], None],
         users: LooksAgain | None,
         set_log: Callable[[LogSettings], None],
     ) -> None:
@@ -80,7 +83,9 @@ class Reloader:
         """What holds now."""
         self._feed = feed
         self._telemetry, self._audit = files
-        self._certificates = certificates
+        self.certificates = certificates
+        self._dials = dials
+        self._watch_network = watch_network
         self._users = users
         self._set_log = set_log
         self._reading = False
@@ -109,6 +114,9 @@ class Reloader:
             prepared.drop()
             return
         prepared.use()
+        self._dials.configure(decided.config.neighbours, self.certificates)
+        if self._dials.wanted:
+            self._watch_network()
         self.settings = self._kept(replace(prepared.settings, core=decided.config))
         self._set_log(self.settings.log)
         if self._users is not None:
@@ -136,7 +144,7 @@ class Reloader:
         settings = self._bounded(read)
         if settings.users_file is not None and settings.users_file == self.settings.users_file:
             users_file.read(settings.users_file)
-        use_certificates = _nothing if self._certificates is None else self._certificates.prepare(settings.tls)
+        use_certificates = self._certified(settings)
         reopened: list[tuple[TelemetryFile, Reopened]] = []
         try:
             for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
@@ -147,6 +155,21 @@ class Reloader:
                 opened.close()
             raise
         return Prepared(settings, tuple(reopened), use_certificates)
+
+    def _certified(self, new: NodeSettings) -> Callable[[], None]:
+        """What has TLS used as `new` says: by the listeners of now, and to the neighbours of then."""
+        dials = any(neighbour.tls for neighbour in new.core.neighbours)
+        known = self.certificates
+        if known is not None:
+            return known.prepare(new.tls, dials=dials)
+        made = Certificates(new.tls, serves=False, dials=True) if dials else None
+
+        def use() -> None:
+            self.certificates = made
+            if made is not None:
+                made.watch(self._loop)
+
+        return use
 
     def _bounded(self, new: NodeSettings) -> NodeSettings:
         """What the file leaves to the store's size is as it is: that holds from the next start on."""
@@ -181,11 +204,9 @@ class Reloader:
                                   ("audit", old.audit_file, new.audit_file)):  # fmt: skip
             if here is not None and there is not None and here != there:
                 changed.append(f"{what} file")
-        if self._certificates is not None and old.tls != new.tls:
+        if old.tls != new.tls:
             changed.append("tls")
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
-        if self._certificates is None and old.tls != new.tls:
-            restart.append("tls")
         return tuple(changed), tuple(dict.fromkeys(restart))
 
     def _kept(self, new: NodeSettings) -> NodeSettings:
@@ -196,10 +217,4 @@ class Reloader:
             kept["telemetry_file"] = old.telemetry_file
         if self._audit is None or new.audit_file is None:
             kept["audit_file"] = old.audit_file
-        if self._certificates is None:
-            kept["tls"] = old.tls
         return replace(new, **kept)
-
-
-def _nothing() -> None:
-    """There is no TLS."""

@@ -112,7 +112,8 @@ class NodeRuntime:
         self._commands = Commands(self._loop, self._command_ended)
         self._reloader = Reloader(
             self._loop, load or (lambda: settings), settings, self._feed, files=(telemetry, audit),
-            certificates=self._certificates, users=self._users, set_log=set_log,
+            certificates=self._certificates, dials=self._dials, watch_network=self._watch_network, users=self._users,
+            set_log=set_log,
         )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
@@ -146,7 +147,7 @@ class NodeRuntime:
             served = await self._connections.listen(self._settings.listen, self._settings.listen_tls)
             self._writer.start()
             if self._dials.wanted:
-                self._network = NetworkWatch(self._network_changed)
+                self._watch_network()
             self._descriptors.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
@@ -389,6 +390,11 @@ class NodeRuntime:
         if not self._over:
             self._feed(event)
 
+    def _watch_network(self) -> None:
+        """Idempotent."""
+        if self._network is None:
+            self._network = NetworkWatch(self._network_changed)
+
     def _network_changed(self) -> None:
         if not self._stopping:
             self._feed(NetworkChanged())
@@ -435,8 +441,8 @@ class NodeRuntime:
 
     def _release(self) -> None:
         self._descriptors.close()
-        if self._certificates is not None:
-            self._certificates.close()
+        if self._reloader.certificates is not None:
+            self._reloader.certificates.close()
         self._dials.cancel()
         self._commands.close()
         self._reloader.close()

@@ -80,6 +80,17 @@ class Users:
     def _add(self, user: UserConfig) -> None:
         self.by_name[user.key] = Use("user", user.name, self._limits, user, self._clock.now, self.waking)
 
+    def add_neighbour(self, name: str) -> None:
+        """That node is a neighbour from now on."""
+        use = Use("neighbour", name, self._limits, None, self._clock.now, self.waking)
+        self.neighbours.setdefault(name, use)
+
+    def remove_neighbour(self, name: str) -> None:
+        """It is none any more, and has no connection."""
+        use = self.neighbours.pop(name, None)
+        if use is not None:
+            self.waking.pop(use, None)
+
     def all(self) -> list[Use]:
         """The use of each user and each neighbour."""
         return [self.anonymous, *self.by_name.values(), *self.neighbours.values()]

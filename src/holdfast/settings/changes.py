@@ -5,13 +5,14 @@ Rules of this file: pure. What is said of a change names the table and the key a
 of a password.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from holdfast.broker.entries.host_names import shown
 from holdfast.settings.limits import Limits
 from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import LinkConfig
 
 TOLD_MAX: Final = 200
 """Changes that are listed; further ones are counted."""
@@ -27,15 +28,29 @@ def _of_node(item: Any) -> str:
     return repr(item.name)
 
 
-LISTS: Final[tuple[tuple[str, Callable[[NodeConfig], Iterable[Any]], _Name], ...]] = (
+def _of_route(item: tuple[str, str]) -> str:
+    return repr(item[0])
+
+
+def _of_topic(item: Any) -> str:
+    return repr(f"{item.topic}@{item.neighbour}")
+
+
+_Items = Callable[[NodeConfig], Iterable[Any]]
+
+LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("user", lambda config: config.users, _of_host),
     ("group", lambda config: config.access.groups, _of_host),
     ("access", lambda config: config.access.rules, _of_host),
     ("queue", lambda config: config.queues, _of_host),
+    ("link", lambda config: config.links, _of_host),
+    ("neighbour", lambda config: config.neighbours, _of_node),
+    ("route", lambda config: config.forwarding, _of_route),
+    ("federation", lambda config: config.federation, _of_topic),
 )
 """What is taken up of lists: the table, its entries, and what each is called."""
 
-LIVE: Final = frozenset(("users", "access", "queues"))
+LIVE: Final = frozenset(("users", "access", "queues", "links", "neighbours", "forwarding", "federation"))
 """The fields of NodeConfig that are taken up."""
 
 AT_START: Final[dict[str, str]] = {
@@ -43,7 +58,6 @@ AT_START: Final[dict[str, str]] = {
     "roles": "node roles",
     "neighbours": "[[neighbour]]",
     "forwarding": "[[route]]",
-    "links": "[[link]]",
     "triggers": "[[trigger]]",
     "vhosts": "[[vhost]]",
     "hostnames": "node hostnames",
@@ -60,7 +74,6 @@ AT_START: Final[dict[str, str]] = {
     "topology": "[topology]",
     "routing": "[routing]",
     "pacing": "[pacing]",
-    "federation": "[[federation]]",
 }
 """The other fields, by the keys that they come from; of `limits` each is a key."""
 
@@ -74,19 +87,36 @@ class Changes:
     restart: tuple[str, ...] = ()
 
 
-def compare(before: NodeConfig, after: NodeConfig) -> Changes:
+def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozenset()) -> Changes:
     """What becomes of `before` where the file says `after`. The result is not checked: what is taken up may not fit to
-    what is kept."""
-    changed = [text for what, items, name in LISTS for text in _differences(what, items(before), items(after), name)]
+    what is kept. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours of a
+    topology wait for a restart."""
     kept: dict[str, Any] = {}
     restart: list[str] = []
+    fixed = {"neighbours", "forwarding"} if before.topology or after.topology else {"forwarding"} if routed else set()
     for field in fields(NodeConfig):
         old, new = getattr(before, field.name), getattr(after, field.name)
-        if field.name in LIVE or old == new:
+        if old == new or (field.name in LIVE and field.name not in fixed):
             continue
         kept[field.name] = old
         restart += limits_that_differ(old, new) if isinstance(new, Limits) else [AT_START[field.name]]
-    return Changes(replace(after, **kept), bounded(changed), bounded(restart))
+    kept["links"], waits = _links(before.links, after.links)
+    restart += waits
+    if "neighbours" not in kept:
+        gone = {item.name for item in after.neighbours}
+        stay = tuple(item for item in before.neighbours if item.name in routed and item.name not in gone)
+        kept["neighbours"] = (*after.neighbours, *stay)
+        restart += [f"neighbour {item.name!r} removed" for item in stay]
+    config = replace(after, **kept)
+    changed = [text for what, items, name in LISTS for text in _differences(what, items(before), items(config), name)]
+    return Changes(config, bounded(changed), bounded(restart))
+
+
+def _links(before: tuple[LinkConfig, ...], after: tuple[LinkConfig, ...]) -> tuple[tuple[LinkConfig, ...], list[str]]:
+    """A link that is there stays as it is: it may have messages in hand."""
+    old = {item.key: item for item in before}
+    differ = [f"link {_of_host(item)} changed" for item in after if old.get(item.key, item) != item]
+    return tuple(old.get(item.key, item) for item in after), differ
 
 
 def limits_that_differ(before: Limits, after: Limits) -> list[str]:

@@ -4,11 +4,12 @@ Rules of this file: what is refused is refused before anything changes. The file
 changed, as at a start; a queue that it does not name any more stays.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from holdfast.broker.entries.host_names import shown
+from holdfast.broker.queue import Queue
 from holdfast.peers.link_tables import LinkTables
 from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import Catalog, TooManyQueues, check_topic, names_topic
@@ -16,14 +17,17 @@ from holdfast.state.queue_records import LIVE_KEYS, told_fields
 
 
 class ConfiguredQueues:
-    """Creates and changes the queues of the node's file."""
+    """Creates and changes the queues of the node's file: `create`, then `take_up` or `take_back`."""
 
-    def __init__(self, catalog: Catalog, links: LinkTables) -> None:
+    def __init__(self, catalog: Catalog, links: LinkTables, *, delete: Callable[[Queue], None]) -> None:
+        """`delete`: deletes a queue that no link uses."""
         self._catalog = catalog
         self._links = links
+        self._delete = delete
 
-    def check(self, wanted: Iterable[QueueConfig]) -> None:
-        """Raises ConfigError if a new one of them cannot be created."""
+    def create(self, wanted: Iterable[QueueConfig]) -> list[Queue]:
+        """Creates those that are not there; returns them. ConfigError, with nothing changed, if one cannot be
+        created."""
         catalog = self._catalog
         new = [config for config in wanted if config.key not in catalog.queues]
         most = catalog.config.limits.queues_max
@@ -38,23 +42,28 @@ class ConfiguredQueues:
                 raise TooManyQueues(f"queue {config.name!r} cannot be created; {text}")
             if names_topic(config.name):
                 check_topic(config)
+        return [catalog.create(config) for config in new]
+
+    def take_back(self, created: Iterable[Queue]) -> None:
+        """Deletes what `create` has just created."""
+        for queue in created:
+            self._delete(queue)
 
     def take_up(self, wanted: Iterable[QueueConfig]) -> tuple[tuple[QueueConfig, ...], list[str]]:
-        """Makes these the queues of the file. Returns what holds of each from now on, and what waits for a start."""
+        """Makes these, which are there, the queues of the file. Returns what holds of each from now on, and what waits
+        for a start."""
         catalog = self._catalog
         before, told, restart = catalog.told, [], []
         catalog.told = {}
         for config in wanted:
-            queue = catalog.queues.get(config.key)
+            queue = catalog.queues[config.key]
             holds = config
-            if queue is not None and config != before.get(config.key):
+            if config != before.get(config.key):
                 holds, waits = _now(config, queue.config)
                 restart += [f"queue {shown(config.vhost, config.name)} {key}" for key in waits]
             told.append(holds)
             catalog.told[config.key] = holds
-            if queue is None:
-                catalog.create(config)
-            elif holds != before.get(config.key) and holds != queue.config:
+            if holds != before.get(config.key) and holds != queue.config:
                 catalog.change(queue, holds)
                 for link in self._links.producers_of(queue):  # waiting messages may enter, or are refused
                     link.refill()

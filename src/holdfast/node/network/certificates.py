@@ -91,16 +91,16 @@ class Certificates:
         _log.info("TLS: the certificates have changed; new connections use them")
         return True
 
-    def prepare(self, files: TlsFiles) -> Callable[[], None]:
+    def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
         ConfigError if they cannot be used."""
         if self._serves and files.certificate is None:
             raise ConfigError("node listen has amqps:// without [tls] certificate_file; give one")
         state = _state_of(files)
-        server, client = self._made(files)
+        server, client = _made(files, serves=self._serves, dials=dials)
 
         def use() -> None:
-            self._files, self._seen, self._told = files, state, None
+            self._files, self._seen, self._told, self._dials = files, state, None, dials
             self._server, self._client = server, client
 
         return use
@@ -109,11 +109,7 @@ class Certificates:
         return _state_of(self._files)
 
     def _load(self) -> None:
-        self._server, self._client = self._made(self._files)
-
-    def _made(self, files: TlsFiles) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-        server = _server_context(files) if self._serves else None
-        return server, _client_context(files) if self._dials else None
+        self._server, self._client = _made(self._files, serves=self._serves, dials=self._dials)
 
 
 def certificates_of(settings: NodeSettings) -> Certificates | None:
@@ -121,6 +117,10 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
     serves = bool(settings.listen_tls)
     dials = any(neighbour.tls for neighbour in settings.core.neighbours)
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
+
+
+def _made(files: TlsFiles, *, serves: bool, dials: bool) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    return _server_context(files) if serves else None, _client_context(files) if dials else None
 
 
 def _state_of(files: TlsFiles) -> _State:
