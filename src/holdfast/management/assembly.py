@@ -29,6 +29,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
+from holdfast.management.operations.answers import Later
 from holdfast.management.operations.connections import ConnectionOperations
 from holdfast.management.operations.entities import EntityOperations
 from holdfast.management.operations.entries import EntryOperations
@@ -125,11 +126,12 @@ class Administration:
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
+        reload: Callable[[], Later],
         delete_queue: Callable[[Queue], None],
         resident_bytes: Callable[[], int],
     ) -> None:
-        """`delete_queue`: deletes a queue that no link holds, with all that is kept of it. `resident_bytes`: the
-        process's memory, as the driver measured it last."""
+        """`reload`: takes up the configuration. `delete_queue`: deletes a queue that no link holds, with all that is
+        kept of it. `resident_bytes`: the process's memory, as the driver measured it last."""
         here = Whereabouts(config.name, catalog, store, forwarding, destination, store_names, neighbours, next_hops)
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, identities)
         self.warnings = Warnings(
@@ -164,8 +166,8 @@ class Administration:
             forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
         )  # fmt: skip
         groups = (
-            NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume), queues,
-            ConnectionOperations(connections, refusals), LinkOperations(queue_links),
+            NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
+            queues, ConnectionOperations(connections, refusals), LinkOperations(queue_links),
             FederationOperations(bindings, routing),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)

@@ -18,6 +18,7 @@ from holdfast.federation.messages import DYNAMIC
 from holdfast.federation.settings import Entry
 from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
+from holdfast.node.logs import DEFAULT_LOG, LogSettings
 from holdfast.node.passwords import password_in as _password
 from holdfast.node.tls import NO_TLS, TlsFiles
 from holdfast.node.toml import read_toml
@@ -61,6 +62,7 @@ class NodeSettings:
     tls: TlsFiles = NO_TLS
     users_file: Path | None = None
     """Of users beside those of the configuration (node/users_file.py)."""
+    log: LogSettings = DEFAULT_LOG
     dead_letters_bounded: bool = False
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
@@ -76,6 +78,7 @@ class NodeSettings:
         """Raises ConfigError at the first key that is wrong."""
         self.core.validate()
         self.tls.validate()
+        self.log.validate()
         listens = (*self.listen, *self.listen_tls)
         if not listens:
             raise ConfigError("invalid value [] for node listen; expected at least one HOST:PORT")
@@ -185,6 +188,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
     "audit": {"file": TEXT},
+    "log": {"level": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -463,6 +467,7 @@ def _settings(
         listen=tuple(where for tls, where in places if not tls),
         listen_tls=tuple(where for tls, where in places if tls),
         tls=_tls(document.get("tls", {})),
+        log=LogSettings(**document.get("log", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
         audit_file=Path(audit["file"]) if "file" in audit else None,
