@@ -34,7 +34,7 @@ class Together:
         self.seen: list[tuple[str, str, Fields]] = []
         self.refusing: set[str] = set()
         self.change: Callable[[str, str, Fields], Fields] = lambda start, end, fields: fields
-        routes = Routes(self.up, frozenset(names))
+        routes = Routes(self.up)
         for name, node in self.nodes.items():
             node.configure([Entry(T, other) for other in self.up[name]], 0.0)
             node.route(routes, 0.0)
@@ -337,7 +337,7 @@ def test_a_life_is_above_all_that_was_stored() -> None:
 def test_a_set_leaves_a_day_after_its_origin_was_lost() -> None:
     three = Together("abc", Bounds(keep_s=100.0))
     node = three.nodes["a"]
-    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}, frozenset("abc")), three.now)
+    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}), three.now)
     three.wait(90.0)
     assert Key("c", T) in node.sets.stored
     three.wait(60.0)
@@ -347,7 +347,7 @@ def test_a_set_leaves_a_day_after_its_origin_was_lost() -> None:
 def test_a_node_that_left_for_good_is_forgotten() -> None:
     three = Together("abc")
     node = three.nodes["a"]
-    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}, frozenset("ab")), three.now)
+    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}), three.now)
     node.forget("c", three.now)
     three.settle()
     assert Key("c", T) not in node.sets.stored

@@ -232,7 +232,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
-            knows=self.forwarding.knows, via=self.forwarding.via,
+            via=self.forwarding.via,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took

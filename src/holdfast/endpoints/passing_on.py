@@ -54,7 +54,7 @@ class PassingOn:
             self._turns.gathered.decided.append(Published(self._turns.event, *publication))
         if federation is None or not federation.spreads(name):
             return True
-        is_relay = told.get(RELAY) is True
+        is_relay = publication is not None and told.get(RELAY) is True  # else its copies would not be known as such
         if is_relay or federation.relays.has(name):
             choice = self._spreading.choose(topic, value, tags=tuple(told.get(TAGS, ())), anew=is_relay)
             passed = None if publication is None else Passed(publication, choice.tags)

@@ -236,6 +236,8 @@ class Spreading:
             if plain is None or size is None:
                 plain = entry.unpack(value)
                 size = plain.size
+                if passed is None:
+                    plain = annotate.without_relayed(plain)
             fits = queue.fits(size) or queue.config.when_full in ("block", "refuse")  # it was asked before
             if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
                 text = f"queue {queue.name!r} is full"

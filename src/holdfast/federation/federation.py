@@ -593,5 +593,4 @@ class Federation:
             index = self.sets.index(topic, self.name)
             found = index.everyone() if subject is None else index.wanting(subject, asks)
             wanting = set(found) - set(tags)
-        branches = tuple(sorted(name for name in wanting if name in self.routes.known))
-        return Choice(branches, self.relays.choose(topic, subject, tags), tags)
+        return Choice(tuple(sorted(wanting)), self.relays.choose(topic, subject, tags), tags)
