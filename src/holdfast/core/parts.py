@@ -258,7 +258,7 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
-        self.topic_bindings = TopicBindings(self.catalog, self.work, self.log, self.bindings)
+        self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,

@@ -23,7 +23,6 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.subjects import ANY
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.link_refusal import Refusal
-from holdfast.engine.log import Log
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.predicates import travelling
@@ -86,17 +85,14 @@ class Asking:
 class TopicBindings:
     """The topics of a node, as federation sees them."""
 
-    def __init__(self, catalog: Catalog, work: Work[Queue], log: Log, bindings: BindingControl) -> None:
+    def __init__(self, catalog: Catalog, work: Work[Queue], bindings: BindingControl) -> None:
         self._catalog = catalog
         self._work = work
-        self._log = log
         self._bindings = bindings
         self._told_to: tuple[Federation, int] | None = None
         """What was told everything, and which of its topics it was."""
         self._spread: set[str] = set()
         self._travelling: dict[str, str | None] = {}
-        self._refused: set[str] = set()
-        """Topics of which there are too many."""
         self._asking: list[Asking] = []
         """They came in this turn."""
         self.waiting: dict[int, Asking] = {}
@@ -152,18 +148,10 @@ class TopicBindings:
             changed |= dict.fromkeys(sorted(self._spread - before))
         for name in changed:
             if name in self._spread:
-                self._bind(name)
+                self._bindings.bind(name, self._rows_of(name))
         for asking in self._take_asking():
             self._ask(asking)
         self._tell_answers()
-
-    def _bind(self, name: str) -> None:
-        if self._bindings.bind(name, self._rows_of(name)):
-            self._refused.discard(name)
-        elif name not in self._refused:
-            self._refused.add(name)
-            text = f"topic {name!r} is one too many to be federated: what its subscriptions want is told to nobody"
-            self._log.write("WARNING", text)
 
     def told(self) -> Iterator[tuple[str, frozenset[Row], frozenset[Row]]]:
         """Of each topic that is told: its name, what its subscriptions want, and what federation was told of it.
@@ -171,7 +159,7 @@ class TopicBindings:
         federation = self._bindings.federation
         if federation is None or self.is_due:
             return
-        for name in self._spread - self._refused:
+        for name in self._spread:
             yield name, frozenset(self._rows_of(name)), federation.bindings.get(name, frozenset())
 
     def undo(self, undone: Undone) -> None:

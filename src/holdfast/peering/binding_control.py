@@ -211,14 +211,12 @@ class BindingControl:
 
     # ------------------------------------------------------------------------------------------------ topics
 
-    def bind(self, topic: str, rows: Iterable[Row]) -> bool:
-        """All that this node's clients want of a topic, from now on; False where there are too many topics. Nothing
-        where there is no federation: it asks (`bound`) when it begins."""
-        if self.federation is None:
-            return True
-        bound = self.federation.bind(topic, rows, self._clock.now)
-        self._moved()
-        return bound
+    def bind(self, topic: str, rows: Iterable[Row]) -> None:
+        """All that this node's clients want of a topic, from now on. Nothing where there is no federation: it asks
+        (`bound`) when it begins."""
+        if self.federation is not None:
+            self.federation.bind(topic, rows, self._clock.now)
+            self._moved()
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:
         """Asks who has stored what `row` wants, which `bind` was told; `answered` hears of it, with this number, in
