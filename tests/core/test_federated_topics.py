@@ -9,6 +9,7 @@ import pytest
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry
+from holdfast.federation.confirming import Answer
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
 from support.routing import network
@@ -300,3 +301,19 @@ def test_so_does_one_without_a_topology_file_which_knows_its_neighbours_alone(ri
     b.start()
     rig.run(20)
     assert client.bodies() == ["a"]
+
+
+def test_an_answer_that_names_many_nodes_fits_a_small_frame(rig: Rig, line: list[Node]) -> None:
+    a, _, c = line
+    a.hold_commits = True
+    client = rig.client(c, max_frame_size=512)
+    link = client.receiver("topic/flights/b", properties={Symbol("holdfast:confirm"): Ulong(60_000)})
+    rig.run(1)
+    assert c.core is not None and not link.attached
+    names = tuple(f"node-{number:03}" for number in range(300))
+    (token,) = c.core.topic_bindings.waiting
+    c.core.bindings.answered(Answer(token, "flights", names, names, complete=False))
+    rig.run(1)
+    assert link.attached
+    for told in confirmation(link):
+        assert 0 < len(told) < 20 and tuple(told) == names[: len(told)]

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.federation import index as index_module
 from holdfast.federation import own as own_module
+from holdfast.federation.confirming import REGULARS_MAX, Confirming
 from holdfast.federation.federation import Federation
 from holdfast.federation.keeping import Sets
 from holdfast.federation.own import COVERING_MAX, Own
@@ -122,3 +123,10 @@ def test_an_index_that_is_false_is_made_anew_at_a_refresh() -> None:
     sets.index(T, "me").change("ghost", [Row("a")], [])
     sets.recount()
     assert list(sets.index(T, "me").wanting("a", lambda text: None)) == ["ewr"]
+
+
+def test_nodes_that_a_neighbour_names_one_after_another_are_not_all_waited_for() -> None:
+    waiting = Confirming()
+    for turn in range(10):
+        waiting.listed(T, {f"n{turn}.{number}": Stamp(1, 1) for number in range(5_000)}, 0.0)
+    assert len(waiting.regulars[T]) <= REGULARS_MAX

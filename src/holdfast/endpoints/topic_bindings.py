@@ -36,6 +36,9 @@ from holdfast.state.turns import Undone
 CONFIRM_MS_MAX: Final = 600_000
 """How long an attach may wait for a confirmation."""
 
+NAME_OVERHEAD: Final = 5
+"""Bytes that a name in a list takes beside itself, at most."""
+
 ROWS_KEPT: Final = 4_096
 """Selectors of which it is remembered how they travel."""
 
@@ -136,7 +139,7 @@ class TopicBindings:
         federation = self._bindings.federation
         if federation is None:
             for asking in self._take_asking():
-                asking.answer(_told((), ()))
+                asking.answer(_told(asking.link))
             return
         told_to, self._told_to = self._told_to, (federation, federation.revision)
         changed = dict.fromkeys(name for name in map(federated_name, rebound) if name is not None)
@@ -195,11 +198,11 @@ class TopicBindings:
     def _ask(self, asking: Asking) -> None:
         name = federated_name(asking.topic)
         if asking.link.detached or name is None or name not in self._spread:
-            asking.answer(_told((), ()))
+            asking.answer(_told(asking.link))
             return
         asking.token = self._bindings.confirm(name, self.row_of(asking.selector), asking.wait_ms / 1000)
         if asking.token is None:
-            asking.answer(_told((), ()))
+            asking.answer(_told(asking.link))
             return
         self.waiting[asking.token] = asking
 
@@ -212,7 +215,7 @@ class TopicBindings:
             answer = self._answers.popleft()
             asking = self.waiting.pop(answer.token, None)
             if asking is not None:
-                asking.answer(_told(answer.confirmed, answer.waiting))
+                asking.answer(_told(asking.link, answer.confirmed, answer.waiting))
 
     def left(self, peer: Peer) -> None:
         """The connection is gone: nobody waits there."""
@@ -222,5 +225,19 @@ class TopicBindings:
             self._bindings.cancel(token)
 
 
-def _told(confirmed: tuple[str, ...], waiting: tuple[str, ...]) -> Told:
-    return {CONFIRMED: list(confirmed), WAITING: list(waiting)}
+def _told(link: Sender, confirmed: tuple[str, ...] = (), waiting: tuple[str, ...] = ()) -> Told:
+    """The two lists, each as far as it fits a quarter of a frame that the peer takes: an attach is one frame."""
+    most = link.session.connection.body_bytes_max // 4
+    return {CONFIRMED: _some(confirmed, most), WAITING: _some(waiting, most)}
+
+
+def _some(names: tuple[str, ...], bytes_max: int) -> list[str]:
+    """As many as fit, the first in any case: an empty list means that there are none."""
+    some: list[str] = []
+    size = 0
+    for name in names:
+        size += len(name.encode()) + NAME_OVERHEAD
+        if some and size > bytes_max:
+            break
+        some.append(name)
+    return some

@@ -14,6 +14,9 @@ from holdfast.federation.standing import Reached
 UNLISTED_S: Final = 5.0
 """A node that confirmed before, and that no follower lists for so long, is not waited for."""
 
+REGULARS_MAX: Final = 20_000
+"""Nodes of one topic; with more of them, those that are not listed now are not waited for."""
+
 LISTED: Final = float("inf")
 
 WAITING_MAX: Final = 10_000
@@ -69,6 +72,8 @@ class Confirming:
             elif now >= at + UNLISTED_S:
                 del regulars[name]
         regulars.update(dict.fromkeys(names, LISTED))
+        if len(regulars) > REGULARS_MAX:
+            self.regulars[topic] = dict.fromkeys(names, LISTED)
 
     def settle(self, bind: Bind, reached: Reached | None, now: float, *, give_up: bool = False) -> bool:
         """Answers the bind, if it is complete or its time is over. `reached`: of the version that holds it, None where
