@@ -122,3 +122,20 @@ def test_a_message_for_relays_that_is_no_publication_goes_no_further(rig: Rig) -
     rig.run(5)
     assert (sent_to(b, "a"), sent_to(b, "c")) == (0, 0)
     assert [client.bodies() for client in clients] == [["1"], ["1"]]
+
+
+def test_a_copy_that_comes_after_a_restart_is_dropped(rig: Rig) -> None:
+    a, b, c = network(rig, "a-b", "b-c", "a-c")
+    rig.run(3)
+    relay(rig, "a>b", "a>c", "b>c")
+    subscribe(rig, c, name="d", source=DURABLE)
+    b.crash()
+    publish(rig, publisher(rig, a), "1", "2")
+    c.crash()
+    c.start()
+    b.start()
+    rig.run(20)
+    assert sent_to(b, "c") == 2, "its copies come after those from a"
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    rig.run(2)
+    assert client.bodies() == ["1", "2"]

@@ -360,7 +360,7 @@ class Parts:
         (peers/deadlines.py)."""
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
-            self.bindings,
+            self.bindings, self.spreading,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,

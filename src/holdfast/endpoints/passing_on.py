@@ -2,7 +2,7 @@
 (docs/federation.md, docs/adr/0082).
 
 Rules of this file: who published a message has chosen its destinations, and nothing is chosen anew but for what a
-static entry brought. Copies are known by the publication that they tell, since the node's start.
+static entry brought. Copies are known by the publication that they tell.
 """
 
 from holdfast.amqp.wire.extensions import PUBLICATION, RELAY, TAGS
@@ -12,7 +12,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.endpoints.spreading import Passed, Published, Spreading
 from holdfast.endpoints.topic_bindings import federated_name
-from holdfast.federation.relaying import Seen
+from holdfast.federation.publications import Seen
 from holdfast.peering.binding_control import BindingControl
 from holdfast.state.turns import Turns
 

@@ -16,7 +16,7 @@ from holdfast.federation.claims import Claims
 from holdfast.federation.federation import Federation
 from holdfast.federation.following import Following
 from holdfast.federation.keeping import Sets
-from holdfast.federation.relaying import Publications, Seen
+from holdfast.federation.publications import Publications, Seen
 from holdfast.federation.rows import VOID, Stamp
 from holdfast.federation.serving import Serving
 from holdfast.federation.sets import Edition, Held, Key
