@@ -1,8 +1,9 @@
 """Static entries, and who has delivered a message."""
 
+from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.federation.federation import Federation
 from holdfast.federation.parents import Routes, parents, reached
-from holdfast.federation.relaying import TAGS_MAX, tagged
+from holdfast.federation.relaying import tagged
 from holdfast.federation.rows import RELAY, Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry

@@ -61,13 +61,13 @@ class PatternTree:
             self._exact.discard(text)
             return
         passed: list[tuple[_Node, str]] = []
-        node: _Node | None = self._root
+        node = self._root
         for word in text.split("."):
-            assert node is not None
             passed.append((node, word))
-            node = node.any if word == ANY else node.one if word == ONE else node.words.get(word)
-            if node is None:
+            after = node.any if word == ANY else node.one if word == ONE else node.words.get(word)
+            if after is None:
                 return
+            node = after
         if text in node.ends:
             node.ends.remove(text)
         for before, word in reversed(passed):
