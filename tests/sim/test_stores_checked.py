@@ -28,6 +28,7 @@ from holdfast.storage.upkeep.check_rows import CUSTODY_ROWS, NODE_ROWS, NODE_WOR
 from holdfast.units import MIB
 from holdfast_lab.histories import HISTORIES
 from support import today
+from support.federated import DURABLE, publish, publisher, relay, subscribe
 from support.hops import names, send, snapshot
 from support.rig import Rig
 
@@ -205,12 +206,22 @@ def federated(rig: Rig) -> None:
             rig.run(2)
 
 
+def relayed(rig: Rig) -> None:
+    """A topic that one node forwards to another by a static entry, and messages that went that way."""
+    jfk, hub = rig.pair()
+    rig.run(2)
+    relay(rig, f"{jfk.name}>{hub.name}")
+    subscribe(rig, hub, name="d", source=DURABLE)
+    publish(rig, publisher(rig, jfk), "1")
+    publish(rig, publisher(rig, jfk), "2")
+
+
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
     for name, history in HISTORIES.items():
         assert history.run(1).ok, name
         watch.end()
-    for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated):
+    for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated, relayed):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS
