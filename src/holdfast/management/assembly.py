@@ -142,9 +142,8 @@ class Administration:
         self.meter.each_interval(
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
-        root = rates.root
-        if root is not None:
-            self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
+        if rates.active:
+            self.meter.each_interval(lambda: [outbox.record(kind, fields) for kind, fields in rates.records()])
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
