@@ -113,7 +113,7 @@ class Row:
 
     @property
     def overflow_s(self) -> float | None:
-        """When its queue is full if it goes on as it reported, at the rate that it was told; None while its arrivals are
+        """When its queue is full if all goes on as it reported, at the rate that it was told; None while arrivals are
         not known."""
         return full_s(self.capacity, self.used, self.arrivals, self.told_rate)
 

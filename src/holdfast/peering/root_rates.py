@@ -17,7 +17,6 @@ from holdfast.engine.clock import Clock
 from holdfast.pacing.choosing import policy_of
 from holdfast.pacing.groups import Groups
 from holdfast.pacing.messages import BYTES_MAX, Pace
-from holdfast.pacing.policy import HORIZON_S
 from holdfast.pacing.root_credit import RootCredit
 from holdfast.pacing.settings import PacingConfig
 from holdfast.peers.link_tables import LinkTables
@@ -185,7 +184,7 @@ class RootRates:
                     "clients": Ulong(len(table.rows)),
                     "used": Ulong(used),
                     "capacity": Ulong(capacity),
-                    "overflow_s": round(table.overflow_s, 3) if table.rows else HORIZON_S,
+                    "overflow_s": round(table.overflow_s, 3),
                 }
             )
         return rows
