@@ -44,8 +44,8 @@ class Dials:
                 self._remotes[neighbour.name] = where
                 if neighbour.tls:
                     self._server_names[neighbour.name] = neighbour.server_name or where.host
-            if neighbour.source is not None:
-                self._sources[neighbour.name] = parse_source("neighbour source", neighbour.source)
+            if neighbour.local is not None:
+                self._sources[neighbour.name] = parse_source("neighbour local", neighbour.local)
         self.under_way: dict[str, asyncio.Task[None]] = {}
         """By neighbour; a fresh dial takes the place of one that is under way."""
 
