@@ -348,7 +348,6 @@ MISTAKES = [
         "[[neighbour]]\nname = 'n'\nprobe_s = 0.004\n",
         "invalid value 0.004 for neighbour 'n' probe_s; expected a number",
     ),
-    ("[[neighbour]]\nname = 'n'\nlocal = '127.0.0.1'\n", "neighbour 'n' has local without remote; add remote"),
     ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' has local without remote; add remote"),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nlocal = '::1'\nsource = '::1'\n",
