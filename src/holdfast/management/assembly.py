@@ -144,7 +144,7 @@ class Administration:
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
         if rates.active:
-            self.meter.each_interval(lambda: [outbox.record(kind, fields) for kind, fields in rates.records()])
+            self.meter.each_interval(partial(rates.tell, outbox))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,

@@ -17,6 +17,7 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
+from holdfast.engine.outbox import Outbox
 from holdfast.pacing.messages import BYTES_MAX, LOAD, PACE, Pace, Report, read_pace, read_report, relayed
 from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
@@ -273,10 +274,12 @@ class RateControl:
 
     # ------------------------------------------------------------------------------------------------ status
 
-    def records(self) -> list[tuple[str, dict[str, Any]]]:
-        """What telemetry tells once an interval, as a root and as a client."""
-        records = [] if self.root is None else self.root.records()
-        return records + [("paced", recorded(row, "root")) for row in self.kept()[:ROWS_TOLD_MAX]]
+    def tell(self, outbox: Outbox) -> None:
+        """Telemetry, once an interval, as a root and as a client."""
+        for kind, fields in self.root.records() if self.root is not None else ():
+            outbox.record(kind, fields)
+        for row in self.kept()[:ROWS_TOLD_MAX]:
+            outbox.record("paced", recorded(row, "root"))
 
     def kept(self) -> list[dict[str, Any]]:
         """What `status` tells of a client: a row for each root and virtual host."""
