@@ -39,8 +39,6 @@ it for as long as it may be tried again."""
 ASK_S: Final = 2.0
 """How long the node is asked for the place reached, at the end."""
 INTERRUPTED: Final = 130
-SWEEP_PART: Final = 50
-"""Runs of a sweep that come into its table together: what is lost at most where it is ended."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -118,8 +116,8 @@ def swarm(args: argparse.Namespace) -> int:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by SWEEP_PART
-    runs at once, so that one that was ended can go on from there."""
+    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by parts
+    (sweep_parts.py), so that one that was ended can go on from there."""
     from pyspark_holdfast.sweep_file import read_sweep
 
     wanted = read_sweep(args.file)
@@ -134,12 +132,16 @@ def sweep(args: argparse.Namespace) -> int:
 
     def verdicts(spark: "SparkSession", slots: int) -> "Iterator[DataFrame]":
         from pyspark_holdfast import swarm_job
+        from pyspark_holdfast.sweep_parts import Forecast, parts, told
 
-        for first in range(0, len(todo), SWEEP_PART):
-            part = todo[first : first + SWEEP_PART]
+        forecast, done, began = Forecast(todo, slots), len(wanted) - len(todo), time.monotonic()
+        say(f"{len(todo)} runs to make, {slots} at once{told(forecast.left_s(0.0))}", file=sys.stderr, flush=True)
+        for part in parts(todo, slots):
             yield swarm_job.swept(spark, part, slots=slots)
-            done = len(wanted) - len(todo) + first + len(part)
-            say(f"{done} of {len(wanted)} runs", file=sys.stderr, flush=True)
+            done += len(part)
+            forecast.made(part, slots)
+            left = told(forecast.left_s(time.monotonic() - began)) if done < len(wanted) else ""
+            say(f"{done} of {len(wanted)} runs{left}", file=sys.stderr, flush=True)
 
     return _into_table("sweep", args, verdicts, resume=args.resume)
 

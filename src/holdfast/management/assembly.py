@@ -145,9 +145,8 @@ class Administration:
         self.meter.each_interval(
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
-        root = rates.root
-        if root is not None:
-            self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
+        if rates.active:
+            self.meter.each_interval(partial(rates.tell, outbox))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,

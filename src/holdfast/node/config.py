@@ -226,7 +226,8 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
-        "source": TEXT,
+        "local": TEXT,
+        "source": TEXT,  # what `local` was called
         "keepalive_s": SECONDS,
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
@@ -297,8 +298,10 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     file = given.pop("password_file", None)
     remote = given.get("remote")
     given["hosts"] = tuple(given.get("hosts", ()))
-    if "source" in given:
-        given["source"] = str(parse_source(f"{where} source", given["source"]))
+    if "local" in given and "source" in given:
+        raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
+    for key in {"local", "source"} & given.keys():
+        given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
     if remote is not None:
         given["tls"], address = without_scheme(remote)
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
