@@ -21,7 +21,8 @@ from holdfast.client import connect
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.ingest import FAILED_STARTS_MAX, NO_WORKER, IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.queries import FAILED_STARTS_MAX, NO_WORKER
 from pyspark_holdfast.source import HoldfastDataSource
 from pyspark_holdfast.tables import read_arrow
 from support.eventually import eventually_true
