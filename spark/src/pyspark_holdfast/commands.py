@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)
 
     ran = on_spark("run", args.master, work, Progress())
-    say(json_line(summary(ran.result, ran.seconds, places_of(job))), file=sys.stderr, flush=True)
+    say(json_line(summary(ran.result, ran.seconds, places_of(options))), file=sys.stderr, flush=True)
     return ran.code
 
 

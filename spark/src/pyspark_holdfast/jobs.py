@@ -86,9 +86,10 @@ def run_job(
     return run_queries(spark, lambda: start_job(spark, job, available_now=available_now), stop, tell)
 
 
-def places_of(job: Job) -> Mapping[str, int]:
+def places_of(options: SourceOptions) -> Mapping[str, int]:
     """By queue, the sequence below which every message is in the sink, as the checkpoint proves."""
-    proven = Checkpoint(job.checkpoint, job.source["subscription"]).proven()
+    assert options.checkpoint is not None and options.subscription is not None
+    proven = Checkpoint(options.checkpoint, options.subscription).proven()
     if proven is None:
         return {}
     return {key: place.seq for line in proven.lines for key, place in sorted(line.places.items())}
