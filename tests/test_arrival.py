@@ -31,8 +31,8 @@ LINE_MAX = 120
 EXTRAS = ("[demo]",)
 """What pip installs with Holdfast; written as a table of TOML is."""
 SCRIPTS = ("benchmarks", "tools", "tests")
-WITHOUT_KEYS = {"docs/simulator.md", "docs/mpls.md"}
-"""Their TOML is of scenarios, sweeps and networks: tests/test_examples.py reads each with its own parser."""
+WITHOUT_KEYS = {"docs/simulator.md", "docs/mpls.md", "docs/spark.md"}
+"""Their TOML is of scenarios, sweeps, networks and jobs: tests/test_examples.py reads each with its own parser."""
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")

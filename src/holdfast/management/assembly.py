@@ -172,7 +172,7 @@ class Administration:
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), self.queue_status, *groups, entries,
             EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip

@@ -198,13 +198,17 @@ async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any
     return await pages(connection, "queue", "name", {"after": after} if after else {})
 
 
-async def pages(connection: Connection, what: str, after: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
-    """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after`'s last."""
+async def pages(connection: Connection, what: str, after: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after`'s last, or
+    by the offset that the node gives for it."""
     found: list[dict[str, Any]] = []
     while True:
         answer = await connection.manage("QUERY", f"holdfast:{what}", None, arguments)
         rows = answer.get(f"{what}s") or []
         found += rows
+        if answer.get("more") and "offset" in answer:
+            arguments = {"offset": answer["offset"]}
+            continue
         if not rows or not answer.get("more"):
             return found
         arguments = {"after": str(rows[-1][after])}
