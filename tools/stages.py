@@ -11,6 +11,7 @@ processes first, then this one.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,10 +81,15 @@ class Stage:
     def collected(self) -> list[str]:
         """What pytest is to collect: to import every module costs each worker some seconds."""
         if self.named is None:
-            return [*self.folders, *(f"--ignore={folder}" for folder in self.without)]
+            marked = (path for path in sorted(TESTS.rglob("test_*.py")) if MARKED.search(path.read_text()))
+            left_out = [*self.without, *(str(path.relative_to(ROOT)) for path in marked)]
+            return [*self.folders, *(f"--ignore={place}" for place in left_out)]
         naming = (path for path in sorted(TESTS.rglob("test_*.py")) if f"mark.{self.named}" in path.read_text())
         return [str(path.relative_to(ROOT)) for path in naming]
 
+
+MARKED = re.compile(r"^pytestmark = (?:\[\s+)?[^\n]*mark\.(?:interop|spark|crash|fuzz|sim)\b", re.MULTILINE)
+"""A module that has one of these marks whole: no test of it is without."""
 
 UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and not slow"
 

@@ -44,7 +44,7 @@ from support.wires import End, Party, Wire
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
-CHECK_EVERY = 16
+CHECK_EVERY = 24
 """A look at all invariants costs as much as several turns: of so many, one drawn from the day and the test's name is
 followed by one; with `--long` each is."""
 CHECK_LESS = 200
@@ -70,6 +70,8 @@ class Node:
         self.ends: dict[int, End] = {}
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
+        self._forms: dict[tuple[str, ...], int] = {}
+        """By kind and fields: how many records were told."""
         self.audited: list[dict[str, Any]] = []
         self.ever_stored: set[bytes] = set()
         self.given: dict[int, bytes] = {}
@@ -81,8 +83,10 @@ class Node:
         """Whether its deadline was asked for since it handled something."""
         self.wakes_at: float | None = None
         """The answer: it holds however much time passes, as a driver that sleeps has it."""
+        self.questions = 0
         self.commands: list[events.RunCommand] = []
         """Of triggers, as they were to be run."""
+        self.reloading: list[events.ReadConfig | events.ConfigDecided] = []
         self.lives = self.turns = 0
         self._draw = Random(f"{today.number} {os.environ.get('PYTEST_CURRENT_TEST')} {config.name}")
         self._next_check = self._draw.randint(1, CHECK_EVERY)
@@ -138,6 +142,8 @@ class Node:
                 self.rig.dials.append((self, command.neighbour))
             elif isinstance(command, events.RunCommand):
                 self.commands.append(command)
+            elif isinstance(command, (events.ReadConfig, events.ConfigDecided)):
+                self.reloading.append(command)
             elif isinstance(command, events.Commit):
                 assert self.pending is None, "one commit at a time"
                 self.pending = command
@@ -147,20 +153,29 @@ class Node:
             elif isinstance(command, events.Audit):
                 self.audited.append(command.fields)
             elif isinstance(command, events.Record):
-                line = {"v": 1, "kind": command.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
-                written = {key: value for key, value in command.fields.items() if value is not None}
-                validate(line | json.loads(json.dumps(written)))
+                self._look_at(command)
                 self.records.append((command.kind, command.fields))
             else:
                 self.stopped = True
+
+    def _look_at(self, record: events.Record) -> None:
+        """Holds a record to its schema: the first of each form, and one of CHECK_EVERY."""
+        written = {key: value for key, value in record.fields.items() if value is not None}
+        form = record.kind, *written
+        told = self._forms[form] = self._forms.get(form, 0) + 1
+        if told == 1 or told % CHECK_EVERY == 0 or today.long:
+            line = {"v": 1, "kind": record.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
+            validate(line | json.loads(json.dumps(written)))
 
     def deadline(self) -> float | None:
         """The core's next deadline, which holds until it handles something."""
         assert self.core is not None
         if not self.is_asked:
             self.is_asked, self.wakes_at = True, self.core.next_deadline()
-            of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
-            assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
+            self.questions += 1
+            if self.questions % CHECK_EVERY == 0 or today.long:
+                of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
+                assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
         return self.wakes_at
 
     def end_turn(self) -> None:
@@ -177,7 +192,7 @@ class Node:
         if self.core is not None and self.checks:
             depth = sum(queue.messages for queue in self.core.catalog.queues.values())
             self._next_check = self.turns + self._draw.randint(
-                1, 2 * (CHECK_EVERY + depth // 100 + self.turns // CHECK_LESS) - 1
+                1, 2 * (CHECK_EVERY + depth // 50 + self.turns // CHECK_LESS) - 1
             )
             self.core.validate()
 
@@ -274,6 +289,10 @@ class Client:
         assert self.end is not None
         self.end.wire.cut()
 
+    @property
+    def has_written(self) -> bool:
+        return bool(self.amqp.output or self.amqp._login_output)
+
     def flush(self) -> None:
         data = b"".join(self.amqp.take_output(self.rig.now))
         if data and self.end is not None and self.end.alive:
@@ -361,6 +380,9 @@ class Rig:
         self.wall_ms = WALL_MS
         self.nodes: dict[str, Node] = {}
         self.wires: list[Wire] = []
+        self.wires_made = 0
+        self.stirred: dict[int, Wire] = {}
+        """Those in which something may be under way, by their places."""
         self.clients: list[Client] = []
         self.dials: list[tuple[Node, str]] = []
         self.next_number = 1
@@ -421,6 +443,10 @@ class Rig:
         self.next_number += 1
         return self.next_number
 
+    def _wire(self) -> Wire:
+        self.wires_made += 1
+        return Wire(self.wires_made, self.stirred)
+
     def _join(self, wire: Wire, node: Node) -> End:
         end = End(wire, node, self._number(), None)
         wire.ends.append(end)
@@ -445,7 +471,7 @@ class Rig:
         nonce: bytes = b"",
     ) -> End:
         """Joins to the node whoever is at the other end of a new wire; returns the party's end of it."""
-        wire = Wire()
+        wire = self._wire()
         theirs = self._join(wire, node)
         end = End(wire, None, 0, party)
         wire.ends.append(end)
@@ -467,7 +493,7 @@ class Rig:
             if other is None or other.core is None or other.stopped or self.refuse_dials:
                 node.handle(events.ConnectFailed(neighbour=name, reason="nobody there"))
                 continue
-            wire = Wire()
+            wire = self._wire()
             ours, theirs = self._join(wire, node), self._join(wire, other)
             self.wires.append(wire)
             kind: dict[str, Any] = {"loopback": True}
@@ -484,14 +510,20 @@ class Rig:
 
     def _prepare(self, *, anew: bool = True) -> None:
         """Clients write. `anew`: a test may have changed something, so nodes are asked anew."""
-        for node in self.nodes.values() if anew else ():
-            node.is_asked = False
+        if anew:
+            for node in self.nodes.values():
+                node.is_asked = False
+            self.wires = [wire for wire in self.wires if not wire.dead]
+            self.stirred.update((wire.place, wire) for wire in self.wires)
         self._let_clients_write()
-        self.wires = [wire for wire in self.wires if not wire.dead]
 
     def _moves(self) -> Iterator[Callable[[], None]]:
         """Everything that could happen now, where clients have written; who wants only the first looks no further."""
-        for wire in self.wires:
+        for place in sorted(self.stirred):
+            wire = self.stirred[place]
+            if wire.rests:
+                del self.stirred[place]
+                continue
             for end in wire.ends:
                 if end.alive and end.inbox and not end.paused:
                     yield lambda end=end: self._deliver(end)
@@ -542,7 +574,8 @@ class Rig:
 
     def _let_clients_write(self) -> None:
         for client in self.clients:
-            client.flush()
+            if client.has_written:
+                client.flush()
 
     def _first(self) -> bool:
         """Makes the first of `_moves`; False where there is none."""

@@ -40,6 +40,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     queues.add(verbs)
     links.add(verbs)
     federation.add(verbs)
+    serving.add_reload(verbs)
     serving.add_store(verbs)
     users.add(verbs)
     network.add(verbs)

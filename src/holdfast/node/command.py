@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NoReturn
@@ -25,10 +26,12 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from holdfast.names import without_scheme
 from holdfast.node.config import NodeSettings, load_settings
+from holdfast.node.logs import LogSettings
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
+from holdfast.node.reload import Load
 from holdfast.node.runtime import NodeRuntime
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -55,11 +58,14 @@ def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
     logging.basicConfig(handlers=[LogHandler(sys.stderr.fileno())], level=logging.INFO)
-    ignore((signal.SIGHUP, *MEANINGLESS), _log.warning)
+    ignore(MEANINGLESS, _log.warning)
+    hang_up = HangUp()
+    signal.signal(signal.SIGHUP, hang_up)
     try:
         settings = _load(args)
+        _set_log(settings.log)
         try:
-            code = _run(settings, points)
+            code = _run(settings, points, hang_up, lambda: _load(args))
         except ConfigError as error:  # found when it is used: an address, a file
             config = getattr(args, "config", None)
             if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
@@ -95,7 +101,24 @@ def _load(args: argparse.Namespace) -> NodeSettings:
     )
 
 
-def _run(settings: NodeSettings, points: Points | None) -> int:
+class HangUp:
+    """The handler of SIGHUP: `then` is called, once there is something to call. It never ends the process, which a loop
+    that closes would have it do."""
+
+    def __init__(self) -> None:
+        self.then: Callable[[], object] | None = None
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.then is not None:
+            self.then()
+
+
+def _set_log(log: LogSettings) -> None:
+    """Has all lines of the process be logged like this."""
+    logging.getLogger().setLevel(log.level.upper())
+
+
+def _run(settings: NodeSettings, points: Points | None, hang_up: HangUp, load: Load) -> int:
     # Imported before memory is measured, so that only the store's own pages come after.
     from holdfast.core import NodeCore
     from holdfast.peers.limits.refusals import REFUSALS_MAX
@@ -136,6 +159,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             record_line=record_line,
             telemetry=telemetry,
             audit=audit,
+            load=load,
+            set_log=_set_log,
             points=points,
         )
 
@@ -149,6 +174,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop, number)
+        hang_up.then = lambda: loop.call_soon_threadsafe(runtime.reload)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -159,7 +185,10 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
                       store.uuid, listening)  # fmt: skip
             _ready(name, store.uuid, served)
 
-        return await runtime.run(ready)
+        try:
+            return await runtime.run(ready)
+        finally:
+            hang_up.then = None
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve())

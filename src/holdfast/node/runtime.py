@@ -22,6 +22,7 @@ from holdfast.engine.events import (
     Commit,
     CommitRefused,
     Committed,
+    ConfigDecided,
     Connect,
     Event,
     Log,
@@ -29,6 +30,7 @@ from holdfast.engine.events import (
     NetworkChanged,
     OutputMeasured,
     PauseReading,
+    ReadConfig,
     Record,
     ResumeReading,
     RunCommand,
@@ -43,6 +45,7 @@ from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import Core, RecordLine
+from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -54,6 +57,7 @@ from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
+from holdfast.node.reload import Load, Reloader
 from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
 
@@ -82,8 +86,11 @@ class NodeRuntime:
         record_line: RecordLine,
         telemetry: TelemetryFile | None = None,
         audit: AuditFile | None = None,
+        load: Load | None = None,
+        set_log: Callable[[LogSettings], None] = lambda log: None,
         points: Points | None = None,
     ) -> None:
+        """`load`: reads the settings again, in any thread; None: they are those of now."""
         self._core = core
         self._settings = settings
         self._store = store
@@ -103,6 +110,11 @@ class NodeRuntime:
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
+        self._reloader = Reloader(
+            self._loop, load or (lambda: settings), settings, self._feed, files=(telemetry, audit),
+            certificates=self._certificates, dials=self._dials, watch_network=self._watch_network, users=self._users,
+            set_log=set_log,
+        )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = False
@@ -135,7 +147,7 @@ class NodeRuntime:
             served = await self._connections.listen(self._settings.listen, self._settings.listen_tls)
             self._writer.start()
             if self._dials.wanted:
-                self._network = NetworkWatch(self._network_changed)
+                self._watch_network()
             self._descriptors.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
@@ -157,6 +169,11 @@ class NodeRuntime:
             )
             return 1  # nobody may wait for the store to be closed
         return code
+
+    def reload(self) -> None:
+        """Reads the configuration again, and takes up what may change; a mistake in it changes nothing."""
+        if not self._stopping and not self._over:
+            self._reloader.begin()
 
     def stop(self) -> None:
         """Tells every peer, and commits what was taken; `run` returns 0 within 5 s, or 1 if the disk does not answer.
@@ -349,6 +366,10 @@ class NodeRuntime:
                 self._dials.dial(neighbour)
             case RunCommand():
                 self._commands.run(command)
+            case ReadConfig():
+                self._reloader.begin()
+            case ConfigDecided():
+                self._reloader.decided(command)
             case Stopped():
                 self._connections.close_all(lambda: self._finish(0))
             case _:
@@ -368,6 +389,11 @@ class NodeRuntime:
     def _command_ended(self, event: CommandEnded) -> None:
         if not self._over:
             self._feed(event)
+
+    def _watch_network(self) -> None:
+        """Idempotent."""
+        if self._network is None:
+            self._network = NetworkWatch(self._network_changed)
 
     def _network_changed(self) -> None:
         if not self._stopping:
@@ -415,10 +441,11 @@ class NodeRuntime:
 
     def _release(self) -> None:
         self._descriptors.close()
-        if self._certificates is not None:
-            self._certificates.close()
+        if self._reloader.certificates is not None:
+            self._reloader.certificates.close()
         self._dials.cancel()
         self._commands.close()
+        self._reloader.close()
         if self._users is not None:
             self._users.close()
         if self._network is not None:

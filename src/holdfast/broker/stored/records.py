@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.beginnings import FIRST
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.errors import RemoteProtocolError, StorageError
 
@@ -172,7 +173,7 @@ def queue_link_key(name: str) -> bytes:
 
 class QueueLinkRecord(NamedTuple):
     """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, never used again; `is_created`: created by a
-    request, and not in the configuration; `steps`: those of a created link."""
+    request, and not in the configuration; `steps`: those of a created link; `start`: where the link began."""
 
     source: str
     target: str
@@ -182,6 +183,7 @@ class QueueLinkRecord(NamedTuple):
     is_created: bool
     is_stopped: bool
     steps: str = ""
+    start: str | int = FIRST
 
 
 def pack_queue_link(record: QueueLinkRecord) -> bytes:
@@ -191,6 +193,7 @@ def pack_queue_link(record: QueueLinkRecord) -> bytes:
 def unpack_queue_link(data: bytes) -> QueueLinkRecord:
     fields = unpack_map(data)
     fields.setdefault("steps", "")  # written before there were steps
+    fields.setdefault("start", FIRST)
     return QueueLinkRecord(*(fields[name] for name in QueueLinkRecord._fields))
 
 

@@ -173,8 +173,8 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, f"no subscription {args.name!r}")
     if len(queues) > 1:
         raise ConfigError(f"subscription {args.name!r} is on {', '.join(queues)}; name one with --queue")
-    await connection.admin.delete_subscription(queues[0], args.name)
+    answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})
     if args.json:
-        print_json({})
+        print_json(answer)
     else:
         say(f"{args.name} on {queues[0]} deleted")

@@ -27,6 +27,20 @@ END_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
+class Reopened:
+    """A file that was opened, to be used or closed. Closing is idempotent."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def close(self) -> None:
+        """Closes what was not used, or its further descriptor."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
 class TelemetryFile:
     """One file, opened for appending. Raises ConfigError if it cannot be opened."""
 
@@ -39,13 +53,27 @@ class TelemetryFile:
         self._bytes = 0
         self._broken_line = False
         self._complained = self._closed = False
+        self._fd = self._open(path)
+        self._behind = WriteBehind(f"holdfast-{self.what}", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
+
+    def _open(self, path: Path) -> int:
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self.mode)
+            return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self.mode)
         except OSError as error:
             raise ConfigError(
                 f"{self.what} file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
             ) from None
-        self._behind = WriteBehind(f"holdfast-{self.what}", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
+
+    def reopen(self, path: Path) -> "Reopened":
+        """Opens the file anew, perhaps after it was moved away, or another one; `use` has lines go there. ConfigError
+        if that is not possible. It may be called in any thread."""
+        return Reopened(path, self._open(path))
+
+    def use(self, opened: "Reopened") -> None:
+        """Lines go there from now on; none is lost."""
+        os.dup2(opened.fd, self._fd, inheritable=False)
+        opened.close()
+        self._path, self._complained = opened.path, False
 
     def add(self, line: bytes) -> None:
         """Collects one line, which ends with a newline."""
