@@ -55,6 +55,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "DeliveryInParts": (*_DELIVERY, "discard", "parts", "save", "whole"),
         "Transaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
         "Administration": _ADMINISTRATION,
+        "UNCHANGED": None,
         "compose": None,
         "Message": None,
         "Header": None,
