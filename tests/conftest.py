@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, seed, settings
 
 from holdfast.errors import ConfigError
 from holdfast.node.command import GC_THRESHOLDS
-from support import forking, today
+from support import forking, processor, today
 from support.process import NodeProcess
 
 # Examples follow from the day (`pytest_itemcollected`): a red check is red for whoever looks next with that `--day`.
@@ -61,6 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
     )
+    parser.addoption("--processor", type=int, default=0, metavar="N", help="list the N dearest modules and tests")
     parser.addoption("--long", action="store_true", help="every seed, more examples, invariants after every turn")
 
 
@@ -87,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"--day: {error}") from None
     today.long = config.option.long
+    config.pluginmanager.register(processor)
     if today.long:
         settings.load_profile("long")
     name = config.getoption("--canary")

@@ -124,11 +124,14 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    processor_s: float = 0.0
+    """What the tests took of a processor, with the processes that they waited for (tests/support/processor.py)."""
 
     def add(self, other: "Tally") -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.processor_s += other.processor_s
 
 
 class Ended(BaseException):
@@ -251,7 +254,11 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     code = run(command, limit_s, output)
     tally = Tally()
     if report.is_file():
-        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        root = ElementTree.parse(report).getroot()
+        tally.processor_s = sum(
+            float(found.get("value", 0)) for found in root.iterfind(".//property[@name='processor_s']")
+        )
+        for suite in root.iter("testsuite"):
             failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
             skipped = int(suite.get("skipped", 0))
             tally.add(Tally(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
@@ -327,9 +334,9 @@ def main(names: list[str]) -> int:
         total.add(tally)
         print(
             f"{stage.name:8} {tally.passed:5} passed {tally.failed:4} failed {tally.skipped:4} skipped"
-            f" {took_s:6.1f} s of {stage.budget_s} s"
+            f" {took_s:6.1f} s of {stage.budget_s} s, processor {tally.processor_s:6.1f} s"
         )
-    print(f"all      {time.monotonic() - started_s:.1f} s")
+    print(f"all      {time.monotonic() - started_s:.1f} s, processor {total.processor_s:.1f} s")
     judge([stage for stage, _, _ in done], total, whole=len(done) == len(STAGES))
     print(f"total: {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0

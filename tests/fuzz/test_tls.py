@@ -7,6 +7,7 @@ memory stays flat, and its log has no defect.
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -48,6 +49,7 @@ def tls(*, users: str = "") -> str:
     ).replace("[node]\n", '[node]\nlisten = ["127.0.0.1:0", "amqps://127.0.0.1:0"]\n')
 
 
+@cache
 def trusting(certificate: str | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=of_node().authority)
     if certificate is not None:
