@@ -20,6 +20,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.judge.reloaded import check_reloaded, is_stored
+from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
 from holdfast_lab.sim.clock import SimClock
 from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.network import End, SimNetwork, Waiting
@@ -33,6 +34,10 @@ TURN_S: Final = 0.000_1
 
 CHECK_EVERY: Final = 61
 """Of a node's turns, one in so many ends with a check of its invariants."""
+
+ROUSE_EVERY: Final = 5
+"""Of a node's turns, one in so many begins, and another one ends, with a check that it does nothing when it is
+roused."""
 
 RARE: Final = (
     events.CommitRefused, events.ConnectFailed, events.ConnectionLost, events.ForwardingChanged, events.Stopping,
@@ -241,6 +246,8 @@ class SimNode:
             return
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
+        if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
+            check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.put_off_bytes)
         self._reads.begin_turn()
         for event in inbox:
             if isinstance(event, Readable):
@@ -270,6 +277,8 @@ class SimNode:
             if self._compares and is_stored(core):
                 self._compares = False
                 check_reloaded(core)
+            if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
+                check_roused(core, now, wall_ms, self._reads.put_off_bytes)
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 
