@@ -20,8 +20,7 @@ SLACK_S: Final = TIMER_S
 
 def is_at_rest(core: NodeCore, now: float) -> bool:
     """Whether the node waits for an event, or for a time that has not come, and for no disk."""
-    turns, work = core.turns, core.work
-    if turns.in_flight is not None or turns.gathered or work.dirty_queues or core.disk.rests or core.stopping:
+    if core.turns.in_flight is not None or core.disk.rests or core.stopping:
         return False
     deadline = core.next_deadline()
     return deadline is None or deadline > now + SLACK_S
@@ -34,13 +33,12 @@ def check_punctual(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int)
 
 def check_roused(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int) -> None:
     """Violation where the node acts once every queue is looked at; to be called where it `is_at_rest`."""
-    if len(core.catalog.queues) > QUEUES_MAX:
-        return
+    if len(core.catalog.queues) > QUEUES_MAX or core.disk.full or core.disk.takes_nothing:
+        return  # a disk without room takes credit back as links are looked at
     queues = [*core.catalog.queues.values()]
     first = [queue.offered_first for queue in queues]
     for queue in queues:
         queue.touch()
-    core.links.room_may_be_back()
     _acts_not(core, now, wall_ms, put_off_bytes, "was not woken for")
     for queue, offered_first in zip(queues, first, strict=True):
         queue.offered_first = offered_first

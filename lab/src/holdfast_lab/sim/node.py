@@ -12,6 +12,7 @@ from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
+from holdfast.links.disk import RETRY_S
 from holdfast.peering.liveness import MISSES_MAX
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.neighbours import features
@@ -112,6 +113,8 @@ class SimNode:
         self.records: list[tuple[float, str, dict[str, Any]]] = []
         self.offers: tuple[str, ...] = features.ALL
         """The features that it offers its neighbours, from its next start on."""
+        self._refused_at: list[float] = []
+        """When commits were refused, since the last that was not, in this life."""
         self.defects: Defects | None = None
         """What makes its own functions raise."""
         self.liar: Speech | None = None
@@ -203,6 +206,7 @@ class SimNode:
     def _end(self) -> None:
         self._contained_before += self._contained_now()
         self.core = None
+        self._refused_at.clear()
         self._inbox.clear()
         for end in self._ends.values():
             self.observer.gone(self, end)
@@ -329,6 +333,7 @@ class SimNode:
                         data = self.liar.said(end, data)
                     end.send(data)
             elif isinstance(command, events.Commit):
+                self._check_rest()
                 self.store.begin(command.batch, self._commit_done(command.number))
             elif isinstance(command, events.Record):
                 self._record(command)
@@ -352,6 +357,8 @@ class SimNode:
                 (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
             else:
                 self.world.note(self.name, "stopped")
+                if self.core is not None and self.core.turns.in_flight is not None:
+                    raise Violation(f"{self.name} says that it has stopped, and waits for its disk")
                 self._end()
                 self.network.host_gone(self, told=True)
 
@@ -369,6 +376,12 @@ class SimNode:
             self.records.append((self.world.elapsed_s, command.kind, command.fields))
             if command.kind == "session":
                 self.on_session(command.fields)
+
+    def _check_rest(self) -> None:
+        """Violation where a node whose disk has refused two commits in a row does not wait before it tries again."""
+        refused, since_s = len(self._refused_at), self.world.now - max(self._refused_at, default=0.0)
+        if refused > 1 and since_s < RETRY_S - EARLY_S:
+            raise Violation(f"{self.name} tries a full disk again {since_s:.3f} s after it refused {refused} commits")
 
     def _check_silence(self, fields: dict[str, Any]) -> None:
         """Violation where a neighbour was given up although bytes of it had come within the hold time or, where probes
@@ -391,9 +404,11 @@ class SimNode:
     def _commit_done(self, number: int) -> Callable[[Exception | None], None]:
         def done(error: Exception | None) -> None:
             if error is None:
+                self._refused_at.clear()
                 self.post(events.Committed(number=number, room_bytes=self.store.room_bytes()))
             elif isinstance(error, StorageFull):
                 self.world.note(self.name, "commit refused")
+                self._refused_at.append(self.world.now)
                 self.post(events.CommitRefused(number=number, room_bytes=self.store.room_bytes()))
             else:  # a second try would lie (docs/GUARANTEES.md): the node ends
                 self.world.note(self.name, "disk", str(error))
