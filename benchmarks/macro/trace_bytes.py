@@ -20,7 +20,7 @@ from _report import emit, frame
 
 from holdfast.amqp.connection import Settings
 from holdfast.amqp.message.message import Message
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.peering import doors
@@ -108,7 +108,7 @@ def run(passed: int, messages: int, size: int) -> int:
             flags=entry.DURABLE, enqueued_ms=WALL_MS, bare=bare, identity=entry.Identity(origin, number),
             trace=b"".join(stores), to="work",
         )  # fmt: skip
-        queue.append(value, entry.size_of(value))
+        queue.append(value, packed.size_of(value))
     here.core.forwarding.steer("there")
     here.handle()
     exchange(here, there)

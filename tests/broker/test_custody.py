@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker.stored import origins
+from holdfast.broker.stored.custody_records import OriginRecord
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.groups import Waiting
 from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.broker.stored.records import OriginRecord
 
 
 def test_the_next_missing_number_is_found_at_once_however_far_it_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.errors import StorageError
 
 uuids = st.uuids()
@@ -35,22 +35,22 @@ def test_round_trip(
     assert (item.enqueued_ms, item.expires_ms, item.priority) == (enqueued, expires, priority)
     assert (item.identity, item.trace, item.to, item.message_format) == (identified, passed, to, message_format)
     assert (bytes(item.bare), bytes(item.annotations), item.annotation_count) == (bare, notes, 2 if notes else 0)
-    assert entry.size_of(value) == item.size == len(bare) + len(notes)
+    assert packed.size_of(value) == item.size == len(bare) + len(notes)
     assert item.expires_at_ms == at and (value[12:20] == entry.NEVER) is (not at and not expires)
-    assert entry.repack(item) == value and entry.bare_at(value) == len(value) - len(bare)
-    assert entry.annotations_of(value) == (2 if notes else 0, notes)
-    other = entry.unpack(entry.with_annotations(value, 4, b"other"))
+    assert entry.repack(item) == value and packed.bare_at(value) == len(value) - len(bare)
+    assert packed.annotations_of(value) == (2 if notes else 0, notes)
+    other = entry.unpack(packed.with_annotations(value, 4, b"other"))
     assert other == item._replace(annotation_count=4, annotations=memoryview(b"other"))
     if at:
-        assert entry.expires_at_ms_of(value) == at
-        assert entry.end_of(value, 1_000, 900) == min(expires or entry.FAR, 100 + at)
+        assert packed.expires_at_ms_of(value) == at
+        assert packed.end_of(value, 1_000, 900) == min(expires or entry.FAR, 100 + at)
 
 
 @given(st.booleans(), u64, st.integers(0, 2**32 - 1), st.binary(max_size=80))
 def test_the_short_form_is_the_long_one(durable: bool, enqueued: int, message_format: int, bare: bytes) -> None:
     long = entry.pack(flags=int(durable), enqueued_ms=enqueued, message_format=message_format, bare=bare)
     assert entry.pack_plain(durable, enqueued, message_format, bare) == long
-    assert entry.size_of(long) == len(bare)
+    assert packed.size_of(long) == len(bare)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" * 40])
@@ -74,7 +74,7 @@ def test_runs_of_any_priorities_are_taken_as_each_by_itself(told: list[tuple[int
         for priority, durable, expires_ms, body in told
     ]  # fmt: skip
     lasting = next((place for place, item in enumerate(told) if item[2]), len(told))
-    assert entry.lasting_sizes(values) == [entry.size_of(value) for value in values[:lasting]]
+    assert packed.lasting_sizes(values) == [packed.size_of(value) for value in values[:lasting]]
     plain = next((place for place, item in enumerate(told[:lasting]) if item[0] > 9), lasting)
     heads, bares = annotate.plain_for_consumer(range(1, lasting + 1), values[:lasting])
     assert [head + bytes(bare) for head, bare in zip(heads, bares, strict=True)] == [

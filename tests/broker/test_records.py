@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records, records
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.tags import TagRing
@@ -25,10 +25,10 @@ clocks = st.lists(st.tuples(u64, st.floats(0, 1e9)), max_size=5).map(GapClocks)
 
 @given(u64, u64, st.floats(0, 1e9), ranges, ranges, clocks)
 def test_origin(mark: int, passed: int, waited: float, finished: RangeSet, ended: RangeSet, of: GapClocks) -> None:
-    record = records.OriginRecord(mark, passed, waited, finished, ended, of)
-    data = records.pack_origin(record)
-    assert records.unpack_origin(data) == record
-    before = records.unpack_origin(data[: len(data) - 16 * len(of)])  # as it was before gaps had clocks
+    record = custody_records.OriginRecord(mark, passed, waited, finished, ended, of)
+    data = custody_records.pack_origin(record)
+    assert custody_records.unpack_origin(data) == record
+    before = custody_records.unpack_origin(data[: len(data) - 16 * len(of)])  # as it was before gaps had clocks
     assert before == record._replace(clocks=GapClocks())
 
 
@@ -39,13 +39,13 @@ def test_producer(epoch: int, used: int, stored: RangeSet) -> None:
 
 @given(st.binary(min_size=16, max_size=16), u64)
 def test_hop(epoch: bytes, last: int) -> None:
-    assert records.unpack_hop(records.pack_hop(epoch, last)) == (epoch, last)
+    assert custody_records.unpack_hop(custody_records.pack_hop(epoch, last)) == (epoch, last)
 
 
 @given(st.floats(0, 1e6), st.text(max_size=20), st.integers(0, 2**31), st.integers(0, 99))
 def test_link(hold_s: float, target: str, first: int, more: int) -> None:
-    packed = records.pack_link(hold_s, target, TagRing(100, [(first, first + more)]))
-    seconds, address, tags = records.unpack_link(packed, 100)
+    packed = custody_records.pack_link(hold_s, target, TagRing(100, [(first, first + more)]))
+    seconds, address, tags = custody_records.unpack_link(packed, 100)
     assert (seconds, address, list(tags)) == (hold_s, target, [(first, first + more)])
 
 

@@ -11,7 +11,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.custody.transfers import carried, carried_form
 from holdfast.errors import RemoteProtocolError
 from holdfast.peers.neighbours.trace_aliases import Count, Taken
@@ -247,7 +247,7 @@ def test_when_a_message_expires_is_told(at_ms: int, notes: bytes) -> None:
     arrival = carried.read(b"".join(parts), taken())
     assert (arrival.expires_at_ms, arrival.ttl_ms, arrival.number) == (at_ms, None, 5)
     again = carried.entry_of(arrival, enqueued_ms=1, steady_ms=0, message_format=0, trace=arrival.trace)
-    assert entry.unpack(again).expires_at_ms == at_ms and entry.size_of(again) == entry.size_of(value)
+    assert entry.unpack(again).expires_at_ms == at_ms and packed.size_of(again) == packed.size_of(value)
 
 
 @pytest.mark.parametrize("at_ms", ["soon", -1, Ulong(2**63), True, None, [1]])

@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.custody.transfers import carried, carried_runs
 from holdfast.custody.transfers.carried_runs import ArrivedRun
 from holdfast.peers.neighbours.trace_aliases import Count, Given, Taken
@@ -52,7 +52,7 @@ def same_but_for_number(value: bytes) -> tuple[object, ...]:
 def test_a_run_is_written_as_its_messages_are(values: list[bytes], number: int, receipt: int, by_alias: bool) -> None:
     for group in groups(values):
         assert len({same_but_for_number(value) for value in group}) == 1
-        if not entry.is_plain(group[0]):
+        if not packed.is_plain(group[0]):
             continue
         trace = bytes(range(group[0][3] + 1)) if by_alias else carried.passed_by(group[0]) + OURS
         heads, bare_at = carried_runs.heads_of(group, number, trace=trace, receipt=receipt, short=by_alias)

@@ -590,7 +590,7 @@ def test_a_turn_that_can_never_be_handed_over_ends_the_node(rig: Rig, node: Node
     rig.settle()
     client.send(link, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core.catalog, "put_counters", raising(Defect("of counters")))
+        patch.setattr(core.catalog.rows, "put", raising(Defect("of counters")))
         with pytest.raises(BrokenInvariant, match="the turn cannot be handed over"):
             rig.settle()
     assert node.pending is None

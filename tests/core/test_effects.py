@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
-from holdfast.broker.stored.records import Renewal
+from holdfast.broker.stored.custody_records import Renewal
 from holdfast.custody.dead_lettering import DeadLettered
 from holdfast.custody.delays import Delivered
 from holdfast.custody.delivery_limits import Exhausted

@@ -9,7 +9,7 @@ import pytest
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.federation.settings import Entry
 from support.rig import Client, Node, Rig
 from support.routing import network
@@ -190,7 +190,7 @@ def test_a_transaction_s_messages_are_shown_together_at_other_nodes(rig: Rig, li
     b.crash()
     assert controller.commit(txn_id) == Accepted()
     waiting = a.queue("@c").read(0, count_max=10, bytes_max=1_000_000)
-    assert [entry.group_of(value) for _, value in waiting] == [entry.Group(0, 2), entry.Group(1, 2)]
+    assert [packed.group_of(value) for _, value in waiting] == [entry.Group(0, 2), entry.Group(1, 2)]
     b.start()
     rig.run(10)
     assert client.bodies() == ["a", "b"]

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Modified, Rejected, Released
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
@@ -219,11 +219,11 @@ def test_an_entry_has_the_mark_beside_all_else(fields: dict[str, Any], earlier: 
     marked = entry.with_earlier(plain, earlier)
     assert entry.unpack(marked) == entry.unpack(plain)._replace(earlier=earlier)
     assert entry.repack(entry.unpack(marked)) == marked == entry.pack(**fields, earlier=earlier)
-    assert entry.size_of(marked) == entry.size_of(plain) == entry.unpack(marked).size
-    assert marked[entry.bare_at(marked) :] == plain[entry.bare_at(plain) :]
-    assert entry.annotations_of(marked) == entry.annotations_of(plain)
-    noted = entry.with_annotations(marked, 2, b"\xa3\x01b\x43")
-    assert entry.unpack(noted).earlier == earlier and entry.annotations_of(noted) == (2, b"\xa3\x01b\x43")
+    assert packed.size_of(marked) == packed.size_of(plain) == entry.unpack(marked).size
+    assert marked[packed.bare_at(marked) :] == plain[packed.bare_at(plain) :]
+    assert packed.annotations_of(marked) == packed.annotations_of(plain)
+    noted = packed.with_annotations(marked, 2, b"\xa3\x01b\x43")
+    assert entry.unpack(noted).earlier == earlier and packed.annotations_of(noted) == (2, b"\xa3\x01b\x43")
     assert entry.unpack(entry.with_earlier(marked, 1)).earlier == min(earlier + 1, entry.EARLIER_MAX)
     assert entry.with_earlier(plain, None) is plain
     assert Message.decode(b"".join(annotate.for_consumer(marked, 1, None, 0))).header.delivery_count == earlier

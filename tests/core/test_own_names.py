@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records
 from holdfast.custody.arrival.destination import GRACE_S
 from holdfast.settings.queues import QueueConfig
 from holdfast.state import own_names
@@ -185,12 +185,12 @@ def test_a_store_of_an_earlier_version_has_had_the_name_that_it_has() -> None:
     rig.run(3)
     x.crash()
     before = x.store.uuid
-    del x.store._tables["node", records.NAME]
+    del x.store._tables["node", custody_records.NAME]
     x.start()
     send(rig, jfk, *names(6, 9), to="x")
     rig.run(5)
     assert x.bodies("work") == names(1, 9) and x.store.uuid == before
-    assert dict(x.store.table("node"))[records.NAME] == b"x"
+    assert dict(x.store.table("node"))[custody_records.NAME] == b"x"
     assert own_names.change(x.store, "x", WAITING) is None
 
 
@@ -200,7 +200,7 @@ def test_one_store_under_two_names_at_once_is_refused_and_both_ends_say_why() ->
     send(rig, jfk, *names(1, 5), to="x")
     rig.run(3)
     xx.store = snapshot(x)
-    del xx.store._tables["node", records.NAME]
+    del xx.store._tables["node", custody_records.NAME]
     xx.start()
     send(rig, xx, "from xx", to="hub")
     rig.run(30)

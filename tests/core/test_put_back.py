@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.broker import rewriting
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records
 from holdfast.custody.hop import next_hop
 from holdfast.custody.names import identity
 from holdfast.custody.names.identity import Identities
@@ -94,7 +94,7 @@ def test_one_of_before_the_tables_said_whose_they_are_begins_anew_too() -> None:
     send(rig, jfk, *names(1, 5), to="hub")
     rig.run(2)
     kept = snapshot(jfk)
-    kept.commit(Batch(deletes=[("custody", records.NUMBERED_BY)]))
+    kept.commit(Batch(deletes=[("custody", custody_records.NUMBERED_BY)]))
     queue = jfk.queue("@hub").uuid
     send(rig, jfk, *names(6, 9), to="hub")
     rig.run(2)
@@ -344,7 +344,7 @@ def test_what_is_to_be_numbered_anew_in_a_queue_that_was_never_stored_is_nothing
     rig = Rig()
     jfk = rig.node("jfk")
     jfk.crash()
-    row = records.pack_renewal(records.Renewal(jfk.store.uuid, 1, 1, 1))
+    row = custody_records.pack_renewal(custody_records.Renewal(jfk.store.uuid, 1, 1, 1))
     jfk.store.mint(lambda _: {("custody", b"wnowhere"): row})
     jfk.start()
     rig.run(1)
@@ -464,7 +464,7 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     send(rig, hub, *names(41, 60), to="y")  # not even stored
     x.crash()
     xx.store = x.store
-    del xx.store._tables["node", records.NAME]  # as of a version that did not write it down
+    del xx.store._tables["node", custody_records.NAME]  # as of a version that did not write it down
     xx.start()
     for _ in range(1_000):
         if hub.core.identities.renewed:

@@ -6,7 +6,7 @@ import pytest
 
 from core.test_readers import held, open_subscription
 from holdfast.amqp.wire.performatives import Header
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.gone import RANGES_MAX, Gone
 from holdfast.management.operations import ranges
 from holdfast.settings.queues import QueueConfig
@@ -29,7 +29,7 @@ def sent(rig: Rig, client: Client, *sizes: int) -> None:
 
 
 def sizes_of(node: Node) -> list[int]:
-    return [entry.size_of(value) for _, value in node.queue("work").read(0, count_max=1_000, bytes_max=10**9)]
+    return [packed.size_of(value) for _, value in node.queue("work").read(0, count_max=1_000, bytes_max=10**9)]
 
 
 def test_the_tail_is_told_with_the_end() -> None:
@@ -91,7 +91,7 @@ def test_a_subscription_begins_at_a_time() -> None:
     for first in range(1, 41, 4):  # four at a time
         fill(rig, client, 4, first=first)
         rig.run(1.5)
-    times = [entry.enqueued_ms_of(value) for _, value in node.queue("work").read(0, count_max=99, bytes_max=10**9)]
+    times = [packed.enqueued_ms_of(value) for _, value in node.queue("work").read(0, count_max=99, bytes_max=10**9)]
     assert len(set(times)) == 10
     for wall_ms in {time + extra for time in times for extra in (-1, 0, 1)}:
         body = open_subscription(client, "copy", name="sub", start_ms=wall_ms)

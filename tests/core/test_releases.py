@@ -4,6 +4,7 @@ and restarts."""
 import pytest
 
 from holdfast.amqp.connection import Delivery
+from holdfast.broker.stored import custody_records
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.custody.arrival import destination
 from holdfast.endpoints.producer import ProducerLink
@@ -218,19 +219,17 @@ def test_what_finds_its_queue_full_is_not_read_again_before_it_fits(monkeypatch:
 
 
 def test_the_origins_row_is_written_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.state import catalog
-
     rig, jfk, hub = together()
     send_from(rig, jfk, 2, *names(2, SHARE))
     packed = 0
-    pack = catalog.records.pack_origin
+    pack = custody_records.pack_origin
 
-    def counted(record: catalog.records.OriginRecord) -> bytes:
+    def counted(record: custody_records.OriginRecord) -> bytes:
         nonlocal packed
         packed += 1
         return pack(record)
 
-    monkeypatch.setattr(catalog.records, "pack_origin", counted)
+    monkeypatch.setattr(custody_records, "pack_origin", counted)
     send_from(rig, jfk, 1, "1")
     assert hub.bodies("work") == names(1, SHARE) and packed < 10
 

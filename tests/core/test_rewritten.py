@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Accepted, Modified
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import rewriting
 from holdfast.broker.entries import annotate as annotations
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.core import undo
 from holdfast.custody.dead_lettering import NOTE_BYTES, DeadLettering
 from holdfast.endpoints import settlements
@@ -485,6 +485,6 @@ def test_a_message_may_have_as_many_annotations_as_are_accepted_and_no_more() ->
     value = entry.pack(flags=0, enqueued_ms=1, bare=b"")
     notes = {Symbol(f"x-opt-{number}"): number for number in range(annotations.ANNOTATIONS_MAX)}
     full = annotations.merge(value, annotations.to_add(notes), 10**6)
-    assert entry.annotations_of(full)[0] == 2 * annotations.ANNOTATIONS_MAX
+    assert packed.annotations_of(full)[0] == 2 * annotations.ANNOTATIONS_MAX
     assert annotations.merge(full, annotations.to_add({Symbol("x-opt-1"): "anew"}), 10**6) is not full
     assert annotations.merge(full, annotations.to_add({Symbol("x-opt-more"): 1}), 10**6) is full

@@ -7,8 +7,8 @@ import pytest
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting
 from holdfast.broker.entries import annotate, entry
+from holdfast.broker.stored import custody_records, records
 from holdfast.broker.stored import origins as custody
-from holdfast.broker.stored import records
 from holdfast.broker.stored.gaps import CLOCKS_MAX, GapClocks
 from holdfast.broker.stored.origins import Origin, Verdict
 from holdfast.broker.stored.ranges import RangeSet
@@ -27,10 +27,14 @@ def test_the_longest_rows_fit() -> None:
     most = {key: int(high) for key, (_, high) in LIMITS_WITHIN.items()}
     finished, ended = every_second(custody.FINISHED_MAX + 1), every_second(custody.ENDED_MAX + 1)
     clocks = GapClocks((number, 1.0) for number in range(CLOCKS_MAX + 1))
-    check_put("origins", bytes(16), records.pack_origin(records.OriginRecord(1, 1, 0.0, finished, ended, clocks)))
+    check_put(
+        "origins",
+        bytes(16),
+        custody_records.pack_origin(custody_records.OriginRecord(1, 1, 0.0, finished, ended, clocks)),
+    )
     check_put("producers", b"p", records.pack_producer(1, 1, every_second(most["ranges_max"])))
     tags = TagRing(most["resume_tags_max"], [(number, number) for number in range(0, 2 * most["resume_tags_max"], 2)])
-    check_put("custody", b"l", records.pack_link(1.0, "a" * 65_535, tags))
+    check_put("custody", b"l", custody_records.pack_link(1.0, "a" * 65_535, tags))
     places = tuple((number, number) for number in range(most["queue_subscriptions_max"] + 2))
     check_put("blobs", b"b", records.pack_blob(records.BlobRecord(1, 0, 1, places)))
 

@@ -8,7 +8,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting, runs
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.endpoints.consumer import ConsumerLink
 from support.one_node import fill, world
 from support.rig import Client, Rig
@@ -174,13 +174,13 @@ def test_messages_that_end_each_run_are_looked_at_a_bounded_number_of_times(
         client.send(link, str(number), message_annotations=notes)
     rig.settle()
     looked: list[int] = []
-    lasting_sizes = entry.lasting_sizes
+    lasting_sizes = packed.lasting_sizes
 
     def counting(values: Any) -> list[int]:
         looked.append(len(values))
         return lasting_sizes(values)
 
-    monkeypatch.setattr(entry, "lasting_sizes", counting)
+    monkeypatch.setattr(packed, "lasting_sizes", counting)
     taking.grant(2_000)
     taker.flush()
     rig.settle()

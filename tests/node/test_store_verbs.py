@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.stored.records import counters_key
 from holdfast.client import connect
@@ -39,7 +39,7 @@ def deep_store(path: Path) -> int:
     node.stop()
     bare = bare_of(DEEP_BYTES)
     value = entry.pack_plain(True, 1_700_000_000_000, 0, bare)
-    size = entry.size_of(value)
+    size = packed.size_of(value)
     disk = LmdbStore(path)
     for first in range(1, DEEP + 1, 10_000):
         end = first + 10_000

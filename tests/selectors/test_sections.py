@@ -9,7 +9,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.selectors import sections
 from holdfast.selectors.predicate import compile_selector
 from holdfast.selectors.sections import COMPOUND, UNDECODABLE, Sections
@@ -99,7 +99,7 @@ def test_annotations_may_be_told_apart_as_an_entry_keeps_them() -> None:
     bare = Message(value=1).encode()
     value = entry.pack(flags=0, enqueued_ms=1, bare=bare, annotation_count=2, annotations=items)
     item = entry.unpack(value)
-    message = Sections(item.bare, annotations=entry.annotations_of(value))
+    message = Sections(item.bare, annotations=packed.annotations_of(value))
     assert compile_selector("amqp.annotation.x = 5").matches(message)
     assert Sections(WHOLE.encode(), annotations=(2, items)).annotation("x") == 1
     assert Sections(item.bare, annotations=(4, items)).annotation("x") is UNDECODABLE

@@ -14,7 +14,7 @@ from uuid import UUID
 import lmdb
 import pytest
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.files import copying, directory
@@ -61,11 +61,11 @@ def test_a_restored_store_is_someone_new_who_holds_what_was_there(tmp_path: Path
     assert all(catalog.queues[name].uuid != former for name, former in was.items())
     assert node.sequences("q") == former_entries
     assert catalog.ledger.identities.get("hub", 1) == 1 and catalog.ledger.receipts.get("hub", 0) == 0
-    identities = [entry.identity_of(value) for _, value in node.queue("@hub").read(0, count_max=99, bytes_max=1 << 20)]
+    identities = [packed.identity_of(value) for _, value in node.queue("@hub").read(0, count_max=99, bytes_max=1 << 20)]
     assert identities == [entry.Identity(uuid, number) for number in range(1, 11)]
     node.fill("@hub", 1)
     fresh = node.queue("@hub").value(11)
-    assert fresh is not None and entry.identity_of(fresh) == entry.Identity(told.store, 1)
+    assert fresh is not None and packed.identity_of(fresh) == entry.Identity(told.store, 1)
     assert catalog.queues["q"].named["audit"].floor == 11
     assert catalog.queues["q"].next_sequence == 31
     node.stop()

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import COUNTERS
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records, records
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.tags import TagRing
 from holdfast.engine.port import PIECE_BYTES
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Path:
     for sequence in (1, 2, 3, 100, 101, 300):
         value = queue.value(sequence)
         assert value is not None
-        queue.retire(sequence, entry.size_of(value))
+        queue.retire(sequence, packed.size_of(value))
     node.turn(1)
     queue.add_cursor("audit", "copy", 50)
     producer = node.core.catalog.producers.named("sensor", "q")
@@ -48,12 +48,12 @@ def store(tmp_path: Path) -> Path:
     node.core.catalog.producers.put(producer)
     node.core.losses.add(uuid4(), [(1, 4)], "for the test")
     rows = node.core.work.batch.puts
-    rows["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
-    rows["custody", b"whub"] = records.pack_renewal(records.Renewal(uuid4(), 3, 4, 4))
+    rows["custody", b"lin"] = custody_records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
+    rows["custody", b"whub"] = custody_records.pack_renewal(custody_records.Renewal(uuid4(), 3, 4, 4))
     for suffix in ("", "jfk"):
-        rows[records.origin_key(uuid4(), suffix)] = records.pack_origin(Origin(uuid4(), 7).record())
-    rows["node", records.FIRST_NAME] = b"jfk"
-    rows["node", records.WAITED] = records.pack_waited([(9, "jfk")])
+        rows[custody_records.origin_key(uuid4(), suffix)] = custody_records.pack_origin(Origin(uuid4(), 7).record())
+    rows["node", custody_records.FIRST_NAME] = b"jfk"
+    rows["node", custody_records.WAITED] = custody_records.pack_waited([(9, "jfk")])
     node.settle()
     node.stop()
     return tmp_path / "store"
@@ -158,7 +158,7 @@ def test_what_contradicts_itself_is_found_with_its_place(store: Path, do: Change
 def test_an_entry_of_a_message_of_no_bytes_is_one(store: Path) -> None:
     """The layout allows it; a byte less than an entry's fixed part is none."""
     empty = entry.pack_plain(True, 1, 0, b"")
-    assert entry.size_of(empty) == 0
+    assert packed.size_of(empty) == 0
     change(store, record((1, 2_000, empty), (1, 2_001, empty[:-1])))
     lines = found(store)
     assert not [line for line in lines if "sequence 2000" in line or "bytes, but there are" in line]
@@ -242,7 +242,7 @@ def large_store(path: Path) -> Path:
     blob = node.core.blobs.new()
     blob.length, blob.end = length, len(pieces)
     node.core.work.batch.pieces += [(blob.number, index, piece) for index, piece in enumerate(pieces)]
-    queue.append(value, entry.size_of(value))
+    queue.append(value, packed.size_of(value))
     node.core.blobs.close(blob)
     node.settle()
     node.stop()

@@ -49,7 +49,7 @@ def _(s: Any) -> None:
 @breaks("queue_links: {} holds what is in no batch of its", linking)
 def _(s: Any) -> None:
     s.copies.moving.left.pop()
-    s.core.catalog.tied[s.copies.cursor].popitem()
+    s.core.catalog.rows.tied[s.copies.cursor].popitem()
 
 
 @breaks("queue_links: {} has too many windows in a step", linking)
@@ -80,9 +80,9 @@ def _(s: Any) -> None:
 @breaks("queue_links: queue {} keeps messages for links that are gone", linking)
 def _(s: Any) -> None:
     del s.links.by_name["copies"]
-    s.core.catalog.tied.clear()
+    s.core.catalog.rows.tied.clear()
 
 
 @breaks("queue_links: cursor {} of queue {} is tied to nothing", linking)
 def _(s: Any) -> None:
-    s.core.catalog.tied[s.idle.cursor] = {1: None}
+    s.core.catalog.rows.tied[s.idle.cursor] = {1: None}

@@ -218,7 +218,7 @@ def linking() -> Standing:
     while not (node.pending is not None and held.by_name["copies"].moving):
         node.finish_commit()
         rig.settle()
-    assert len(held.by_name["copies"].moving.left) == 3 and core.catalog.tied
+    assert len(held.by_name["copies"].moving.left) == 3 and core.catalog.rows.tied
     return Standing(
         rig=rig, node=node, core=core, client=client, links=held, copies=held.by_name["copies"],
         idle=held.by_name["idle"],

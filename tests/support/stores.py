@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from holdfast.broker.cursors.entry_consumer import UNLIMITED
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import Queue
 from holdfast.core import NodeCore
 from holdfast.engine import events
@@ -80,7 +80,7 @@ class LoneNode:
                 identity=given,
                 to="" if given is None else "work",
             )
-            queue.append(value, entry.size_of(value))
+            queue.append(value, packed.size_of(value))
             if number % 5_000 == 4_999:
                 self.turn()
         if commit:

@@ -8,7 +8,7 @@ entries.
 from typing import Final
 
 from holdfast.broker.cursors.priorities import Priorities
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.head import first_free
@@ -32,7 +32,7 @@ def make_room(queue: Queue, size: int) -> bool:
             break
         if any(sequence in cursor.acquired for cursor in queue.named.values()):
             continue
-        queue.drop([sequence], entry.size_of(value))
+        queue.drop([sequence], packed.size_of(value))
         queue.dropped_total += 1
     return queue.fits(size)
 
@@ -53,7 +53,7 @@ def _make_room_by_priority(queue: Queue, size: int) -> bool:
         if any(sequence in cursor.acquired for cursor in queue.named.values()):
             held.append(sequence)
             continue
-        queue.drop_wherever(sequence, entry.size_of(value))
+        queue.drop_wherever(sequence, packed.size_of(value))
         queue.dropped_total += 1
     for sequence in held:
         shares.give_back(sequence)

@@ -5,7 +5,7 @@ Rules of this file: entries that a consumer holds stay; tombstones and entries t
 
 from typing import Final
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
@@ -41,7 +41,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
     gone: list[tuple[int, bytes]] = []
     size = 0
     for sequence, value in found:
-        size += entry.size_of(value)
+        size += packed.size_of(value)
         gone.append((sequence, value if queue.in_transit else b""))
     if gone:  # all at once, and last: a destination would wait for an entry that left without its tombstone
         sequences = [sequence for sequence, _ in gone]

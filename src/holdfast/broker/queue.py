@@ -13,7 +13,7 @@ from holdfast.broker import tracking
 from holdfast.broker.bands import PRIORITY_MOST, Bands, limit
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import ENTRY_BYTES, EntryLog
 from holdfast.broker.entries.gone import Gone
 from holdfast.broker.entries.kinds import QueueKind
@@ -215,7 +215,7 @@ class Queue(EntryLog):
         batch is on disk, the caller removes them from `hidden`.
         """
         sequences = [sequence for sequence, _ in found]
-        size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
+        size = sum([packed.size_of(self.cache.get(sequence, value)) for sequence, value in found])
         try:
             for cursor in self.cursors:
                 cursor.drop(sequences)
@@ -330,7 +330,7 @@ class Queue(EntryLog):
             left -= max(1, len(found))
             for sequence, value in found:
                 if sequence <= last and sequence not in leaving:
-                    self.retire(sequence, entry.size_of(value))
+                    self.retire(sequence, packed.size_of(value))
             sweeping.pop()
             beyond = next((sequence for sequence, _ in found if sequence > last), None)
             if not found:  # nothing is left below what is not on disk yet
@@ -372,7 +372,7 @@ class Queue(EntryLog):
                 self.reclaiming = False
                 return
             if sequence not in leaving:
-                self.retire(sequence, entry.size_of(value))
+                self.retire(sequence, packed.size_of(value))
             self.reclaim_from = sequence + 1
         if not found:
             self.reclaiming = False

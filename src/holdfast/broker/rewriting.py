@@ -4,7 +4,7 @@ Rules of this file: nothing is changed before the last call that could fail. Unt
 `Work.rewritten` has it, so that no reader gets the old one, and an entry leaves with the size that was counted.
 """
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import Queue
 
 
@@ -13,8 +13,8 @@ def replace(
 ) -> None:
     """Gives the entry, which was `before`, another value. With `rewritten`, the turn's record of such entries, it is
     stored with the turn's batch; otherwise the caller stores it."""
-    size = entry.size_of(value)
-    grown = size - entry.size_of(before)
+    size = packed.size_of(value)
+    grown = size - packed.size_of(before)
     cursors = queue.cursors
     queue.uncache(sequence)
     queue.touch_counters()

@@ -14,7 +14,7 @@ from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.cursors.halting import FINISHED_MAX
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
@@ -159,7 +159,7 @@ class Topic(Queue):
 
     def append_all(self, values: list[bytes], size: int) -> None:
         for value in values:
-            self.append(value, entry.size_of(value))
+            self.append(value, packed.size_of(value))
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
@@ -173,7 +173,7 @@ class Topic(Queue):
             self.dropped_total += 1
             if oldest is None:
                 return
-            queue.drop([oldest], entry.size_of(ephemeral[oldest]))
+            queue.drop([oldest], packed.size_of(ephemeral[oldest]))
         if queue.fits(size):
             queue.append(value, size)
         else:

@@ -23,7 +23,7 @@ from holdfast.peering.clocks import calendar_ms
 from holdfast.peers.authorise import Authoriser, Everyone
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import Tables
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Extent
 
 COMMITS_FAILED_MAX: Final = 3

@@ -85,12 +85,13 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.routing.topology import Topology, star
 from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
-from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.catalog import Catalog
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
 from holdfast.state.participants import Following, Recovering, Storing, Undoing, Waking
 from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 
 

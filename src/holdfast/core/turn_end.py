@@ -12,7 +12,7 @@ from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
 from holdfast.links.outgoing import Egress
 from holdfast.peers.peer import Peer
-from holdfast.state.catalog import STEADY_KEY
+from holdfast.state.tables import STEADY_KEY
 from holdfast.state.turns import Turn
 
 STEADY_EVERY_MS: Final = 1_000
@@ -75,7 +75,7 @@ def begin(core: Parts) -> bool:
     command = events.Commit(number=core.turns.number + 1, batch=turn.batch)
     left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]
     needs_no_disk = not (turn.batch or left)
-    core.catalog.counters_put()  # from here on nothing is called that could fail, until the turn is handed over
+    core.catalog.rows.were_put()  # from here on nothing is called that could fail, until the turn is handed over
     turn.batch.retires += left
     turn.referred, work.referred = work.referred, []
     turn.left, work.left = work.left, []

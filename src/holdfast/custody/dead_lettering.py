@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from holdfast.amqp.wire.types import Symbol, Uint
 from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -107,7 +107,7 @@ class DeadLettering:
             return Ended(size, 0, False)
         shown = entry.with_earlier(value, cursor.failures(sequence) or 0)  # its consumer has seen it
         self._move_to_dead_letters(cursor, sequence, shown, reason)
-        return Ended(size, entry.note_bytes(value), True)
+        return Ended(size, packed.note_bytes(value), True)
 
     def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
         """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
@@ -180,7 +180,7 @@ class DeadLettering:
             annotations=item.annotations,
             earlier=item.earlier,
         )
-        return self._catalog.own(host, DEAD_LETTERS).append(dead, entry.size_of(dead))
+        return self._catalog.own(host, DEAD_LETTERS).append(dead, packed.size_of(dead))
 
     def has_room_for_dead_letter(self, size: int) -> bool:
         """Whether the disk works, and the store has room for the dead letter beside its original of `size` bytes."""
@@ -194,7 +194,7 @@ class DeadLettering:
         """Retires the entry for all readers, in the batch that has its copy. The queue is durable, and the cursor not
         `tracked`: else a subscription would never see the entry, and `Cursor.finish` is called instead."""
         assert queue.config.durable and not queue.shared.tracked
-        size = entry.size_of(value)
+        size = packed.size_of(value)
         queue.touch_counters()
         queue.touch()
         queue.uncache(sequence)
@@ -228,9 +228,9 @@ class DeadLettering:
             return Ended(0, 0, False), ""
         merged = annotate.merge(value, notes, bytes_max)
         size = len(merged) + NOTE_BYTES * (len(notes.added) + len(queue.named))
-        ended = Ended(size, entry.note_bytes(value), False)
+        ended = Ended(size, packed.note_bytes(value), False)
         self._pressure.rewrote(peer, size)
-        grown = entry.size_of(merged) - entry.size_of(value)
+        grown = packed.size_of(merged) - packed.size_of(value)
         if merged is value:
             return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
         if not self._may_grow(queue, grown):
@@ -274,7 +274,7 @@ class DeadLettering:
         if item.identity is None or item.flags & entry.TOMBSTONE:
             return
         stone = make_tombstone(item, self._clock.wall_ms)
-        queue.append(stone, entry.size_of(stone))
+        queue.append(stone, packed.size_of(stone))
 
 
 def make_tombstone(item: entry.Entry, wall_ms: int) -> bytes:

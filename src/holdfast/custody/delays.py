@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import delays, entry
+from holdfast.broker.entries import delays, entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import Work
@@ -146,7 +146,7 @@ class HostDelays:
         if due is None:
             return None
         kept = delays.held(value, due, queue.name, clock.steady_ms, clock.wall_ms)
-        sequence = self._catalog.own(self.host, DELAYED).append(kept, entry.size_of(kept))
+        sequence = self._catalog.own(self.host, DELAYED).append(kept, packed.size_of(kept))
         self._wait(due, sequence)
         return sequence
 
@@ -259,7 +259,7 @@ class HostDelays:
             return name
         queue = self._catalog.local_or_none(self.host, name)
         kept = delays.delivered(value, self._clock.wall_ms)
-        size = entry.size_of(kept)
+        size = packed.size_of(kept)
         if not self._dead_lettering.has_room_for_dead_letter(len(kept)):
             return name
         when_full = "" if queue is None else queue.config.when_full

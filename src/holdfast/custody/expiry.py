@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.broker import rewriting
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
 from holdfast.broker.entries.work import RETIRES_MAX, Work
@@ -209,10 +209,10 @@ class Expiry:
             return False
         clock = self._clock
         if not queue.expired(value):
-            expires_ms = entry.end_of(value, clock.steady_ms, clock.wall_ms)
+            expires_ms = packed.end_of(value, clock.steady_ms, clock.wall_ms)
             if value[1] & entry.EXPIRES_AT:
                 self._work.wheel.walled[queue] = None
-            waited_ms = max(0, clock.wall_ms - entry.enqueued_ms_of(value))
+            waited_ms = max(0, clock.wall_ms - packed.enqueued_ms_of(value))
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
             self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
@@ -298,7 +298,7 @@ class Forwarding:
             identity=arrival.identity,
             to=arrival.to,
         )
-        return stone, entry.size_of(stone)
+        return stone, packed.size_of(stone)
 
     def _has_room(self, queue: Queue, size: int) -> bool:
         """Whether the store takes `size` more for `queue`; near its bound each queue still has a small share.

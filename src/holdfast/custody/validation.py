@@ -6,7 +6,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 from collections import Counter
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import host_of, shown
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
@@ -78,9 +78,9 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
     for destination, queue in catalog.transmissions():
         must(queue.host == host_of(destination), f"{destination}: its queue is another host's", queue.host)
         numbers = [
-            entry.identity_of(value).number
+            packed.identity_of(value).number
             for value in entries.get(queue.queue_id, {}).values()
-            if value[1] & entry.CUSTODY and entry.origin_of(value) == identities.store_uuid.bytes
+            if value[1] & entry.CUSTODY and packed.origin_of(value) == identities.store_uuid.bytes
         ]
         following = catalog.ledger.identities.get(destination, 1)
         must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)

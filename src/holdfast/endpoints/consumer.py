@@ -13,7 +13,7 @@ from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import UNLIMITED, Acquired, EntrySelector
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.message_records import record_message
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.returns import Returns
@@ -189,7 +189,7 @@ class ConsumerLink(Offered):
         """No attached consumer accepts so much: this link is detached, or, after some links, the entry becomes a dead
         letter."""
         own, cursor = self.parts, self.cursor
-        self._settled(entry.size_of(value))
+        self._settled(packed.size_of(value))
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= own.config.limits.too_large_links_max:

@@ -7,7 +7,7 @@ it was. Until the batch is on disk, the leaving entry is hidden. An impossible c
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering
@@ -76,7 +76,7 @@ class EntryChanges:
         self._check_source(queue)
         self._hide(queue, sequence)
         self._turns.gathered.then.append(UnhideDeleted(self._turns.event, queue.queue_id, sequence))
-        queue.retire_all([sequence], entry.size_of(value))
+        queue.retire_all([sequence], packed.size_of(value))
 
     def move(self, queue: Queue, sequence: int, value: bytes, found: ResolvedAddress) -> int:
         """Moves the entry to another queue; returns its sequence there. Reverted if the turn is undone."""

@@ -5,7 +5,7 @@ Rules of this file: pure, but for the first piece of a large message, which is r
 
 from typing import Final
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.engine.port import EntryReader
 from holdfast.selectors.layouts import Layouts
 from holdfast.selectors.sections import Sections
@@ -19,9 +19,9 @@ def sections_of(value: bytes, store: EntryReader, layouts: Layouts | None = None
     `Sections` has it."""
     flags = value[1]
     durable, priority = flags & entry.DURABLE > 0, value[2]
-    notes = entry.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
+    notes = packed.annotations_of(value) if value[24:28] != b"\0\0\0\0" else None
     if not flags & entry.BLOB:
-        return Sections(value, entry.bare_at(value), durable, priority, notes, layouts=layouts)
+        return Sections(value, packed.bare_at(value), durable, priority, notes, layouts=layouts)
     blob, length = entry.blob_of(value)
     piece = store.piece(blob, 0) or b""
     return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)

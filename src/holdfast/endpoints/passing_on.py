@@ -6,7 +6,7 @@ static entry brought. Copies are known by the publication that they tell, since 
 """
 
 from holdfast.amqp.wire.extensions import PUBLICATION, RELAY, TAGS
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, packed
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
@@ -42,7 +42,7 @@ class PassingOn:
         name, federation = federated_name(topic), self._bindings.federation
         if name is None:
             return True
-        count, items = entry.annotations_of(value)
+        count, items = packed.annotations_of(value)
         told = annotate.decoded(count, items) if _PUBLICATION_NAME in items else {}
         publication = annotate.publication_in(told.get(PUBLICATION))
         if publication is not None:

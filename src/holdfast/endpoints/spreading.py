@@ -13,7 +13,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
@@ -252,7 +252,7 @@ class Spreading:
             copied = entry.repack(
                 item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
             )
-            sequence = queue.append(copied, entry.size_of(copied))
+            sequence = queue.append(copied, packed.size_of(copied))
             if self._config.telemetry_messages:
                 record_message(self._outbox, "stored", queue, sequence, copied)
 

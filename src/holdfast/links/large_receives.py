@@ -25,8 +25,8 @@ from holdfast.links.pressure import Pressure
 from holdfast.peers.peer import Peer
 from holdfast.settings.limits import Limits
 from holdfast.state.blobs import Blobs
-from holdfast.state.catalog import Tables
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns, Undone
 from holdfast.units import KIB, MIB
 

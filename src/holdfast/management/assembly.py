@@ -67,10 +67,11 @@ from holdfast.peers.logins import Logins
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.catalog import Catalog
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 
 

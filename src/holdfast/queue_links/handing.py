@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.amqp.wire.extensions import LINKS
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
@@ -144,14 +144,14 @@ class Handing:
         if back:
             cursor.requeue(back, failed=False)
         elif target is not None and moving.gathered is not None:
-            self._end_windows(link, target, moving, moving.gathered, entry.enqueued_ms_of(taken[-1][1]))
+            self._end_windows(link, target, moving, moving.gathered, packed.enqueued_ms_of(taken[-1][1]))
         self._put_rows(link, moving)
 
     def _hand_one(self, link: QueueLink, target: Queue, moving: Moving, value: bytes) -> bool:
         """Passes one entry through the steps and into the target; False if there is no room for the result."""
         if moving.gathered is None:
             return self._hand(link, target, moving, value)
-        message = StepMessage(value, entry.enqueued_ms_of(value), self._store)
+        message = StepMessage(value, packed.enqueued_ms_of(value), self._store)
         passed = pipeline.run(link.windows.steps, message, moving.gathered)
         return self._hand_passed(link, target, moving, moving.gathered, passed, value)
 
@@ -246,7 +246,7 @@ class Handing:
         found = self._new(link, value)
         if isinstance(found, str):
             return self._dead_letter(link, moving, value, found)
-        size = entry.size_of(found)
+        size = packed.size_of(found)
         full = parts.catalog.delayed_full(target.host) if parts.catalog.is_delayed(target, found) else ""
         if full:
             return self._dead_letter(link, moving, value, full)

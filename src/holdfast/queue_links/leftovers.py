@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.broker.stored import records
 from holdfast.engine.effects import Effect
-from holdfast.state.catalog import Tables
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 from holdfast.steps.windows import Place, Windows
 

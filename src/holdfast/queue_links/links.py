@@ -30,7 +30,8 @@ from holdfast.queue_links.selecting import LinkSelector
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import LinkConfig
-from holdfast.state.catalog import Tables, TooManyQueues
+from holdfast.state.catalog import TooManyQueues
+from holdfast.state.tables import Tables
 from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 

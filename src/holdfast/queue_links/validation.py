@@ -58,7 +58,7 @@ def tied(
     catalog: Catalog,
 ) -> None:
     """An entry that is tied to a batch belongs to a transaction or a link, or is becoming a dead letter."""
-    for cursor, sequences in catalog.tied.items():
+    for cursor, sequences in catalog.rows.tied.items():
         known = {sequence for item in transactions.deciding for at, sequence in item.takes if at is cursor}
         known.update(limits.moving.of(cursor), dead_lettering.moving.of(cursor))
         for link in held.by_name.values():

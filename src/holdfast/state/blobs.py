@@ -16,7 +16,8 @@ from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
 from holdfast.broker.stored.records import BlobRecord
-from holdfast.state.catalog import Catalog, Tables
+from holdfast.state.catalog import Catalog
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn
 
 DROP_PIECES: Final = 128

@@ -6,32 +6,34 @@ again. Transmission queues have names `@NODE`, those of another virtual host `@H
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from holdfast.broker import deletion, tracking
-from holdfast.broker.bands import QUIET_S
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import delays
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.entry_log import EntryLog
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
-from holdfast.broker.queue import COUNTERS, Queue, rows_of
-from holdfast.broker.stored import records
-from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.queue import Queue, rows_of
+from holdfast.broker.stored import custody_records, records
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
-from holdfast.engine.port import EntryReader, Rows, Settings, Space
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
+from holdfast.state import queue_records
 from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers
+from holdfast.state.queue_records import TIMED_IN_CUSTODY, QueueRecord
+from holdfast.state.queue_rows import QueueRows
+from holdfast.state.restoring import Restoring
+from holdfast.state.tables import STEADY_KEY, Tables
 
 DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
@@ -48,48 +50,9 @@ OWN_QUEUES: Final = {
 }
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
-STEADY_KEY: Final = b"steady"
-TOPIC_FIELD: Final = "topic"
-"""Of a topic's record."""
-TIMED_FIELD: Final = "timed"
-"""Of a queue's record: it was written by a version that stores where its entries with a time to live are; with
-TIMED_IN_CUSTODY, by one that does so for transmission queues and `$waiting` too."""
-TIMED_IN_CUSTODY: Final = 2
-COUNTS_MAX: Final = 10_000
-"""Delivery counts kept over a proper stop."""
-
 
 class TooManyQueues(ConfigError):
     """The maximum number of queues is reached."""
-
-
-class Tables(EntryReader, Protocol):
-    """What the core needs of an open store."""
-
-    uuid: UUID
-    copied: str | None
-
-    on_disk: bool
-
-    @property
-    def shared_bytes(self) -> int: ...
-    @property
-    def pieces_a_byte(self) -> int: ...
-    def gone(self) -> str | None: ...
-    def space(self) -> Space: ...
-    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
-    def draw_uuid(self) -> UUID: ...
-    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID: ...
-    def room_bytes(self) -> int: ...
-    def room_bytes_possible(self) -> int: ...
-    def room_bytes_most(self) -> int: ...
-
-
-def _check_empty(name: str, messages: int) -> None:
-    """Refuses to make a durable queue with messages one in memory, because its accepted messages would be invisible."""
-    if messages:
-        text = f"expected true while {messages} messages of it are stored"
-        raise ConfigError(f"invalid value false for queue {name!r} durable; {text}")
 
 
 def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
@@ -145,118 +108,53 @@ class Catalog:
         """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
         self.ledger = Ledger(config.name, work, self.transit)
         self.next_queue_id = 1
-        self.tied: dict[Cursor, dict[int, None]] = {}
-        """By cursor that remembers what it finished: sequences that are finished once a transaction is stored."""
         self.deliveries = DeliveryRows(work)
+        self.rows = QueueRows(work, memory, self.deliveries, self.has)
         self._load()
 
     # ------------------------------------------------------------------------------------------------ start
 
     def _load(self) -> None:
-        store = self.store
-        settings = self._told
-        small = dict(store.table("node"))
+        small = dict(self.store.table("node"))
         self.deliveries.read(small)
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
-        custody = list(store.table("custody"))
-        numbered_by = dict(custody).get(records.NUMBERED_BY)
-        if numbered_by != store.uuid.bytes:
-            self.ledger.put_numbered_by(store.uuid)
-            if numbered_by is not None:
-                self.former = UUID(bytes=numbered_by)
-        for key, data in store.table("queues"):
-            host, name = read_key(key.decode())
-            self.hosts.setdefault(
-                host, None
-            )  # no client can enter a host that the file does not have any more; its contents stay
-            fields = records.unpack_map(data)
-            stored = QueueConfig(
-                name=name, vhost=host, **LATER_FIELDS | {key: fields[key] for key in CONFIG_FIELDS if key in fields}
-            )
-            uuid = fields["uuid"] if self.former is None else self.new_uuid()
-            is_transit = name.startswith("@")
-            told = self.config.transmission(name[1:]) if is_transit else settings.get(stored.key, stored)
-            if told != stored and LATER_FIELDS | fields.get(TOLD_FIELD, {}) == told_fields(told):
-                told = stored  # changed by an operator since, and the file is unchanged
-            is_topic = bool(fields.get(TOPIC_FIELD))
-            queue = self._make(told, int(fields["id"]), uuid, is_topic=is_topic)
-            counters = small.get(records.counters_key(queue.queue_id))
-            if counters is not None and stored.durable and not queue.config.durable:
-                _check_empty(name, COUNTERS.unpack(counters)[1])
-            if counters is not None and queue.config.durable:
-                queue.next_sequence, queue.messages, queue.bytes_held, watermark = COUNTERS.unpack(counters)
-                queue.visible = queue.next_sequence
-                if self.former is not None:  # it is not known what it showed meanwhile
-                    watermark = queue.next_sequence
-                queue.shared.watermark = watermark
-                self.deliveries.begin_life(queue, queue.shared)
-            tombstones = small.get(records.tombstones_key(queue.queue_id))
-            if tombstones is not None:
-                queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
-            counts = small.get(b"c" + records.counters_key(queue.queue_id))
-            if counts is not None:
-                queue.shared.counts = {  # an earlier version kept some of entries that had left
-                    sequence: count
-                    for sequence, count in records.PAIRS.iter_unpack(counts)
-                    if store.get(queue.queue_id, sequence) is not None
-                }
-                # The counts are forgotten now: after a crash all up to the last of them counts as shown.
-                queue.shared.count_deliveries()
-                if not queue.shared.is_counted:
-                    queue.shared.watermark = max([queue.shared.watermark, *(last + 1 for last in queue.shared.counts)])
-                self.work.dirty_counters[queue] = None
-                self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
-            timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
-            if timed is not None:
-                queue.timed = records.PAIRS.unpack(timed)
-            elif looked_after < (TIMED_IN_CUSTODY if queue.holds_custody else 1) and queue.config.durable:
-                queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
-            if told != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
-                self._store(queue)
+        custody = list(self.store.table("custody"))
+        self._load_identity(dict(custody).get(custody_records.NUMBERED_BY))
+        restoring = Restoring(
+            small, self.former, store=self.store, deliveries=self.deliveries, work=self.work, memory=self.memory
+        )
+        for key, data in self.store.table("queues"):
+            self._load_queue(queue_records.unpack(key, data), restoring)
         for key in small:
             if key[:1] == records.LEAVING:
                 queue_id = int.from_bytes(key[1:], "big")
                 self.leaving[queue_id] = 0
                 self.next_queue_id = max(self.next_queue_id, queue_id + 1)
-        for key, data in store.table("subscriptions"):
-            queue_id, name = records.split_cursor_key(key)
-            if queue_id in self.by_id:
-                self._load_cursor(self.by_id[queue_id], name, records.unpack_cursor(data))
-        for key, data in small.items():
-            if key[:1] == records.BINDING:
-                queue_id, name = records.split_cursor_key(key[1:])
-                topic = self.by_id.get(queue_id)
-                if isinstance(topic, Topic) and name in topic.named:
-                    topic.bindings[name] = records.unpack_binding(data)
-        self.deliveries.begin(self.by_id)
-        for queue in self.queues.values():
-            if queue.named:
-                queue.reclaim()
-            elif queue.shared.tracked:  # its last subscription was deleted, and what that kept had not all left
-                queue.untrack()
-        self.producers.load(store.table("producers"))
-        self.ledger.load(small, store.table("origins"), custody, self.former)
+        restoring.cursors(self.by_id)
+        self.producers.load(self.store.table("producers"))
+        self.ledger.load(small, self.store.table("origins"), custody, self.former)
         for queue_config in self.config.queues:
             if queue_config.key not in self.queues:
                 self.create(queue_config)
 
-    def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
-        if name:
-            cursor = Cursor(queue, queue, name, mode="take" if record.taking else "copy", floor=record.floor)
-            cursor.count_deliveries()
-            queue.named[name] = cursor
-            watermark = record.watermark if self.former is None else max(record.watermark, queue.next_sequence)
-            cursor.watermark = watermark
-            self.deliveries.begin_life(queue, cursor)
-            if self.former is not None:
-                queue.dirty(cursor)
-        else:
-            cursor = queue.shared
-            cursor.tracked = True
-            cursor.floor = cursor.position = record.floor
-        cursor.lease_epoch = record.lease_epoch
-        cursor.finished = record.finished
-        self.memory.count_ranges(cursor, cursor.finished)
+    def _load_identity(self, numbered_by: bytes | None) -> None:
+        """`numbered_by`: the store whose numbers these are."""
+        if numbered_by != self.store.uuid.bytes:
+            self.ledger.put_numbered_by(self.store.uuid)
+            if numbered_by is not None:
+                self.former = UUID(bytes=numbered_by)
+
+    def _load_queue(self, stored: QueueRecord, restoring: Restoring) -> None:
+        config = stored.config
+        self.hosts.setdefault(config.vhost, None)  # no client can enter a host that the file lacks; its contents stay
+        uuid = stored.uuid if self.former is None else self.new_uuid()
+        is_transit = config.name.startswith("@")
+        told = self.config.transmission(config.name[1:]) if is_transit else self._told.get(config.key, config)
+        settings = stored.settings(told)
+        queue = self._make(settings, stored.queue_id, uuid, is_topic=stored.is_topic)
+        restoring.queue(queue, stored)
+        if settings != config or stored.timed < TIMED_IN_CUSTODY or self.former is not None:
+            self._store(queue)
 
     # ------------------------------------------------------------------------------------------------ queues
 
@@ -290,13 +188,8 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        fields = stored_fields(queue.config)
-        told = self._told.get(queue.key)
-        if told is not None and told != queue.config:
-            fields[TOLD_FIELD] = stored_fields(told)
-        if queue.kind is QueueKind.TOPIC:
-            fields[TOPIC_FIELD] = True
-        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
+        told, is_topic = self._told.get(queue.key), queue.kind is QueueKind.TOPIC
+        record = queue_records.pack(queue.queue_id, queue.uuid, queue.config, told, is_topic=is_topic)
         self.work.batch.puts["queues", queue.key.encode()] = record
         self.work.dirty_counters[queue] = None
 
@@ -458,11 +351,6 @@ class Catalog:
         """All topics."""
         return [queue for queue in self.queues.values() if isinstance(queue, Topic)]
 
-    def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
-        """Stores what that subscription wants with the turn's batch."""
-        topic.bindings[name] = wants
-        self.work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
-
     def local_or_none(self, host: str, name: str) -> Queue | None:
         """As `local`; also None for an invalid name, and at the maximum number of queues, because the name came from
         another node."""
@@ -496,102 +384,7 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------ turns
 
-    def put_counters(self) -> tuple[list[tuple[Cursor, int]], list[tuple[Cursor, frozenset[int]]]]:
-        """Adds counters and cursors of changed queues to the batch; returns (cursor, watermark) that hold once it is
-        stored, and (cursor, sequences) whose failed deliveries it stores. Until `counters_put` they count as changed.
-        """
-        watermarks: list[tuple[Cursor, int]] = []
-        counts: list[tuple[Cursor, frozenset[int]]] = []
-        batch = self.work.batch
-        for queue in list(self.work.dirty_counters):
-            if not queue.config.durable or not self.has(queue):
-                continue
-            queue.before_commit()
-            watermarks += self._put_cursors(queue)
-            counts += self.deliveries.put(queue)
-            batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
-            tombstones = queue.tombstone_count()
-            if tombstones is not None:
-                batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
-            if queue.shared.watermark > queue.shared.watermark_stored:
-                watermarks.append((queue.shared, queue.shared.watermark))
-        return watermarks, counts
-
-    def counters_put(self) -> None:
-        """The batch with them was handed over. Calls nothing that could fail."""
-        for queue in self.work.dirty_counters:
-            queue.deleted_cursors.clear()
-            queue.dirty_cursors.clear()
-            self.deliveries.were_put(queue)
-        self.work.dirty_counters.clear()
-
-    def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
-        """The records of `queue`'s cursors that changed or went."""
-        watermarks: list[tuple[Cursor, int]] = []
-        batch = self.work.batch
-        for name in queue.deleted_cursors:
-            keys = [("subscriptions", records.cursor_key(queue.queue_id, name))]
-            if queue.kind is QueueKind.TOPIC:
-                keys.append(("node", records.binding_key(queue.queue_id, name)))
-            for key in keys:
-                batch.puts.pop(key, None)
-                batch.deletes.append(key)
-        for name, cursor in queue.dirty_cursors.items():
-            floor, finished = self._with_tied(cursor) if cursor in self.tied else (cursor.floor, cursor.finished)
-            record = records.CursorRecord(cursor.mode == "take", floor, cursor.watermark, cursor.lease_epoch, finished)
-            batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
-            if isinstance(queue, Topic) and name in queue.deleted_cursors and name in queue.bindings:  # made anew
-                self.bind(queue, name, queue.bindings[name])
-            self.memory.count_ranges(cursor, cursor.finished)
-            watermarks.append((cursor, cursor.watermark))
-        return watermarks
-
-    def _with_tied(self, cursor: Cursor) -> tuple[int, RangeSet]:
-        """Floor and finished ranges of the cursor once the batch that is gathered or under way is on disk."""
-        finished = cursor.finished.copy()
-        for sequence in self.tied[cursor]:
-            if sequence >= cursor.floor:
-                finished.add(sequence)
-        floor = max(cursor.floor, finished.end_of_run(cursor.floor) + 1)
-        finished.drop_below(floor)
-        return floor, finished
-
     def before_stop(self) -> None:
         """Before a proper stop: stores exactly what was shown, instead of the watermark."""
-        for queue in self.queues.values():
-            self.deliveries.before_stop(queue)
-            shared = queue.shared
-            if not queue.config.durable or not shared.watermark or len(shared.counts) > COUNTS_MAX:
-                continue
-            if shared.shown_below > queue.head():
-                continue  # some entries that an earlier run may have shown are still here: keep the watermark
-            shared.watermark = shared.watermark_stored = 0
-            counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
-            if counts:
-                self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts
-            self.work.dirty_counters[queue] = None
+        self.rows.before_stop(self.queues.values())
         self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
-
-
-CONFIG_FIELDS: Final = (
-    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
-    "room_low", "room_normal", "room_quiet_s",
-)  # fmt: skip
-LATER_FIELDS: Final[dict[str, Any]] = {
-    "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
-}  # fmt: skip
-"""What records of queues of an earlier version lack."""
-SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
-TOLD_FIELD: Final = "told"
-"""Of a queue's record: what the node's file said of the queue when somebody changed it by hand."""
-
-
-def told_fields(config: Settings) -> dict[str, Any]:
-    """The settings of a queue as its record has them."""
-    return {key: getattr(config, key) for key in CONFIG_FIELDS}
-
-
-def stored_fields(config: Settings) -> dict[str, Any]:
-    """As `told_fields`, without those that are seldom set and are not."""
-    fields = told_fields(config)
-    return {key: value for key, value in fields.items() if key not in SELDOM or value != LATER_FIELDS[key]}

@@ -9,7 +9,7 @@ is counted.
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX, Work
@@ -152,14 +152,14 @@ class HostDeadLetters:
                 self._look_again(LOOK_S)
                 continue
             fits = messages <= bounds.messages_max and size <= bounds.bytes_max
-            if fits and not (self._too_old and entry.enqueued_ms_of(value) <= before_ms):
+            if fits and not (self._too_old and packed.enqueued_ms_of(value) <= before_ms):
                 self._too_old = False
-                self._look_again((entry.enqueued_ms_of(value) - before_ms + TIMER_MS) / 1000)
+                self._look_again((packed.enqueued_ms_of(value) - before_ms + TIMER_MS) / 1000)
                 break
             self._place = sequence + 1
             gone.append(sequence)
             messages -= 1
-            size -= entry.size_of(queue.cache.get(sequence, value))
+            size -= packed.size_of(queue.cache.get(sequence, value))
         if not found:
             self._too_old = False
             self._look_again(LOOK_S)  # what is there is held, or not on disk yet

@@ -12,7 +12,7 @@ from uuid import UUID
 from holdfast.broker.entries.host_names import DEFAULT_HOST, host_of
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records
 from holdfast.broker.stored.origins import Origin
 from holdfast.state.own_names import OwnNames, read
 
@@ -32,7 +32,7 @@ class Ledger:
         """By origin and suffix: those counted for another name of this node, of which something waits still."""
         self.identities: dict[str, int] = {}
         """By destination: the next number of an identity given here."""
-        self.renewals: dict[str, records.Renewal] = {}
+        self.renewals: dict[str, custody_records.Renewal] = {}
         """By destination: what a store that was put back still numbers anew; its queue offers nothing until then."""
         self.receipts: dict[str, int] = {}
         """By destination: the last mark it told us of ours."""
@@ -78,30 +78,30 @@ class Ledger:
         elif kind == b"n":
             self.neighbour_stores[rest.decode()] = UUID(bytes=data)
         elif kind == b"h":
-            self.hops[rest] = records.unpack_hop(data)
+            self.hops[rest] = custody_records.unpack_hop(data)
         elif kind == b"l":
             self.links[rest] = data
-        elif kind == records.NAMED_ORIGIN:
+        elif kind == custody_records.NAMED_ORIGIN:
             self._load_origin(UUID(bytes=rest[:16]), rest[16:].decode(), data)
         elif kind == b"w":
             self._load_renewal(rest.decode(), data)
 
     def _load_names(self, small: dict[bytes, bytes]) -> None:
         self.names = read(small, self._name)
-        if records.NAME not in small:  # a new store, or one of an earlier version
-            self._work.batch.puts["node", records.NAME] = self._name.encode()
+        if custody_records.NAME not in small:  # a new store, or one of an earlier version
+            self._work.batch.puts["node", custody_records.NAME] = self._name.encode()
 
     def _load_origin(self, uuid: UUID, suffix: str, data: bytes) -> None:
         """Rows of another name stay on disk only; those that waiting messages may need are loaded."""
         names, host = self.names, host_of(suffix)
         if suffix == names.own(host):
-            self.by_host[host][uuid] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
+            self.by_host[host][uuid] = Origin.load(uuid, custody_records.unpack_origin(data), suffix, host)
         elif any(suffix == names.suffix(name) for _, name in names.waited):
-            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix, host)
+            self.former_origins[uuid, suffix] = Origin.load(uuid, custody_records.unpack_origin(data), suffix, host)
 
     def _load_renewal(self, destination: str, data: bytes) -> None:
         if destination in self._transit:
-            self.renewals[destination] = records.unpack_renewal(data)
+            self.renewals[destination] = custody_records.unpack_renewal(data)
             self._transit[destination].stopped = True
         else:  # its queue was created in a turn that a crash lost, with its contents
             self.drop_renewal(destination)
@@ -133,16 +133,16 @@ class Ledger:
         return {(origin.origin, host): origin.mark for host, origin in found}
 
     def put_origin(self, origin: Origin) -> None:
-        place = records.origin_key(origin.origin, origin.suffix)
-        self._work.batch.puts[place] = records.pack_origin(origin.record())
+        place = custody_records.origin_key(origin.origin, origin.suffix)
+        self._work.batch.puts[place] = custody_records.pack_origin(origin.record())
 
     def forget_waited(self) -> None:
         """No message for another name waits any more."""
         self.former_origins.clear()
         if self.names.waited:
             self.names = self.names._replace(waited=())
-            self._work.batch.puts.pop(("node", records.WAITED), None)
-            self._work.batch.deletes.append(("node", records.WAITED))
+            self._work.batch.puts.pop(("node", custody_records.WAITED), None)
+            self._work.batch.deletes.append(("node", custody_records.WAITED))
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -151,10 +151,10 @@ class Ledger:
         self._work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
         self.identities[destination] = following
 
-    def put_renewal(self, destination: str, renewal: records.Renewal) -> None:
+    def put_renewal(self, destination: str, renewal: custody_records.Renewal) -> None:
         self.renewals[destination] = renewal
         self._transit[destination].stopped = True
-        self._work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
+        self._work.batch.puts["custody", b"w" + destination.encode()] = custody_records.pack_renewal(renewal)
 
     def drop_renewal(self, destination: str) -> None:
         """Deletes its row with this batch."""
@@ -162,7 +162,7 @@ class Ledger:
 
     def put_numbered_by(self, store: UUID) -> None:
         """Stores that the numbers of identities are those of that store from this batch on."""
-        self._work.batch.puts["custody", records.NUMBERED_BY] = store.bytes
+        self._work.batch.puts["custody", custody_records.NUMBERED_BY] = store.bytes
 
     def put_receipt(self, destination: str) -> None:
         self._work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")
@@ -194,7 +194,7 @@ class Ledger:
 
     def put_hop(self, key: bytes, epoch: bytes, last: int) -> None:
         self.hops[key] = (epoch, last)
-        self._work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
+        self._work.batch.puts["custody", b"h" + key] = custody_records.pack_hop(epoch, last)
 
     def drop_hop(self, key: bytes) -> None:
         if self.hops.pop(key, None) is not None:

@@ -13,8 +13,8 @@ from uuid import UUID
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored import records
-from holdfast.broker.stored.records import LossRecord, LossTotals
+from holdfast.broker.stored import loss_records
+from holdfast.broker.stored.loss_records import LossRecord, LossTotals
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -49,10 +49,10 @@ class Losses:
         """With their numbers in the table, ascending; what the gathered turn lost is among them."""
         self._following = 1
         for key, value in store.table(TABLE):
-            if key == records.LOSS_TOTALS:
-                self.totals = records.unpack_loss_totals(value)
+            if key == loss_records.LOSS_TOTALS:
+                self.totals = loss_records.unpack_loss_totals(value)
             else:
-                self._listed.append((records.split_loss_key(key), records.unpack_loss(value)))
+                self._listed.append((loss_records.split_loss_key(key), loss_records.unpack_loss(value)))
         if self._listed:
             self._following = self._listed[-1][0] + 1
 
@@ -76,10 +76,10 @@ class Losses:
             turn.losses.append(loss)
             totals = totals.with_one(loss)
             self._listed.append((self._following, loss))
-            batch.puts[TABLE, records.loss_key(self._following)] = records.pack_loss(loss)
+            batch.puts[TABLE, loss_records.loss_key(self._following)] = loss_records.pack_loss(loss)
             self._following += 1
         while len(self._listed) > LISTED_MAX:
-            key = records.loss_key(self._listed.popleft()[0])
+            key = loss_records.loss_key(self._listed.popleft()[0])
             if batch.puts.pop((TABLE, key), None) is None:
                 batch.deletes.append((TABLE, key))
         self._put(totals)
@@ -91,7 +91,7 @@ class Losses:
 
     def _put(self, totals: LossTotals) -> None:
         self.totals = totals
-        self._work.batch.puts[TABLE, records.LOSS_TOTALS] = records.pack_loss_totals(totals)
+        self._work.batch.puts[TABLE, loss_records.LOSS_TOTALS] = loss_records.pack_loss_totals(totals)
 
     # ------------------------------------------------------------------------------------------------ turns
 
@@ -115,7 +115,7 @@ class Losses:
             while gone and self._listed:
                 self._listed.pop()
                 gone -= 1
-            if turn.batch.puts.get((TABLE, records.LOSS_TOTALS)) is not None:
+            if turn.batch.puts.get((TABLE, loss_records.LOSS_TOTALS)) is not None:
                 self._put(self.totals)
         self._take(stays)
 

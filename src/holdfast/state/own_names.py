@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.broker.entries.host_names import destination_of, host_of, node_of, read_key
 from holdfast.broker.queue import COUNTERS
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records, records
 from holdfast.engine.port import Rows
 
 
@@ -51,12 +51,12 @@ class OwnNames(NamedTuple):
 
 def read(rows: Mapping[bytes, bytes], present: str) -> OwnNames:
     """Reads table `node`; a store of an earlier version, and a new one, only had the present name."""
-    first = rows.get(records.FIRST_NAME)
-    waited = rows.get(records.WAITED)
+    first = rows.get(custody_records.FIRST_NAME)
+    waited = rows.get(custody_records.WAITED)
     return OwnNames(
         present,
         present if first is None else first.decode(),
-        () if waited is None else records.unpack_waited(waited),
+        () if waited is None else custody_records.unpack_waited(waited),
     )
 
 
@@ -76,7 +76,7 @@ class Renamed(NamedTuple):
     def rows(self, fresh: UUID) -> Rows:
         """As `names_alone`, and its numbers start again under the new UUID."""
         rows = {("custody", key): value for key, value in self.destinations}
-        return {**self.names_alone(fresh), **rows, ("custody", records.NUMBERED_BY): fresh.bytes}
+        return {**self.names_alone(fresh), **rows, ("custody", custody_records.NUMBERED_BY): fresh.bytes}
 
 
 def change(store: Tables, present: str, waiting: str) -> Renamed | None:
@@ -84,7 +84,7 @@ def change(store: Tables, present: str, waiting: str) -> Renamed | None:
     `waiting`: the name of the queue `$waiting`, which each virtual host has.
     """
     rows = dict(store.table("node"))
-    known = rows.get(records.NAME)
+    known = rows.get(custody_records.NAME)
     if known is None or known.decode() == present:
         return None
     before = read(rows, known.decode())
@@ -96,9 +96,9 @@ def change(store: Tables, present: str, waiting: str) -> Renamed | None:
     waited = tuple(item for item in before.waited if host_of(item[1]) in ends)
     waited += tuple((end, destination_of(host, before.present)) for host, end in ends.items())
     changed = {
-        records.NAME: present.encode(),
-        records.FIRST_NAME: before.first.encode(),
-        records.WAITED: records.pack_waited(waited),
+        custody_records.NAME: present.encode(),
+        custody_records.FIRST_NAME: before.first.encode(),
+        custody_records.WAITED: custody_records.pack_waited(waited),
     }
     begin = {b"i": 1, b"r": 0}
     destinations = [(key, begin[key[:1]]) for key, _ in store.table("custody") if key[:1] in begin]

@@ -14,7 +14,7 @@ from holdfast.broker import rewriting
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
@@ -71,7 +71,7 @@ class QueueChanges:
     def before_commit(self, turn: Turn) -> None:
         work = self._work
         turn.visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
-        turn.watermarks, turn.counts = self._catalog.put_counters()
+        turn.watermarks, turn.counts = self._catalog.rows.put()
         if turn.rewritten:  # appends are applied last: an entry that left after it was rewritten would come back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
                 [*turn.batch.retires, *work.moved]
@@ -174,7 +174,7 @@ class QueueChanges:
                 retry.retires.append((queue.queue_id, sequence))
                 continue
             queue.messages += 1
-            queue.bytes_held += entry.size_of(value)
+            queue.bytes_held += packed.size_of(value)
             back.setdefault(queue, []).append(sequence)
         for queue, sequences in back.items():
             _requeue(queue, sequences, turn.failures)

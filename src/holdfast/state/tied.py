@@ -3,7 +3,7 @@ and dead letters.
 
 Rules of this file: an entry that leaves the disk is in `Turn.tied`, and returns to its holder if the turn is undone. If
 the cursor remembers finished entries, the entry stays with its holder until the turn is decided, and is in
-`Catalog.tied` meanwhile, so that the batch stores it as finished.
+`QueueRows.tied` meanwhile, so that the batch stores it as finished.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def retire(catalog: Catalog, turn: Turn, cursor: Cursor, holder: object, sequenc
     queue too, are finished only with it."""
     queue = catalog.queue_of(cursor)
     if cursor.tracked:
-        catalog.tied.setdefault(cursor, {}).update(dict.fromkeys(sequences))
+        catalog.rows.tied.setdefault(cursor, {}).update(dict.fromkeys(sequences))
         queue.dirty(cursor)
         return
     tied = {
@@ -31,9 +31,9 @@ def retire(catalog: Catalog, turn: Turn, cursor: Cursor, holder: object, sequenc
 
 def untie(catalog: Catalog, cursor: Cursor, sequences: Iterable[int]) -> None:
     """The turn was stored or undone: the holder finishes or requeues those of the entries that it still has."""
-    mine = catalog.tied.get(cursor)
+    mine = catalog.rows.tied.get(cursor)
     if mine is not None:
         for sequence in sequences:
             mine.pop(sequence, None)
         if not mine:
-            del catalog.tied[cursor]
+            del catalog.rows.tied[cursor]

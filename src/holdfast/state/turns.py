@@ -13,11 +13,12 @@ from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.custody_records import OriginRecord, Renewal
 from holdfast.broker.stored.groups import Waiting
+from holdfast.broker.stored.loss_records import LossRecord
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.producers import Producer
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.broker.stored.records import LossRecord, OriginRecord, Renewal
 from holdfast.engine.effects import Effect, Effects, described
 from holdfast.engine.port import Batch
 from holdfast.peers.peer import Peer

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Selection
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
@@ -91,7 +91,7 @@ def queues(
         values = queue.ephemeral if not queue.config.durable else known
         if values is not None:
             must(len(values) == queue.messages, f"queue {name!r}: messages, and entries", queue.messages, len(values))
-            size = sum(map(entry.size_of, values.values()))
+            size = sum(map(packed.size_of, values.values()))
             must(size == queue.bytes_held, f"queue {name!r}: bytes, and those of its entries", queue.bytes_held, size)
             ended = sum(value[1] & entry.TOMBSTONE > 0 for value in values.values())
             must(ended == queue.tombstones, f"queue {name!r}: tombstones, and those among its entries", ended)
@@ -150,7 +150,7 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
             value = known.get(sequence)
             must(value is not None, f"{where}: {sequence} is held and no entry")
             assert value is not None
-            size = entry.size_of(value)
+            size = packed.size_of(value)
             must(size == acquired.size, f"{where}: {sequence} is held with another size", acquired.size, size)
     must(cursor.ahead <= cursor.acquired.keys(), f"{where}: ahead and held by nobody", sorted(cursor.ahead)[:20])
     must(max(cursor.ahead, default=0) <= cursor.ahead_end, f"{where}: held beyond what was handed out ahead")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.types import MISSING
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.engine.port import EntryReader
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.selectors.sections import Sections
@@ -41,14 +41,14 @@ class StepMessage:
         """The message for selectors."""
         if self._sections is None:
             value = self.value
-            payload, at, whole = value, entry.bare_at(value), True
+            payload, at, whole = value, packed.bare_at(value), True
             if value[1] & entry.BLOB:
                 blob, length = entry.blob_of(value)
                 payload, at = (b"" if self._store is None else self._store.piece(blob, 0) or b""), 0
                 whole = len(payload) >= length
             self._sections = Sections(
                 payload, at, durable=bool(value[1] & entry.DURABLE), priority=value[2],
-                annotations=entry.annotations_of(value), whole=whole,
+                annotations=packed.annotations_of(value), whole=whole,
             )  # fmt: skip
         return self._sections
 
@@ -61,11 +61,11 @@ class StepMessage:
 
     def decoded(self) -> Message:
         """As `message`, but a new copy for the caller."""
-        size = entry.size_of(self.value) - len(entry.annotations_of(self.value)[1])
+        size = packed.size_of(self.value) - len(packed.annotations_of(self.value)[1])
         if size > MESSAGE_BYTES_MAX or self.value[1] & entry.BLOB:
             raise StepFailed(f"the message has {size} bytes; the limit is {MESSAGE_BYTES_MAX}")
         try:
-            return Message.decode(self.value[entry.bare_at(self.value) :])
+            return Message.decode(self.value[packed.bare_at(self.value) :])
         except RemoteProtocolError as error:
             raise StepFailed(f"the message cannot be read: {error.description}") from error
 

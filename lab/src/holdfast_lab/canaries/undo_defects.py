@@ -6,7 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -22,7 +22,7 @@ def _moved_bytes_lost(original: Function) -> Function:
         original(self, turn, retry)
         for queue, _, value in turn.moves[1:]:
             if self._catalog.has(queue):
-                queue.bytes_held -= entry.size_of(value)
+                queue.bytes_held -= packed.size_of(value)
 
     return _undo_moves
 

@@ -99,7 +99,7 @@ def _of_queue(catalog: Catalog, name: str, queue: Queue, stored: Queue) -> Itera
     yield f"{where} subscriptions", sorted(queue.named), sorted(stored.named)
     for cursor in queue.cursors:
         other = stored.named.get(cursor.name) if cursor.name else stored.shared
-        if other is not None and cursor not in catalog.tied:
+        if other is not None and cursor not in catalog.rows.tied:
             yield from _of_cursor(f"{where} cursor {cursor.name!r}:", queue, cursor, other)
 
 

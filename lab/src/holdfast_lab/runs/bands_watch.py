@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.connection import Delivery
 from holdfast.amqp.message.message import split
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import Queue
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
@@ -158,7 +158,7 @@ class BandsWatch:
             if value is None:
                 break  # it left in the same turn
             there, size = queue.messages - back, queue.bytes_held - size_after
-            size_after += entry.size_of(value)
+            size_after += packed.size_of(value)
             identity = entry.unpack(value).identity
             if value[1] & entry.TOMBSTONE or (identity is not None and identity.origin.bytes != store):
                 continue  # another node brought it

@@ -7,7 +7,7 @@ numbers and the queue, and not from what the node counts for its shaper.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.pacing.pacer import Pacer
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
@@ -162,8 +162,8 @@ class PacedWatch:
             for each in range(number + 1, sender.number + 1):
                 sequence = sender.in_doubt.get(each)
                 value = None if sequence is None else sender.queue.value(sequence)
-                if value is not None and entry.origin_of(value) == ours and not sender.queue.expired(value):
-                    found.append(entry.size_of(value))
+                if value is not None and packed.origin_of(value) == ours and not sender.queue.expired(value):
+                    found.append(packed.size_of(value))
             known.sent[hop.name] = sender.epoch, sender.number
         return found
 

@@ -30,7 +30,7 @@ PLACES: Final = (
     "Destination.tick", "Forwarding.take", "Receipts.note", "SentBack.tick", "Origin.decide", "Origin.finish",
     "EntryLog.append", "EntryLog.append_all", "EntryLog.retire_all", "Queue.fits", "Queue.fits_all", "EntryLog.value",
     "Cursor.pump", "hand_run", "Cursor._next", "Holdings.finish", "Holdings.requeue", "Cursor.detach",
-    "Catalog.put_counters", "Ledger.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
+    "QueueRows.put", "Ledger.put_hop", "BackgroundJobs.step", "Turn.arrived", "Turn.keep_origin",
     "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick",
     "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "AttachTable.open",
     "Doors.welcome", "Doors.open", "RequestLink.serve_one", "ReplyLink.credited", "LargeSend.step", "Stream.add",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.client import Accepted, Delivery, Message, Outcome
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
@@ -174,7 +174,7 @@ def _properties(value: bytes) -> dict[str, Any]:
 
 def _reading(value: bytes) -> Reading:
     told = _properties(value)
-    return Reading(entry.enqueued_ms_of(value), told["tag"], int(told["number"]))
+    return Reading(packed.enqueued_ms_of(value), told["tag"], int(told["number"]))
 
 
 def kept_of(readings: Sequence[Reading], within_ms: int) -> list[int]:

@@ -19,7 +19,7 @@ from holdfast.broker.cursors.priorities import Priorities
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.cursors.sharing import Sharing
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 from holdfast.broker.entries.work import RETIRES_MAX
@@ -329,13 +329,13 @@ class Cursor(Holdings):
                 elif self.selector is None or self.selector.matches(value):
                     failures = self.failures(sequence)
                     if failures is None or not self.is_exhausted(failures):
-                        return sequence, value, entry.size_of(value), failures
-                    self.exhaust(sequence, entry.size_of(value))
+                        return sequence, value, packed.size_of(value), failures
+                    self.exhaust(sequence, packed.size_of(value))
                 elif self.tracked:
                     self.leave_out(sequence)
                 else:
                     self.forget_counts(sequence)
-                    queue.retire(sequence, entry.size_of(value))
+                    queue.retire(sequence, packed.size_of(value))
             except Exception:
                 self.keep(sequence)
                 raise

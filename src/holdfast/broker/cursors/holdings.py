@@ -14,7 +14,7 @@ from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.cursors.owner import Owner
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.stored.ranges import RangeSet
 
@@ -305,7 +305,7 @@ class Holdings:
         if (self.requeued or self.exclusions.aside) and len(left) < len(sequences):
             gone = set(sequences).difference(left).intersection((*self.requeued, *self.exclusions.aside))
             values = [(sequence, self.queue.value(sequence)) for sequence in gone]
-            sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
+            sizes = [(sequence, packed.size_of(value)) for sequence, value in values if value is not None]
             self.acquired.update((sequence, Acquired(next(iter(self.consumers)), size)) for sequence, size in sizes)
             if gone:
                 self.requeued = [sequence for sequence in self.requeued if sequence not in gone]
@@ -324,7 +324,7 @@ class Holdings:
             self.leave_out(sequence)
         else:
             self.forget_counts(sequence)
-            self.queue.retire_expired(sequence, entry.size_of(value))
+            self.queue.retire_expired(sequence, packed.size_of(value))
 
     def leave_out(self, sequence: int) -> None:
         """This cursor has finished the entry although no consumer took it."""

@@ -16,7 +16,7 @@ from holdfast.broker.cursors.ready import LEVELS, Level, level_of
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
 from holdfast.broker.cursors.unstored import Unstored
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 
@@ -339,7 +339,7 @@ class Priorities(Looking):
             return 0
         sequences = group.ready.peek(most)
         values = self._values(sequences, min(self._bytes_left, consumer.room_bytes)) if len(sequences) > 1 else []
-        sizes = entry.lasting_sizes(values)
+        sizes = packed.lasting_sizes(values)
         count = self._plain_count(sequences, values[: len(sizes)], consumer)
         taken = consumer.take_all(sequences[:count], values[:count]) if count > 1 else 0
         self._run_max = RUN_COUNT if taken == most else RUN_LEAST + 2 * taken

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.cursors.holdings import Holdings
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 
 RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
@@ -74,7 +74,7 @@ def hand_run(cursor: Holdings, consumer: EntryConsumer, limit: int, bytes_max: i
             found.pop()
         sequences = [sequence for sequence, _ in found]
         values = [value for _, value in found]
-    sizes = entry.lasting_sizes(values)
+    sizes = packed.lasting_sizes(values)
     if cursor.tracked:
         del sizes[_without_gaps(sequences, first) :]  # missing sequences in between count as finished
     if len(sizes) < len(values):

@@ -17,7 +17,7 @@ from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, 
 from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES, Sharing
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
 HITS_MAX: Final = 4_096
@@ -368,7 +368,7 @@ class Selections(Sharing[Selection]):
     ) -> int:
         """As many of these as the consumer takes; how many."""
         cursor = self._cursor
-        sizes = entry.lasting_sizes(values)
+        sizes = packed.lasting_sizes(values)
         taken = consumer.take_all(sequences, values)
         if taken:
             sequences, sizes = sequences[:taken], sizes[:taken]

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 
 MATCHES_PER_ENTRY: Final = 8
 """So many selectors asked about one entry count as one entry more that was looked at."""
@@ -158,7 +158,7 @@ class Sharing(ABC, Generic[GroupT]):
     def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
         """The first of `consumers` that can have the entry. An entry that is too large for all consumers of the cursor
         goes to the next one, which ends undeliverable entries."""
-        bytes_most = entry.size_of(value) + BESIDE_BYTES
+        bytes_most = packed.size_of(value) + BESIDE_BYTES
         left_to_another: bool | None = None
         for consumer in consumers:
             if sequence in consumer.excluded:
@@ -177,7 +177,7 @@ class Sharing(ABC, Generic[GroupT]):
     def _hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
         assert self._free is not None
         cursor = self._cursor
-        size = entry.size_of(value)
+        size = packed.size_of(value)
         if cursor.prefetched:
             cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
         failures = cursor.failures(sequence)

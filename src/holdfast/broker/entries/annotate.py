@@ -31,7 +31,7 @@ from holdfast.amqp.wire.extensions import (
     TAGS,
 )
 from holdfast.amqp.wire.types import Described, Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.schema import is_whole_within
@@ -107,7 +107,7 @@ def publication_in(value: object) -> tuple[str, int] | None:
 
 def links_passed(value: bytes) -> bytes:
     """The ids of the links that an entry has passed, in order."""
-    count, items = entry.annotations_of(value)
+    count, items = packed.annotations_of(value)
     if _LINKS_NAME not in items:
         return b""
     found = decoded(count, items).get(LINKS)
@@ -122,7 +122,7 @@ def publisher_items(publisher: bytes) -> bytes:
 
 def publisher_of(value: bytes) -> bytes:
     """The publisher of an entry's message, as given to `publisher_items`; b"" if no subscription needed it then."""
-    count, items = entry.annotations_of(value)
+    count, items = packed.annotations_of(value)
     found = decoded(count, items).get(PUBLISHER) if _PUBLISHER in items else None
     return found if isinstance(found, bytes) else b""
 
@@ -209,7 +209,7 @@ def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
     """The entry with `notes` added to its message annotations; `value` itself if they would exceed `bytes_max`. The
     entry's annotations are only decoded if one of the names may be among them.
     """
-    count, before = entry.annotations_of(value)
+    count, before = packed.annotations_of(value)
     if notes.names is not None and not any(name in before for name in notes.names):
         count += 2 * len(notes.added)
         items = before + notes.items
@@ -219,11 +219,11 @@ def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
         items = b"".join(encode(key) + encode(part) for key, part in merged.items())
     if count > 2 * ANNOTATIONS_MAX or len(items) > bytes_max:
         return value  # repeated changes must not let it grow without limit
-    return entry.with_annotations(value, count, items)
+    return packed.with_annotations(value, count, items)
 
 
 def decoded(count: int, items: bytes) -> dict[Any, Any]:
-    """The message annotations of an entry, as `entry.annotations_of` has them."""
+    """The message annotations of an entry, as `packed.annotations_of` has them."""
     if not count:
         return {}
     fields, _ = decode(b"\xd1" + (len(items) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + items)
@@ -277,7 +277,7 @@ def path_items(nodes: tuple[str, ...]) -> bytes:
 
 def way_items(value: bytes, nodes: tuple[str, ...]) -> bytes:
     """The three annotations that tell the path and the identity of an entry in custody, as items of the map."""
-    origin, number = entry.identity_of(value)
+    origin, number = packed.identity_of(value)
     return path_items(nodes) + encode(ORIGIN) + encode(origin) + encode(NUMBER) + encode(Ulong(number))
 
 
@@ -326,13 +326,13 @@ def plain_for_consumer(
     bares: list[bytes | memoryview] = []
     if values and values[0][: entry.FIXED_BYTES] != values[-1][: entry.FIXED_BYTES]:
         return _plain_apart(sequences, values)
-    for fixed, group in groupby(values, entry.fixed_of):  # entries that were stored together begin with the same bytes
+    for fixed, group in groupby(values, packed.fixed_of):  # entries that were stored together begin with the same bytes
         form = _PLAIN_HEADS.get(fixed[:3])
         if form is None or fixed[20:28] != _NOTHING:
             break
         before, pack = form
         enqueued = _ENQUEUED + fixed[4:12]
-        at = entry.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
+        at = packed.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
         first = len(bares)
         bares += [value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:] for value in group]
         heads += [pack(before, sequence, enqueued) for sequence in sequences[first : len(bares)]]
@@ -351,7 +351,7 @@ def _plain_apart(sequences: Sequence[int], values: Sequence[bytes]) -> tuple[lis
             form = _PLAIN_HEADS.get(fixed[:3])
             if form is None or fixed[20:28] != _NOTHING:
                 break
-            at = entry.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
+            at = packed.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
             found = known[fixed] = (*form, _ENQUEUED + fixed[4:12], at)
         before, pack, enqueued, at = found
         bares.append(value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:])

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, DELIVERY_TIME, DUE
 from holdfast.amqp.wire.types import Timestamp, Ulong
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.schema import is_whole_within
 
 _NAMES: Final = b"x-opt-delivery-"
@@ -30,7 +30,7 @@ def due_of(value: bytes, steady_ms: int, wall_ms: int) -> Due | None:
     """When the message of an entry is to be delivered; None where that is now."""
     if value[24:28] == b"\0\0\0\0":
         return None
-    return due_in(*entry.annotations_of(value), steady_ms, wall_ms)
+    return due_in(*packed.annotations_of(value), steady_ms, wall_ms)
 
 
 def due_held(value: bytes, steady_ms: int) -> Due:
@@ -68,7 +68,7 @@ def due_in(count: int, items: bytes, steady_ms: int, wall_ms: int) -> Due | None
 
 def told_ms(value: bytes) -> int | None:
     """The wall time at which a held message is due, as far as known; None if it has none."""
-    at = annotate.decoded(*entry.annotations_of(value)).get(DELIVERY_TIME)
+    at = annotate.decoded(*packed.annotations_of(value)).get(DELIVERY_TIME)
     return int(at) if is_whole_within(at, 1, MS_MAX) else None
 
 

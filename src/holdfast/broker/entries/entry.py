@@ -17,10 +17,7 @@ group, u32, and how many that has, u32, stand before the count, behind that time
 shown to consumers of a queue that it was in before: how often its delivery failed there, u32, stands before the count.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -47,7 +44,7 @@ TRACE_MAX: Final = 64
 """Store UUIDs in a trace (CUSTODY, "Trace")."""
 
 _FIXED: Final = Struct(">BBBBQQIIH")
-_IDENTITY: Final = Struct(">16sQ")
+IDENTITY: Final = Struct(">16sQ")
 _REFERENCE: Final = Struct(">5sQQ")
 _REFERENCE_HEAD: Final = b"\x00\x53\x75\xa0\x10"
 REFERENCE_BYTES: Final = _REFERENCE.size
@@ -56,16 +53,13 @@ NUMBER_AT: Final = FIXED_BYTES + 16
 """Where the number of an entry in custody stands; its origin is before it, its trace behind."""
 TRACE_AT: Final = NUMBER_AT + 8
 PRIORITY_DEFAULT: Final = 4
-_AT_BYTES: Final = 8
-_GROUP: Final = Struct(">II")
-_EARLIER_BYTES: Final = 4
+AT_BYTES: Final = 8
+GROUP_FIELDS: Final = Struct(">II")
+EARLIER_BYTES: Final = 4
 EARLIER_MAX: Final = 2**32 - 1
 """Failed deliveries that are told, as many as a header can say."""
 GROUP_MAX: Final = 2**31
 """Members of a group: numbers are told in full between nodes, places and counts are kept in 32 bits."""
-
-fixed_of: Final = itemgetter(slice(FIXED_BYTES))
-"""The part of a value that has a fixed length."""
 
 
 class Identity(NamedTuple):
@@ -106,7 +100,7 @@ def blob_of(value: bytes | memoryview) -> BlobPlace:
 
 def pack_identity(identity: Identity) -> bytes:
     """As an entry holds it: the origin's 16 bytes, the number in 8."""
-    return _IDENTITY.pack(identity.origin.bytes, identity.number)
+    return IDENTITY.pack(identity.origin.bytes, identity.number)
 
 
 class Entry(NamedTuple):
@@ -203,10 +197,10 @@ def pack(
         annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
     if earlier is not None:
         flags |= EARLIER
-        annotations = earlier.to_bytes(_EARLIER_BYTES, "big") + annotations
+        annotations = earlier.to_bytes(EARLIER_BYTES, "big") + annotations
     if group is not None:
         flags |= GROUP
-        annotations = _GROUP.pack(*group) + annotations
+        annotations = GROUP_FIELDS.pack(*group) + annotations
     if expires_at_ms:
         flags |= EXPIRES_AT
         expires_ms = expires_ms or FAR
@@ -262,9 +256,9 @@ def unpack(value: bytes) -> Entry:
     identity = None
     trace = b""
     if flags & CUSTODY:
-        origin, number = _IDENTITY.unpack_from(value, at)
+        origin, number = IDENTITY.unpack_from(value, at)
         identity = Identity(uuid_of(origin), number)
-        at += _IDENTITY.size
+        at += IDENTITY.size
         trace = value[at : at + 16 * hops]
         at += 16 * hops
     to = ""
@@ -275,19 +269,19 @@ def unpack(value: bytes) -> Entry:
     end = at + annotated
     if flags & EXPIRES_AT:
         flags &= ~EXPIRES_AT
-        expires_at_ms = int.from_bytes(view[at : at + _AT_BYTES], "big")
+        expires_at_ms = int.from_bytes(view[at : at + AT_BYTES], "big")
         expires_ms = 0 if expires_ms == FAR else expires_ms
-        at += _AT_BYTES
+        at += AT_BYTES
     group = None
     if flags & GROUP:
         flags &= ~GROUP
-        group = Group._make(_GROUP.unpack_from(value, at))
-        at += _GROUP.size
+        group = Group._make(GROUP_FIELDS.unpack_from(value, at))
+        at += GROUP_FIELDS.size
     earlier = None
     if flags & EARLIER:
         flags &= ~EARLIER
-        earlier = int.from_bytes(view[at : at + _EARLIER_BYTES], "big")
-        at += _EARLIER_BYTES
+        earlier = int.from_bytes(view[at : at + EARLIER_BYTES], "big")
+        at += EARLIER_BYTES
     if annotated:
         count = int.from_bytes(view[at : at + 2], "big")
         at += 2
@@ -338,167 +332,7 @@ def with_earlier(value: bytes, failures: int | None) -> bytes:
     return repack(item._replace(earlier=min(EARLIER_MAX, (item.earlier or 0) + failures)))
 
 
-def enqueued_ms_of(value: bytes) -> int:
-    """`unpack(value).enqueued_ms` without unpacking it."""
-    return int.from_bytes(value[4:12], "big")
-
-
-def size_of(value: bytes) -> int:
-    """`unpack(value).size` without unpacking it."""
-    size = len(value) - FIXED_BYTES
-    flags = value[1]
-    if flags & (CUSTODY | BLOB | EXPIRES_AT | EARLIER):  # GROUP is with CUSTODY alone
-        if flags & CUSTODY:
-            size -= _IDENTITY.size + 16 * value[3]
-        size -= _beside(flags)
-        if flags & BLOB:
-            size += blob_of(value).length - REFERENCE_BYTES
-    if value[24:30] != b"\0\0\0\0\0\0":
-        size -= (value[28] << 8) + value[29]
-        if value[24:28] != b"\0\0\0\0":
-            size -= 2
-    return size
-
-
-def bare_at(value: bytes) -> int:
-    """Where the bare message of an entry begins."""
-    if value[24:30] == b"\0\0\0\0\0\0" and not value[1] & CUSTODY:
-        return FIXED_BYTES
-    at = FIXED_BYTES + int.from_bytes(value[24:28], "big") + (value[28] << 8) + value[29]
-    return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
-
-
-def note_bytes(value: bytes) -> int:
-    """The stored size of an entry's annotations, in bytes."""
-    return int.from_bytes(value[24:28], "big")
-
-
-def _beside(flags: int) -> int:
-    """How many bytes precede the count of the annotations."""
-    beside = (_AT_BYTES if flags & EXPIRES_AT else 0) + (_GROUP.size if flags & GROUP else 0)
-    return beside + _EARLIER_BYTES if flags & EARLIER else beside
-
-
-def _annotations_at(value: bytes) -> int:
-    at = FIXED_BYTES + (value[28] << 8) + value[29]
-    return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
-
-
-def annotations_of(value: bytes) -> tuple[int, bytes]:
-    """`annotation_count` and `annotations` of an entry without unpacking the rest."""
-    size = note_bytes(value)
-    if not size:
-        return 0, b""
-    at = _annotations_at(value)
-    end = at + size
-    at += _beside(value[1])
-    return int.from_bytes(value[at : at + 2], "big"), value[at + 2 : end]
-
-
-def with_annotations(value: bytes, count: int, annotations: bytes) -> bytes:
-    """The entry with these annotations in place of its own, all else as it is; `count` above 0."""
-    at = _annotations_at(value)
-    view = memoryview(value)
-    rest = view[at + note_bytes(value) :]
-    kept = _beside(value[1])
-    at += kept
-    size = (kept + len(annotations) + 2).to_bytes(4, "big")
-    return b"".join((view[:24], size, view[28:at], count.to_bytes(2, "big"), annotations, rest))
-
-
-def group_of(value: bytes) -> Group | None:
-    """The group of an entry, None where it has none."""
-    if not value[1] & GROUP:
-        return None
-    at = _annotations_at(value) + (_AT_BYTES if value[1] & EXPIRES_AT else 0)
-    return Group._make(_GROUP.unpack_from(value, at))
-
-
 def shown(value: bytes, *, late: bool) -> bytes:
     """The entry of a message that waited with its group, as its queue gets it."""
     item = unpack(value)
     return repack(item._replace(group=None, flags=item.flags | LATE if late else item.flags))
-
-
-def identity_of(value: bytes) -> Identity:
-    """The identity of an entry that has one."""
-    origin, number = _IDENTITY.unpack_from(value, FIXED_BYTES)
-    return Identity(uuid_of(origin), number)
-
-
-def number_of(value: bytes) -> int:
-    """`identity_of(value).number` without unpacking the rest."""
-    return int.from_bytes(value[NUMBER_AT:TRACE_AT], "big")
-
-
-def origin_of(value: bytes) -> bytes:
-    """The 16 bytes of the store that gave an entry its identity."""
-    return value[FIXED_BYTES : FIXED_BYTES + 16]
-
-
-def expires_at_ms_of(value: bytes) -> int:
-    """The wall time at which an entry with EXPIRES_AT expires."""
-    at = _annotations_at(value)
-    return int.from_bytes(value[at : at + _AT_BYTES], "big")
-
-
-def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
-    """When an entry expires, by the steady clock; an absolute expiry time is converted by the wall clock of now."""
-    end = int.from_bytes(value[12:20], "big")
-    return min(end, steady_ms + expires_at_ms_of(value) - wall_ms) if value[1] & EXPIRES_AT else end
-
-
-def is_plain(value: bytes) -> bool:
-    """Whether an entry in custody has no annotations, time to live or priority of its own, and is no tombstone."""
-    return (
-        value[1] & (CUSTODY | TOMBSTONE) == CUSTODY
-        and value[2] == PRIORITY_DEFAULT
-        and value[12:20] == NEVER
-        and value[24:28] == b"\0\0\0\0"
-    )
-
-
-def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
-    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins."""
-    passed = FIXED_BYTES + _IDENTITY.size
-    named = passed + 16 * value[3]
-    end = named + (value[28] << 8) + value[29]
-    return value[FIXED_BYTES:passed], value[passed:named], value[named:end], end
-
-
-def lasting_sizes(values: Sequence[bytes]) -> list[int]:
-    """The `size_of` of each of `values`, up to the first with a time to live. Entries that were stored together begin
-    with the same bytes, so the fixed part is only evaluated once for them.
-    """
-    if values and values[0][:FIXED_BYTES] != values[-1][:FIXED_BYTES]:
-        return _lasting_sizes_apart(values)
-    sizes: list[int] = []
-    for fixed, group in groupby(values, fixed_of):
-        if fixed[12:20] != NEVER:
-            break
-        if fixed[1] & BLOB:
-            sizes += map(size_of, group)
-            continue
-        lengths = list(map(len, group))
-        beside = lengths[0] - size_of(values[len(sizes)])
-        sizes += [length - beside for length in lengths]
-    return sizes
-
-
-def _lasting_sizes_apart(values: Sequence[bytes]) -> list[int]:
-    """As `lasting_sizes`, for entries that rarely begin with the same bytes, such as those with priorities."""
-    sizes: list[int] = []
-    known: dict[bytes, int] = {}
-    """By fixed part: the bytes of an entry that do not count."""
-    for value in values:
-        fixed = value[:FIXED_BYTES]
-        beside = known.get(fixed)
-        if beside is None:
-            if fixed[12:20] != NEVER:
-                break
-            if fixed[1] & BLOB:
-                sizes.append(size_of(value))
-                continue
-            beside = known[fixed] = len(value) - size_of(value)
-        sizes.append(len(value) - beside)
-    return sizes

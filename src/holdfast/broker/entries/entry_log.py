@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.accounts import Account
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import ReadAhead
@@ -160,7 +160,7 @@ class EntryLog:
         """Reverts an append whose batch found no space; its sequence stays unused."""
         self.uncache(sequence)
         self.messages -= 1
-        self.bytes_held -= entry.size_of(value)
+        self.bytes_held -= packed.size_of(value)
         self.tombstones -= bool(value[1] & entry.TOMBSTONE)
         self.in_total -= 1
 
@@ -322,7 +322,7 @@ class EntryLog:
     def expired(self, value: bytes) -> bool:
         if value[12:20] == entry.NEVER:
             return False
-        return entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms) <= self.clock.steady_ms
+        return packed.end_of(value, self.clock.steady_ms, self.clock.wall_ms) <= self.clock.steady_ms
 
     def retire_expired(self, sequence: int, size: int) -> None:
         """As `retire`, for an expired entry."""
@@ -331,7 +331,7 @@ class EntryLog:
 
     def _expires(self, sequence: int, value: bytes) -> None:
         """An entry with a time to live was appended: notes when it expires."""
-        expires_ms = entry.end_of(value, self.clock.steady_ms, self.clock.wall_ms)
+        expires_ms = packed.end_of(value, self.clock.steady_ms, self.clock.wall_ms)
         if value[1] & entry.EXPIRES_AT:
             self.work.wheel.walled[self] = None
         self.work.wheel.note(self, sequence, due_s(expires_ms, expires_ms - self.clock.steady_ms))

@@ -9,10 +9,10 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from holdfast.broker.stored.custody_records import OriginRecord
 from holdfast.broker.stored.gaps import GapClocks
 from holdfast.broker.stored.groups import Group, Groups, Waiting
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.broker.stored.records import OriginRecord
 
 NEVER_S: Final = float("inf")
 

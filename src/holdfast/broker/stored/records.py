@@ -1,44 +1,33 @@
-"""The layout of rows in the small tables: queues, cursors, producers, origins, hops, links (port.TABLES).
+"""The layout of rows in the small tables (port.TABLES): queues, cursors, producers, blobs, links between queues.
+
+The rows of custody are in custody_records.py, those of what was lost in loss_records.py.
 
 Rules of this file: pure packing, one pair of functions for each table; fixed layouts by `struct`, whose sizes their
 owners bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.broker.stored.gaps import GapClocks
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.broker.stored.tags import TagRing
 from holdfast.errors import RemoteProtocolError, StorageError
 
 PAIRS: Final = Struct(">QQ")
 _CURSOR: Final = Struct(">BQQQ")
 _PRODUCER: Final = Struct(">QQ")
-_ORIGIN: Final = Struct(">QQdII")
-_CLOCK: Final = Struct(">Qd")
-_HOP: Final = Struct(">16sQ")
 _BLOB: Final = Struct(">QII")
 _BLOB_KEY: Final = Struct(">Q")
 _PLACE: Final = Struct(">IQ")
 _QUEUE_ID: Final = Struct(">I")
-_LINK: Final = Struct(">dH")
-_LOSS: Final = Struct(">16sQQQ")
-_LOSS_TOTALS: Final = Struct(">QQQQQ")
 
 
 CURSOR_RANGES_MAX: Final = 65_500
 """Ranges in a cursor's record, which fills a row of the store with them."""
-
-
-RENEWAL: Final = Struct(">16sQQ")
 
 
 def pack_ranges(ranges: RangeSet, count_max: int | None = None) -> bytes:
@@ -171,10 +160,10 @@ def unpack_lives(data: bytes) -> tuple[int, ...]:
 
 
 QUEUE_LINK: Final = b"k"
+"""Of a row of table `node`: a link between queues, by its name."""
+
 FEDERATION: Final = b"g"
 """Of a row of table `node`: a topic that goes to a neighbour, as a request made it (federation/stored.py)."""
-
-"""Of a row of table `node`: a link between queues, by its name."""
 
 
 def queue_link_key(name: str) -> bytes:
@@ -245,39 +234,6 @@ def timed_key(queue_id: int) -> bytes:
     return TIMED + _QUEUE_ID.pack(queue_id)
 
 
-NUMBERED_BY: Final = b"u"
-"""Of a row of table `custody`: the store that gave the numbers of this node."""
-
-NAME: Final = b"name"
-"""Of a row of table `node`: the name under which the store was opened last."""
-FIRST_NAME: Final = b"first-name"
-"""The same of the name whose origins are in table `origins`; of other names they are in `custody`, by `origin_key`."""
-WAITED: Final = b"waited"
-"""The same of the names for which came what waits in `$waiting`."""
-
-
-def pack_waited(waited: Sequence[tuple[int, str]]) -> bytes:
-    """(end of its sequences, name) of each name but the present one."""
-    return encode([[Ulong(end), name] for end, name in waited])
-
-
-def unpack_waited(data: bytes) -> tuple[tuple[int, str], ...]:
-    try:
-        rows, _ = decode(data)
-    except RemoteProtocolError as error:
-        raise StorageError(f"a record of the store cannot be read: {error.description}") from error
-    return tuple((int(end), str(name)) for end, name in rows)
-
-
-def origin_key(origin: UUID, suffix: str) -> tuple[str, bytes]:
-    """Table and key of an origin's record; `suffix`: see `origins.Origin`."""
-    return ("custody", NAMED_ORIGIN + origin.bytes + suffix.encode()) if suffix else ("origins", origin.bytes)
-
-
-NAMED_ORIGIN: Final = b"f"
-"""Of a row of table `custody`: an origin's record, of what it numbered for another name of this node than the first."""
-
-
 def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
     return _PRODUCER.pack(epoch, used_ms) + pack_ranges(stored)
 
@@ -285,39 +241,6 @@ def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
 def unpack_producer(data: bytes) -> tuple[int, int, RangeSet]:
     epoch, used_ms = _PRODUCER.unpack_from(data)
     return epoch, used_ms, unpack_ranges(data[_PRODUCER.size :])
-
-
-class OriginRecord(NamedTuple):
-    """What a destination stores of an origin; `finished` is above `mark`, `ended` anywhere. `waited_s`: of the oldest
-    gap, the only time in rows of earlier versions.
-    """
-
-    mark: int
-    passed: int
-    waited_s: float
-    finished: RangeSet
-    ended: RangeSet
-    clocks: GapClocks
-
-
-def pack_origin(record: OriginRecord) -> bytes:
-    head = _ORIGIN.pack(record.mark, record.passed, record.waited_s, len(record.finished), len(record.ended))
-    clocks = b"".join([_CLOCK.pack(last, waited_s) for last, waited_s in record.clocks])
-    return head + pack_ranges(record.finished) + pack_ranges(record.ended) + clocks
-
-
-def unpack_origin(data: bytes) -> OriginRecord:
-    mark, passed, waited_s, finished, ended = _ORIGIN.unpack_from(data)
-    split = _ORIGIN.size + finished * PAIRS.size
-    end = split + ended * PAIRS.size
-    return OriginRecord(
-        mark,
-        passed,
-        waited_s,
-        unpack_ranges(data[_ORIGIN.size : split]),
-        unpack_ranges(data[split:end]),
-        GapClocks(_CLOCK.iter_unpack(data[end:])),
-    )
 
 
 class BlobRecord(NamedTuple):
@@ -346,109 +269,3 @@ def blob_key(blob: int) -> bytes:
 
 def split_blob_key(key: bytes) -> int:
     return int(_BLOB_KEY.unpack(key)[0])
-
-
-@dataclass(slots=True)
-class Renewal:
-    """The renumbering of one destination's queue, after a store was put back and got a new UUID: entries from `first`
-    on that have a number of `store` from `since` on get new numbers. `place`: where this run of the node continues;
-    `following`: the next number of `store`, until the pass has caught up; `done`: it has caught up, and the batch that
-    says so may not be on disk yet. These three are not stored.
-    """
-
-    store: UUID
-    since: int
-    first: int
-    place: int
-    following: int = 1 << 62
-    done: bool = False
-
-
-def pack_renewal(renewal: Renewal) -> bytes:
-    return RENEWAL.pack(renewal.store.bytes, renewal.since, renewal.first)
-
-
-def unpack_renewal(data: bytes) -> Renewal:
-    store, since, first = RENEWAL.unpack(data)
-    return Renewal(UUID(bytes=store), since, first, first)
-
-
-class LossRecord(NamedTuple):
-    """Lost numbers of an origin, [first, last]; given up at `at_ms` by the wall clock."""
-
-    origin: UUID
-    first: int
-    last: int
-    at_ms: int
-    reason: str
-
-
-def pack_loss(record: LossRecord) -> bytes:
-    return _LOSS.pack(record.origin.bytes, *record[1:4]) + record.reason.encode()
-
-
-def unpack_loss(data: bytes) -> LossRecord:
-    origin, first, last, at_ms = _LOSS.unpack_from(data)
-    return LossRecord(UUID(bytes=origin), first, last, at_ms, data[_LOSS.size :].decode())
-
-
-def loss_key(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
-
-def split_loss_key(key: bytes) -> int:
-    if len(key) != 8:
-        raise ValueError("no number of a loss")
-    return int.from_bytes(key, "big")
-
-
-LOSS_TOTALS: Final = b"all"
-"""Of the one row of table `losses` that is no loss."""
-
-
-class LossTotals(NamedTuple):
-    """Since the store was made: ranges that were lost, the numbers in them, when the first was (0: none), dead letters
-    that went at a bound, and their bytes."""
-
-    ranges: int = 0
-    numbers: int = 0
-    since_ms: int = 0
-    dropped: int = 0
-    dropped_bytes: int = 0
-
-    def with_one(self, loss: LossRecord) -> "LossTotals":
-        numbers = self.numbers + loss.last - loss.first + 1
-        return self._replace(ranges=self.ranges + 1, numbers=numbers, since_ms=self.since_ms or loss.at_ms)
-
-    def without(self, loss: LossRecord) -> "LossTotals":
-        numbers = self.numbers - (loss.last - loss.first + 1)
-        return self._replace(ranges=self.ranges - 1, numbers=numbers, since_ms=self.since_ms if self.ranges > 1 else 0)
-
-
-def pack_loss_totals(totals: LossTotals) -> bytes:
-    return _LOSS_TOTALS.pack(*totals)
-
-
-def unpack_loss_totals(data: bytes) -> LossTotals:
-    return LossTotals(*_LOSS_TOTALS.unpack(data))
-
-
-def pack_hop(epoch: bytes, last: int) -> bytes:
-    return _HOP.pack(epoch, last)
-
-
-def unpack_hop(data: bytes) -> tuple[bytes, int]:
-    epoch, last = _HOP.unpack(data)
-    return epoch, last
-
-
-def pack_link(hold_s: float, target: str, tags: TagRing) -> bytes:
-    """A producer's link that may be resumed: how many seconds it is kept, its target's address, and its stored tags."""
-    address = target.encode()
-    return _LINK.pack(hold_s, len(address)) + address + tags.pack()
-
-
-def unpack_link(data: bytes, count_max: int) -> tuple[float, str, TagRing]:
-    hold_s, size = _LINK.unpack_from(data)
-    at = _LINK.size + size
-    return hold_s, data[_LINK.size : at].decode(), TagRing.unpack(data[at:], count_max)

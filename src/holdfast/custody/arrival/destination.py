@@ -9,14 +9,14 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.broker.dropping import make_room
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import HostedName, hosted, said_in
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.custody_records import origin_key, pack_origin
 from holdfast.broker.stored.groups import Group, Waiting
 from holdfast.broker.stored.origins import Origin, Verdict
-from holdfast.broker.stored.records import origin_key, pack_origin
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.custody.arrival.faults import FaultOf, no_message
 from holdfast.custody.arrival.full_queues import WAITERS_MAX, FullQueues
@@ -421,7 +421,7 @@ class Destination:
             return False
         share.bytes -= len(value)
         queue = self.catalog.local_or_none(origin.host, waiting.queue)
-        size = entry.size_of(value)
+        size = packed.size_of(value)
         place = hosted(origin.host, waiting.queue) if queue is None else queue.key
         needed = Needed(origin.host, ((place, 1, size),), len(value), self.catalog.is_delayed(queue, value))
         if not self.places.has_place(needed):
@@ -511,7 +511,7 @@ class Destination:
     def expire(self, held: Queue, sequence: int, value: bytes) -> bool:
         """A message in that `$waiting` whose time to live is over is done with, and its number waited for by nobody;
         False where its origin's record has no place for one more range now."""
-        uuid, number = entry.identity_of(value)
+        uuid, number = packed.identity_of(value)
         origin = self._ledger.origin_at(held.host, uuid, sequence)
         waiting = origin.waiting.get(number)
         if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.broker.cursors.cursor import PUMP_BYTES
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.queue import Queue
 from holdfast.custody.hop.links import HopLinks
 from holdfast.custody.hop.sender import CustodySender, HopParts
@@ -53,7 +53,7 @@ class PacedSender(CustodySender):
         return self._parts.identities.store_uuid.bytes
 
     def _send(self, sequence: int, value: bytes) -> None:
-        if entry.origin_of(value) != self._own():
+        if packed.origin_of(value) != self._own():
             super()._send(sequence, value)
         elif self.waiting or not self.pacer.ready(self.clock.now):
             self.waiting[sequence] = None
@@ -64,20 +64,20 @@ class PacedSender(CustodySender):
 
     def _send_own(self, sequence: int, value: bytes) -> None:
         """The rate allows it. Of one that has expired only its end goes, which counts nothing."""
-        size = 0 if self.queue.expired(value) else entry.size_of(value)
+        size = 0 if self.queue.expired(value) else packed.size_of(value)
         number = self.number
         super()._send(sequence, value)
         if self.number != number:  # else it is too large for the neighbour
             self.pacer.sent(self.clock.now, size)
 
     def _send_run(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
-        if entry.origin_of(values[0]) != self._own():
+        if packed.origin_of(values[0]) != self._own():
             return super()._send_run(sequences, values)
         if self.waiting or self.pacer.bounds(self.clock.now):
             return 0
         sent = super()._send_run(sequences, values)
         if sent:
-            self.pacer.sent(self.clock.now, sum([entry.size_of(value) for value in values[:sent]]), sent)
+            self.pacer.sent(self.clock.now, sum([packed.size_of(value) for value in values[:sent]]), sent)
         return sent
 
     def _passes(self, origin: UUID) -> bool:

@@ -16,7 +16,7 @@ from holdfast.amqp.wire.performatives import Accepted, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import PUMP_BYTES
 from holdfast.broker.cursors.entry_consumer import UNLIMITED
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering, make_tombstone
@@ -263,7 +263,7 @@ class CustodySender(TakesTurns):
         if forwarding.returned and forwarding.sent_back.holds(self.destination, sequence):
             return  # kept in our hands, unsent, until a table changes; what is behind it goes on
         if self.blocked:
-            origin, number = entry.identity_of(value)
+            origin, number = packed.identity_of(value)
             blocked = self.blocked.get(origin)
             if blocked is not None:
                 blocked.aside[sequence] = number
@@ -302,12 +302,12 @@ class CustodySender(TakesTurns):
         """Sends as many as go at once of entries that are `alike`; returns how many, 0 where each needs a look."""
         link, peer, shared, first = self.link, self.peer, self._parts, values[0]
         assert link is not None and peer is not None
-        if not entry.is_plain(first) or first[20:24] != NO_FORMAT or shared.config.telemetry_messages:
+        if not packed.is_plain(first) or first[20:24] != NO_FORMAT or shared.config.telemetry_messages:
             return 0
         if max(map(len, values)) > self.sure_bytes:
             return 0
         ours = shared.identities.store_uuid.bytes
-        origin = entry.origin_of(first)
+        origin = packed.origin_of(first)
         trace = carried.passed_by(first) + ours
         path = self.given.known.get(trace) if self.given is not None else None
         forwarding = shared.forwarding
@@ -318,7 +318,7 @@ class CustodySender(TakesTurns):
         )  # fmt: skip
         numbers = range(number, number + len(values))
         if origin == ours:  # those that do not go now go one by one at once
-            shared.identities.remember_sent(self.destination, max(map(entry.number_of, values)))
+            shared.identities.remember_sent(self.destination, max(map(packed.number_of, values)))
         sent = link.send_run(heads, [tail_of(value, bare_at) for value in values], numbers, settled=False)
         if not sent:
             return 0
@@ -339,7 +339,7 @@ class CustodySender(TakesTurns):
             said = make_tombstone(entry.unpack(value), self.clock.wall_ms)
             queue.expired_total += 1
         ours = shared.identities.store_uuid.bytes
-        origin = entry.origin_of(value)
+        origin = packed.origin_of(value)
         number = self.number = self.number + 1
         large = said is value and value[1] & entry.BLOB
         trace = written = carried.passed_by(said) + ours
@@ -365,7 +365,7 @@ class CustodySender(TakesTurns):
             self.oversized.add(self, sequence, value)
             return
         if origin == ours:
-            shared.identities.remember_sent(self.destination, entry.number_of(value))
+            shared.identities.remember_sent(self.destination, packed.number_of(value))
         self.in_doubt[number] = sequence
         self.hop.unanswered.setdefault(self, self.clock.now)
         if large:
@@ -395,7 +395,7 @@ class CustodySender(TakesTurns):
         value = self.queue.value(sequence) if sequence is not None else None
         if value is None or not self.active:
             return
-        identity = entry.identity_of(value)
+        identity = packed.identity_of(value)
         first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch

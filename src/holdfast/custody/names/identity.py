@@ -15,16 +15,17 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored import records
-from holdfast.broker.stored.records import Renewal
+from holdfast.broker.stored import custody_records
+from holdfast.broker.stored.custody_records import Renewal
 from holdfast.engine.effects import Effect
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import Rows
 from holdfast.state import own_names
-from holdfast.state.catalog import WAITING, Catalog, Tables
+from holdfast.state.catalog import WAITING, Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
 RENEW_COUNT: Final = 500
@@ -53,8 +54,8 @@ def begin_anew(store: Tables, name: str) -> Former | None:
     def copied(fresh: UUID) -> Rows:
         """An earlier version's tables do not say whose they are: it is said before the store is someone else."""
         rows = {} if renamed is None else dict(renamed.names_alone(fresh))
-        if records.NUMBERED_BY not in dict(store.table("custody")):
-            rows["custody", records.NUMBERED_BY] = former.bytes
+        if custody_records.NUMBERED_BY not in dict(store.table("custody")):
+            rows["custody", custody_records.NUMBERED_BY] = former.bytes
         return rows
 
     renamed, why = own_names.change(store, name, WAITING), store.copied

@@ -12,7 +12,7 @@ from holdfast.amqp.message.message import BARE_STARTS, SECTION_BYTES_MAX, Sectio
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER, ORIGIN
 from holdfast.amqp.wire.types import Array
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.entries.annotate import DURABLE_HEADER
 from holdfast.custody.transfers.carried_form import (
     ALIASES,
@@ -69,8 +69,8 @@ def parts_of(
     """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
     is from now on, this node's own store the last, and as `write` takes it."""
     length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
-    if entry.is_plain(value):
-        identity, _, to, end = entry.plain_parts(value)
+    if packed.is_plain(value):
+        identity, _, to, end = packed.plain_parts(value)
         beside = write(
             identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
         )

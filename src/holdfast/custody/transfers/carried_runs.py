@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp.message.message import BARE_STARTS
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.annotate import DURABLE_HEADER
 from holdfast.custody.transfers.carried_form import (
     FORM_BYTES_MAX,
@@ -45,7 +45,7 @@ def heads_of(
 ) -> tuple[list[bytes], int]:
     """Of plain entries that are `alike`: what each transfer begins with, hop numbers ascending from `number`, and where
     in the entries the bare messages begin, which follow. All else as `parts_of` takes it."""
-    identity, _, to, end = entry.plain_parts(values[0])
+    identity, _, to, end = packed.plain_parts(values[0])
     before, middle, tail = written(identity[:16], to, trace, receipt, False, short)
     if values[0][1] & entry.DURABLE:
         before = DURABLE_HEADER + before

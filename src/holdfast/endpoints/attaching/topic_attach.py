@@ -126,7 +126,7 @@ class TopicAttach:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
             found = topic.add_cursor(name, "copy", topic.next_sequence)
         if topic.bindings.get(name) != wants:  # new, or another container's from now on
-            self._catalog.bind(topic, name, wants)
+            self._catalog.rows.bind(topic, name, wants)
         if not is_shared:
             _steal(found, name)
         topic.select(found, selector)

@@ -24,7 +24,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.records import pack_link, unpack_link
+from holdfast.broker.stored.custody_records import pack_link, unpack_link
 from holdfast.broker.stored.tags import TagRing
 from holdfast.custody.returns import Returns
 from holdfast.endpoints.consumer import ConsumerParts

@@ -1,7 +1,7 @@
 """The commit of a transaction: everything in it is in one turn's batch, or nothing is (AMQP 1.0 §4.3).
 
 Rules of this file: before anything is changed, it is checked that everything can be done. What a refused turn must
-revert is tied together (`Turn.tied`, `Catalog.tied`). Effects that need no disk, such as requeued messages and queues
+revert is tied together (`Turn.tied`, `QueueRows.tied`). Effects that need no disk, such as requeued messages and queues
 in memory, follow once the batch is stored. The commit is answered only then.
 """
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.types import Timestamp, Ulong
-from holdfast.broker.entries import annotate, entry
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DEAD_FROM, REASON
@@ -115,7 +115,7 @@ class EntryOperations:
         message_id = Sections(bytes(bare), whole=whole).property_field(MESSAGE_ID)
         end_ms = None
         if value[12:20] != entry.NEVER:
-            end_ms = max(0, entry.end_of(value, self._clock.steady_ms, self._clock.wall_ms) - self._clock.steady_ms)
+            end_ms = max(0, packed.end_of(value, self._clock.steady_ms, self._clock.wall_ms) - self._clock.steady_ms)
         return {
             "sequence": Ulong(sequence),
             "state": _state(queue, sequence, item),

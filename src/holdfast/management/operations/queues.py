@@ -29,7 +29,8 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
 from holdfast.settings.queues import QueueConfig
-from holdfast.state.catalog import WAITING, Catalog, told_fields
+from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.queue_records import told_fields
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(

@@ -5,7 +5,7 @@ Rules of this file: it changes nothing, and reads a bounded number of entries ho
 
 from typing import Final, NamedTuple
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import EntryLog
 
 LOOK_COUNT: Final = 4_096
@@ -31,7 +31,7 @@ def measured(queue: EntryLog, start: int, messages_max: int, bytes_max: int) -> 
     found = queue.read(start, count_max=count_max, bytes_max=LOOK_BYTES)
     end, messages, size = start, 0, 0
     for sequence, value in found:
-        own = entry.size_of(value)
+        own = packed.size_of(value)
         if messages and size + own > bytes_max:
             return Measured(end, messages, size, False)
         end, messages, size = sequence + 1, messages + 1, size + own
@@ -49,7 +49,7 @@ def first_since(queue: EntryLog, head: int, wall_ms: int) -> int:
     while low < high:
         middle = (low + high) // 2
         found = queue.read(middle, count_max=1, bytes_max=1)
-        if found and found[0][0] < high and entry.enqueued_ms_of(found[0][1]) < wall_ms:
+        if found and found[0][0] < high and packed.enqueued_ms_of(found[0][1]) < wall_ms:
             low = found[0][0] + 1
         else:
             high = middle

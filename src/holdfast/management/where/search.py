@@ -8,7 +8,7 @@ known as far as `passed` remembers them.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.broker.entries import annotate, delays, entry
+from holdfast.broker.entries import annotate, delays, entry, packed
 from holdfast.broker.entries.host_names import host_of, hosted, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
@@ -23,7 +23,8 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
 from holdfast.peering.sessions import Neighbour
-from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, Tables
+from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog
+from holdfast.state.tables import Tables
 from holdfast.units import iso8601
 
 ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
@@ -81,7 +82,7 @@ class Whereabouts:
 
     def head_of(self, value: bytes) -> bytes:
         """The beginning of an entry's bare message, which may be a blob."""
-        at = entry.bare_at(value)
+        at = packed.bare_at(value)
         if not value[1] & entry.BLOB:
             return value[at : at + HEAD_BYTES]
         if len(value) - at != entry.REFERENCE_BYTES:
@@ -228,7 +229,7 @@ def _blocked(sender: CustodySender, value: bytes | None) -> str | None:
     """What the message waits for if the next hop has no room for a message of its origin."""
     if value is None:
         return None
-    name, identity = sender.hop.name, entry.identity_of(value)
+    name, identity = sender.hop.name, packed.identity_of(value)
     blocked = sender.blocked.get(identity.origin)
     if blocked is None:
         return None
@@ -351,12 +352,12 @@ class Look:
 
     def _is_known(self, value: bytes) -> bool:
         """Whether the entry has the identity in the question."""
-        return self.hint is not None and entry.identity_of(value) == self.hint.identity
+        return self.hint is not None and packed.identity_of(value) == self.hint.identity
 
     def _is(self, value: bytes) -> bool:
         if value[1] & entry.TOMBSTONE:
             return False
         hint = self.hint
-        if hint is not None and value[1] & entry.CUSTODY and entry.identity_of(value) != hint.identity:
+        if hint is not None and value[1] & entry.CUSTODY and packed.identity_of(value) != hint.identity:
             return False
         return first_field(self.here.head_of(value)).startswith(self.wanted)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import lmdb
 
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.stored import records
 from holdfast.errors import StorageError
 from holdfast.storage.files.copying import Watch, open_quiet
@@ -314,7 +314,7 @@ def _size(value: bytes) -> int | None:
         item = entry.unpack(value)
     except (StorageError, StructError, ValueError):
         return None
-    size = entry.size_of(value)
+    size = packed.size_of(value)
     return size if 0 <= item.size == size else None
 
 

@@ -15,7 +15,7 @@ import lmdb
 
 from holdfast.broker.entries.host_names import read_key
 from holdfast.broker.queue import COUNTERS
-from holdfast.broker.stored import records
+from holdfast.broker.stored import custody_records, loss_records, records
 from holdfast.errors import StorageError
 from holdfast.federation import stored as federation
 from holdfast.storage.port import PIECE_BYTES, TABLES
@@ -146,21 +146,21 @@ class Rows:
 
     def _renewal_row(self, key: bytes, value: bytes) -> None:
         key.decode()
-        records.unpack_renewal(value)
+        custody_records.unpack_renewal(value)
 
     def _named_origin_row(self, key: bytes, value: bytes) -> None:
         key[16:].decode()
         self._origin_row(key[:16], value)
 
     def _hop_row(self, _: bytes, value: bytes) -> None:
-        records.unpack_hop(value)
+        custody_records.unpack_hop(value)
 
     def _link_row(self, _: bytes, value: bytes) -> None:
-        records.unpack_link(value, len(value))
+        custody_records.unpack_link(value, len(value))
 
     def _origin_row(self, key: bytes, value: bytes) -> None:
         UUID(bytes=key)
-        origin = records.unpack_origin(value)
+        origin = custody_records.unpack_origin(value)
         for first, _ in origin.finished:
             if first <= origin.mark:
                 self.checked.find(f"origin {UUID(bytes=key)}: its mark is {origin.mark}, {first} is kept beyond it")
@@ -237,10 +237,10 @@ class Rows:
         federation.check_row(key, value)
 
     def _loss_row(self, key: bytes, value: bytes) -> None:
-        if key == records.LOSS_TOTALS:
-            records.unpack_loss_totals(value)
+        if key == loss_records.LOSS_TOTALS:
+            loss_records.unpack_loss_totals(value)
         else:
-            number, loss = records.split_loss_key(key), records.unpack_loss(value)
+            number, loss = loss_records.split_loss_key(key), loss_records.unpack_loss(value)
             if not loss.first <= loss.last:
                 self.checked.find(f"loss {number}: {loss.first} to {loss.last}")
 
@@ -280,10 +280,10 @@ CUSTODY_ROWS: Final[dict[bytes, Callable[[Rows, bytes, bytes], None]]] = {
     b"r": Rows._number_row,
     b"m": Rows._passing_row,
     b"o": Rows._replaced_row,
-    records.NUMBERED_BY: Rows._numbered_by_row,
+    custody_records.NUMBERED_BY: Rows._numbered_by_row,
     b"n": Rows._neighbour_row,
     b"w": Rows._renewal_row,
-    records.NAMED_ORIGIN: Rows._named_origin_row,
+    custody_records.NAMED_ORIGIN: Rows._named_origin_row,
     b"h": Rows._hop_row,
     b"l": Rows._link_row,
 }
@@ -300,8 +300,8 @@ NODE_ROWS: Final[dict[bytes, Callable[[Rows, int, bytes], None]]] = {
 
 NODE_WORDS: Final[dict[bytes, Callable[[bytes], object]]] = {
     _STEADY: lambda value: _exactly(value, 8),
-    records.NAME: bytes.decode,
-    records.FIRST_NAME: bytes.decode,
-    records.WAITED: records.unpack_waited,
+    custody_records.NAME: bytes.decode,
+    custody_records.FIRST_NAME: bytes.decode,
+    custody_records.WAITED: custody_records.unpack_waited,
 }
 """By the whole key."""
