@@ -1,7 +1,7 @@
 """Rouses a node that waits: what it does then, it should have done before.
 
-Rules of this file: a node in which no wake-up is forgotten does nothing when it is roused, so a run with these checks is
-the run without them. It finds a wake-up that is missing where the next event would take its place.
+Rules of this file: a node in which no wake-up is forgotten does nothing when it is roused, so a run with these checks
+is the run without them. They find a wake-up that is missing where the next event would take its place.
 """
 
 from typing import Final
