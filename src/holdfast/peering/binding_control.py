@@ -426,7 +426,7 @@ class BindingControl:
     @property
     def is_due(self) -> bool:
         """Whether the commit that begins now has something of it."""
-        return self.federation is not None and self.federation.sets.has_records and self._room.bytes > 0
+        return self.federation is not None and self.federation.has_records and self._room.bytes > 0
 
     def before_commit(self, turn: Turn) -> None:
         """Adds the sets that were changed."""
