@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.stored.records import BINDING, FEDERATION, QUEUE_LINK
+from holdfast.broker.stored.records import BINDING, FEDERATION, QUEUE_LINK, SERVICE
 from holdfast.custody.names import identity
 from holdfast.endpoints.resumption.resume import UNSETTLED_STATE
 from holdfast.engine import events
@@ -40,14 +40,14 @@ KINDS: frozenset[Kind] = frozenset(
     {(table, b"") for table in TABLES if table not in ("custody", "node", "bindings")}
     | {("custody", kind) for kind in CUSTODY_ROWS}
     | {("bindings", kind) for kind in KINDS_OF_BINDINGS}
-    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK, FEDERATION)}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS, BINDING, QUEUE_LINK, FEDERATION, SERVICE)}
 )
 LARGE = 3 * MIB
 
 
 def kind_of(table: str, key: bytes) -> Kind:
     if table == "node":
-        if key[:1] in (BINDING, QUEUE_LINK, FEDERATION):
+        if key[:1] in (BINDING, QUEUE_LINK, FEDERATION, SERVICE):
             return table, key[:1]
         return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
     return table, key[:1] if table in ("custody", "bindings") else b""
@@ -181,11 +181,12 @@ def subscribed(rig: Rig) -> None:
 
 
 def stepped(rig: Rig) -> None:
-    """A link whose step has a window that is not over."""
+    """A link whose step has a window that is not over; the name of a service."""
     node = rig.node("hub")
     client = rig.client(node)
     steps = [{"drop_repeats": {"key": "amqp.subject", "within_s": 600}}]
     assert client.manage("CREATE", "link", "l", **{"from": "raw", "to": "clean", "steps": steps})[0] == 201
+    assert client.manage("CREATE", "service", "billing", address="raw")[0] == 201
     link = client.sender("raw")
     rig.settle()
     client.send(link, "x", properties=Properties(subject="a"))

@@ -281,9 +281,10 @@ class Parts:
         routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
-            config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
-            disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
-            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
+            config, store, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog,
+            room=self.room, disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users,
+            large_receives=self.large_receives, large_sends=self.large_sends,
+            duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,

@@ -39,6 +39,7 @@ from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
 from holdfast.management.operations.rights import Rights
+from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
@@ -167,7 +168,7 @@ class Administration:
         groups = (
             NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
             queues, ConnectionOperations(connections, refusals), LinkOperations(queue_links),
-            FederationOperations(bindings, routing),
+            FederationOperations(bindings, routing), ServiceOperations(resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())

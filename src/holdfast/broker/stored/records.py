@@ -167,6 +167,14 @@ FEDERATION: Final = b"g"
 """Of a row of table `node`: a topic that goes to a neighbour, as a request made it (federation/stored.py)."""
 
 
+SERVICE: Final = b"/"
+"""Of a row of table `node`: the address that the name of a service means (endpoints/addresses/services.py)."""
+
+
+def service_key(name: str) -> bytes:
+    return SERVICE + name.encode()
+
+
 def queue_link_key(name: str) -> bytes:
     return QUEUE_LINK + name.encode()
 

@@ -70,6 +70,7 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 LINK: Final = "holdfast:link"
+SERVICE: Final = "holdfast:service"
 FEDERATION: Final = "holdfast:federation"
 
 

@@ -7,7 +7,7 @@ only read, or that advance a subscription.
 from typing import Any
 
 from holdfast.columns import counted
-from holdfast.management.operations.answers import ENTRY, FEDERATION, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
+from holdfast.management.operations.answers import ENTRY, FEDERATION, LINK, NODE, QUEUE, SERVICE, SUBSCRIPTION, Answer
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -23,6 +23,11 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return f"configuration taken up: {'; '.join(body['changed']) or 'nothing has changed'}"
     if kind == LINK:
         return _of_link(operation, name, body)
+    if kind == SERVICE and operation == "DELETE":
+        return f"service {name!r} removed"
+    if kind == SERVICE:
+        is_new = body.get("created") or body.get("changed")
+        return f"service {name!r} registered for {body['address']!r}" if is_new else None
     if kind == FEDERATION:
         return _of_federation(operation, name, body)
     if kind == ENTRY and operation == "DELETE":

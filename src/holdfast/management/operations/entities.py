@@ -16,6 +16,7 @@ from holdfast.management.operations.answers import (
     MANAGEMENT,
     NODE,
     QUEUE,
+    SERVICE,
     SUBSCRIPTION,
     Answer,
     Refused,
@@ -72,6 +73,9 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
     (LINK, "CREATE"): ("from", "to", "selector", "mode", "steps", "start"),
+    (SERVICE, "QUERY"): ("after",),
+    (SERVICE, "CREATE"): ("address",),
+    (SERVICE, "UPDATE"): ("address",),
     (FEDERATION, "CREATE"): ("mode", "patterns"),
     (FEDERATION, "TREE"): ("subject",),
 }
