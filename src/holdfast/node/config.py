@@ -188,7 +188,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
     "audit": {"file": TEXT},
-    "log": {"level": TEXT},
+    "log": {"level": TEXT, "format": TEXT, "file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -396,6 +396,10 @@ def _tls(table: Mapping[str, Any]) -> TlsFiles:
     return TlsFiles(**files, **rest)
 
 
+def _log(table: Mapping[str, Any]) -> LogSettings:
+    return LogSettings(**{**table, "file": Path(table["file"])} if "file" in table else table)
+
+
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
     host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
@@ -458,7 +462,7 @@ def _settings(
         listen=tuple(where for tls, where in places if not tls),
         listen_tls=tuple(where for tls, where in places if tls),
         tls=_tls(document.get("tls", {})),
-        log=LogSettings(**document.get("log", {})),
+        log=_log(document.get("log", {})),
         data=data,
         telemetry_file=None if file is None else Path(file),
         audit_file=Path(audit["file"]) if "file" in audit else None,

@@ -45,7 +45,6 @@ from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import Core, RecordLine
-from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -57,7 +56,7 @@ from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
-from holdfast.node.reload import Load, Reloader
+from holdfast.node.reload import Load, LogTarget, Reloader
 from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
 
@@ -87,7 +86,7 @@ class NodeRuntime:
         telemetry: TelemetryFile | None = None,
         audit: AuditFile | None = None,
         load: Load | None = None,
-        set_log: Callable[[LogSettings], None] = lambda log: None,
+        log: LogTarget | None = None,
         points: Points | None = None,
     ) -> None:
         """`load`: reads the settings again, in any thread; None: they are those of now."""
@@ -113,7 +112,7 @@ class NodeRuntime:
         self._reloader = Reloader(
             self._loop, load or (lambda: settings), settings, self._feed, files=(telemetry, audit),
             certificates=self._certificates, dials=self._dials, watch_network=self._watch_network, users=self._users,
-            set_log=set_log,
+            log=log,
         )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
