@@ -30,6 +30,7 @@ from holdfast.node.logs import JSON, LogSettings
 from holdfast.node.process.appending import Opened
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
+from holdfast.node.process.notify import READY, STOPPING, manager_of
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.reload import Load
@@ -139,6 +140,7 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
     from holdfast.storage.lmdb import LmdbStore
     from holdfast.telemetry.writer import line
 
+    manager = manager_of(os.environ, os.getpid())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log = LogOutput(handler, settings.core.name)
     log.use(settings.log, log.reopen(settings.log))
@@ -185,6 +187,7 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
             if end_at == math.inf:
                 _log.info("%s: node %s stops", number.name, name)
             end_at = min(end_at, time.monotonic() + STOP_S)
+            manager.tell(STOPPING)
             runtime.stop()
 
         loop = asyncio.get_running_loop()
@@ -200,11 +203,14 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
             _log.info("node %s starts, holdfast %s: store %s, %s; listens on %s", name, __version__, settings.data,
                       store.uuid, listening)  # fmt: skip
             _ready(name, store.uuid, served)
+            manager.tell(READY)
+            manager.watch(loop)
 
         try:
             return await runtime.run(ready)
         finally:
             hang_up.then = None
+            manager.close()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve())

@@ -25,6 +25,7 @@ AT_START: Final = {
     "listen": "node listen",
     "listen_tls": "node listen",
     "data": "node data",
+    "admin": "admin listen",
     "store_bytes_max": "store bytes_max",
     "store_must_exist": "store must_exist",
     "users_file": "node users_file",
