@@ -119,6 +119,23 @@ async def test_a_mistake_is_one_line_and_changes_nothing(directory: Path) -> Non
         assert await node.stop() == 0
 
 
+async def test_a_log_that_was_moved_away_is_opened_anew_in_json(directory: Path) -> None:
+    path = write(directory)
+    path.write_text(path.read_text().replace("[log]", f'[log]\nfile = "{directory}/hub.log"'))
+    log = directory / "hub.log"
+    async with await NodeProcess.start(config=path, listen=None) as node:
+        await eventually_true(lambda: " hub INFO node hub starts" in log.read_text(), what="the first line")
+        assert not node.stderr
+        log.rename(directory / "hub.log.1")
+        path.write_text(path.read_text().replace("[log]", '[log]\nformat = "json"'))
+        assert await reload(node) == (0, ["log format"], [])
+        assert await node.stop() == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["node"], line["level"]) for line in lines} == {("hub", "INFO")}
+    assert lines[-1]["text"] == "node hub has stopped"
+    assert "has stopped" not in (directory / "hub.log.1").read_text()
+
+
 async def test_what_needs_a_restart_is_told(directory: Path) -> None:
     async with await NodeProcess.start(config=write(directory), listen=None) as node:
         path = write(directory, most=4)
@@ -141,7 +158,10 @@ async def test_hanging_up_never_ends_a_node_not_even_while_it_stops(directory: P
         for _ in range(1_000):
             if node.returncode is not None:
                 break
-            os.kill(node.pid, signal.SIGHUP)
+            try:
+                os.kill(node.pid, signal.SIGHUP)
+            except ProcessLookupError:
+                break
             await asyncio.sleep(0.001)
         assert await node.wait() == 0
 

@@ -86,6 +86,7 @@ class Node:
         self.questions = 0
         self.commands: list[events.RunCommand] = []
         """Of triggers, as they were to be run."""
+        self.measured: list[dict[str, Any]] = []
         self.reloading: list[events.ReadConfig | events.ConfigDecided] = []
         self.lives = self.turns = 0
         self._draw = Random(f"{today.number} {os.environ.get('PYTEST_CURRENT_TEST')} {config.name}")
@@ -142,6 +143,8 @@ class Node:
                 self.rig.dials.append((self, command.neighbour))
             elif isinstance(command, events.RunCommand):
                 self.commands.append(command)
+            elif isinstance(command, events.StatusTold):
+                self.measured.append(command.fields)
             elif isinstance(command, (events.ReadConfig, events.ConfigDecided)):
                 self.reloading.append(command)
             elif isinstance(command, events.Commit):

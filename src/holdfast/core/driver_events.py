@@ -4,7 +4,8 @@ changes of the network and of the process.
 Rules of this file: each event goes to one place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from holdfast.core.reloading import Reloading
 from holdfast.custody.forwarding import Forwarding
@@ -40,6 +41,8 @@ class DriverEvents:
         neighbours: Mapping[str, Neighbour],
         triggers: Triggers,
         reloading: Reloading,
+        *,
+        measured: Callable[[], dict[str, Any]],
     ) -> None:
         self._clock = clock
         self._log = log
@@ -54,6 +57,7 @@ class DriverEvents:
         self._neighbours = neighbours
         self._triggers = triggers
         self._reloading = reloading
+        self._measured = measured
 
     def happened(self, event: events.Event) -> None:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
@@ -90,6 +94,8 @@ class DriverEvents:
             self._doors.users_changed(event)
         elif isinstance(event, events.ConfigRead):
             self._reloading.read(event)
+        elif isinstance(event, events.StatusAsked):
+            self._outbox.put(events.StatusTold(fields=self._measured()))
         elif isinstance(event, events.CommandEnded):
             self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):

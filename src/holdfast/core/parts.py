@@ -350,6 +350,7 @@ class Parts:
         self.driver_events = DriverEvents(
             clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
             self.forwarding, self.descriptors, self.neighbours, self.triggers, self.reloading,
+            measured=administration.measured.fields,
         )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome

@@ -168,6 +168,11 @@ class ConfigRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusAsked:
+    """Somebody measures the node; `StatusTold` answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
     """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
 
@@ -234,6 +239,7 @@ Event = (
     | NetworkChanged
     | UsersChanged
     | ConfigRead
+    | StatusAsked
     | CommandEnded
     | DriverWarned
     | OutputMeasured
@@ -328,6 +334,13 @@ class ConfigDecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTold:
+    """The answer to StatusAsked (management/status/measured.py)."""
+
+    fields: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A telemetry record (its schema is in telemetry/records.py); dropped if no file is configured."""
 
@@ -365,6 +378,7 @@ Command = (
     | RunCommand
     | ReadConfig
     | ConfigDecided
+    | StatusTold
     | Commit
     | Record
     | Audit

@@ -45,6 +45,7 @@ from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
+from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
@@ -161,6 +162,7 @@ class Administration:
             warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
             bindings=bindings, admission=admission, started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
+        self.measured = Measured(self.report, self.queue_status, catalog)
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
             forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,

@@ -37,6 +37,7 @@ from holdfast.text_files import read_text
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
+ADMIN_EXAMPLE: Final = "127.0.0.1:9464"
 STORE_BYTES_MAX: Final = 16 * 1024 * MIB
 STORE_BYTES_MIN: Final = 4 * MIB
 DEAD_LETTERS_SHARE: Final = 16
@@ -63,6 +64,8 @@ class NodeSettings:
     users_file: Path | None = None
     """Of users beside those of the configuration (node/users_file.py)."""
     log: LogSettings = DEFAULT_LOG
+    admin: HostPort | None = None
+    """Where the admin port listens; None: there is none."""
     dead_letters_bounded: bool = False
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
@@ -187,8 +190,9 @@ _TABLES: Final[Mapping[str, Keys]] = {
     },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
+    "admin": {"listen": TEXT},
     "audit": {"file": TEXT},
-    "log": {"level": TEXT},
+    "log": {"level": TEXT, "format": TEXT, "file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -408,6 +412,16 @@ def _tls(table: Mapping[str, Any]) -> TlsFiles:
     return TlsFiles(**files, **rest)
 
 
+def _log(table: Mapping[str, Any]) -> LogSettings:
+    return LogSettings(**{**table, "file": Path(table["file"])} if "file" in table else table)
+
+
+def _admin(table: Mapping[str, Any]) -> HostPort:
+    if "listen" not in table:
+        raise ConfigError(f"admin has no listen; expected HOST:PORT, as {ADMIN_EXAMPLE}")
+    return parse_host_port("admin listen", table["listen"], port_min=0)
+
+
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
     host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
@@ -470,7 +484,8 @@ def _settings(
         listen=tuple(where for tls, where in places if not tls),
         listen_tls=tuple(where for tls, where in places if tls),
         tls=_tls(document.get("tls", {})),
-        log=LogSettings(**document.get("log", {})),
+        log=_log(document.get("log", {})),
+        admin=_admin(document["admin"]) if "admin" in document else None,
         data=data,
         telemetry_file=None if file is None else Path(file),
         audit_file=Path(audit["file"]) if "file" in audit else None,

@@ -8,7 +8,7 @@ import logging
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol
 
 from holdfast.engine.events import ConfigDecided, ConfigRead, Event
@@ -18,19 +18,21 @@ from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.dials import Dials
-from holdfast.node.process.telemetry import AuditFile, Reopened, TelemetryFile
+from holdfast.node.process.appending import Opened
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 
 AT_START: Final = {
     "listen": "node listen",
     "listen_tls": "node listen",
     "data": "node data",
+    "admin": "admin listen",
     "store_bytes_max": "store bytes_max",
     "store_must_exist": "store must_exist",
     "users_file": "node users_file",
 }
 """The driver's own settings that hold from the next start on, by the keys that they come from."""
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Load = Callable[[], NodeSettings]
 
@@ -41,17 +43,27 @@ class LooksAgain(Protocol):
     def look_now(self) -> None: ...
 
 
+class LogTarget(Protocol):
+    """Where the log goes."""
+
+    def reopen(self, settings: LogSettings) -> Opened | None: ...
+    def use(self, settings: LogSettings, opened: Opened | None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What was read, and made ready. `use` takes it up and `drop` gives it up: one of the two is called, once."""
 
     settings: NodeSettings
-    reopened: tuple[tuple[TelemetryFile, Reopened], ...]
+    reopened: tuple[tuple[TelemetryFile, Opened], ...]
+    log: Opened | None
     use_certificates: Callable[[], None]
 
     def drop(self) -> None:
         for _, file in self.reopened:
             file.close()
+        if self.log is not None:
+            self.log.close()
 
     def use(self) -> None:
         for file, opened in self.reopened:
@@ -75,7 +87,7 @@ class Reloader:
         dials: Dials,
         watch_network: Callable[[], None],
         users: LooksAgain | None,
-        set_log: Callable[[LogSettings], None],
+        log: "LogTarget | None",
     ) -> None:
         self._loop = loop
         self._load = load
@@ -87,7 +99,7 @@ class Reloader:
         self._dials = dials
         self._watch_network = watch_network
         self._users = users
-        self._set_log = set_log
+        self._log = log
         self._reading = False
         self._again = False
         self._over = False
@@ -118,7 +130,8 @@ class Reloader:
         if self._dials.wanted:
             self._watch_network()
         self.settings = self._kept(replace(prepared.settings, core=decided.config))
-        self._set_log(self.settings.log)
+        if self._log is not None:
+            self._log.use(self.settings.log, prepared.log)
         if self._users is not None:
             self._users.look_now()
 
@@ -133,7 +146,7 @@ class Reloader:
         except OSError as error:
             found = f"{error.filename}: {error.strerror}"
         except Exception as error:
-            _log.exception("reload")
+            _logger.exception("reload")
             found = f"the configuration cannot be read ({error!r})"
         try:
             self._loop.call_soon_threadsafe(self._was_read, found)
@@ -145,16 +158,17 @@ class Reloader:
         if settings.users_file is not None and settings.users_file == self.settings.users_file:
             users_file.read(settings.users_file)
         use_certificates = self._certified(settings)
-        reopened: list[tuple[TelemetryFile, Reopened]] = []
+        reopened: list[tuple[TelemetryFile, Opened]] = []
         try:
             for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
                 if file is not None and path is not None:
                     reopened.append((file, file.reopen(path)))
+            log = None if self._log is None else self._log.reopen(settings.log)
         except ConfigError:
             for _, opened in reopened:
                 opened.close()
             raise
-        return Prepared(settings, tuple(reopened), use_certificates)
+        return Prepared(settings, tuple(reopened), log, use_certificates)
 
     def _certified(self, new: NodeSettings) -> Callable[[], None]:
         """What has TLS used as `new` says: by the listeners of now, and to the neighbours of then."""
@@ -199,10 +213,11 @@ class Reloader:
 
     def _differences(self, new: NodeSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         old = self.settings
-        changed = [f"log {key}" for key in ("level",) if getattr(old.log, key) != getattr(new.log, key)]
-        for what, here, there in (("telemetry", old.telemetry_file, new.telemetry_file),
-                                  ("audit", old.audit_file, new.audit_file)):  # fmt: skip
-            if here is not None and there is not None and here != there:
+        here, there = (asdict(each.log) for each in (old, new))
+        changed = [f"log {key}" for key, value in here.items() if there[key] != value]
+        files = ("telemetry", old.telemetry_file, new.telemetry_file), ("audit", old.audit_file, new.audit_file)
+        for what, before, after in files:
+            if before is not None and after is not None and before != after:
                 changed.append(f"{what} file")
         if old.tls != new.tls:
             changed.append("tls")
