@@ -284,6 +284,13 @@ async def test_the_node_is_administered_by_methods(connection: Connection) -> No
     assert [(row["queue"], row["name"]) for row in await admin.subscriptions()] == [("q", "night")]
     await admin.delete_subscription("q", "night")
     assert await admin.subscriptions("q") == []
+    await admin.register_service("prices", "q")
+    with pytest.raises(ManagementError, match="409"):
+        await admin.register_service("prices", "other")
+    await admin.register_service("prices", "other", replace=True)
+    assert await admin.service("prices") == "other" and [row["name"] for row in await admin.services()] == ["prices"]
+    await admin.remove_service("prices")
+    assert await admin.services() == []
     status = await admin.status()
     assert status["node"] == "t" and {row["name"] for row in status["queues"]} >= {"q"}
     assert (await admin.where("nothing"))["found"] is False
@@ -346,6 +353,10 @@ def test_a_program_without_a_loop_has_all_of_it(blocking: BlockingConnection) ->
     blocking.receiver("jobs", subscription="night").close()
     assert [row["name"] for row in admin.subscriptions("jobs")] == ["night"]
     admin.delete_subscription("jobs", "night")
+    admin.register_service("prices", "jobs")
+    assert admin.service("prices") == "jobs" and len(admin.services()) == 1
+    admin.remove_service("prices")
+    assert admin.reload().keys() >= {"changed", "restart"}
     assert admin.purge_queue("jobs") == 0 and admin.create_queue("brief") and admin.delete_queue("brief") == 0
     assert admin.where("nothing")["found"] is False
 

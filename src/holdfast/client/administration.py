@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, Protocol
 
+from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
 
 NODE: Final = "holdfast:node"
 QUEUE: Final = "holdfast:queue"
 LINK: Final = "holdfast:link"
 SUBSCRIPTION: Final = "holdfast:subscription"
+SERVICE: Final = "holdfast:service"
 
 WhenFull = Literal["block", "refuse", "drop-oldest", "dead-letter"]
 Order = Literal["bounded", "strict", "none"]
@@ -171,6 +173,31 @@ class Administration(Listed):
     async def start_link(self, name: str) -> None:
         """The link takes messages again."""
         await self._connection.manage("START", LINK, name)
+
+    async def services(self) -> list[dict[str, Any]]:
+        """The names of services, with their addresses (docs/amqp.md, "Services")."""
+        return await self.pages("service", "name", {})
+
+    async def service(self, name: str) -> str:
+        """The address that a name of a service means."""
+        return str((await self._connection.manage("READ", SERVICE, name))["address"])
+
+    async def register_service(self, name: str, address: str, *, replace: bool = False) -> None:
+        """Gives an address a name; `replace` the address of a name that is there."""
+        try:
+            await self._connection.manage("CREATE", SERVICE, name, {"address": address})
+        except ManagementError as error:
+            if not replace or error.code != 409:
+                raise
+            await self._connection.manage("UPDATE", SERVICE, name, {"address": address})
+
+    async def remove_service(self, name: str) -> None:
+        """The name means nothing any more."""
+        await self._connection.manage("DELETE", SERVICE, name)
+
+    async def reload(self) -> dict[str, Any]:
+        """The node takes up its configuration anew (docs/operations.md); what changed, and what needs a restart."""
+        return await self._connection.manage("RELOAD", NODE)
 
     async def where(self, message_id: Any, *, limit_s: float = 5.0) -> dict[str, Any]:
         """Where that message is, here or further along its path (docs/where.md)."""

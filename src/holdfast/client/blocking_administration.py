@@ -153,6 +153,26 @@ class BlockingAdministration(Listed):
         """As `Administration.start_link`."""
         _done(self._admin.start_link(name))
 
+    def services(self) -> list[dict[str, Any]]:
+        """As `Administration.services`."""
+        return _done(self._admin.services())
+
+    def service(self, name: str) -> str:
+        """As `Administration.service`."""
+        return _done(self._admin.service(name))
+
+    def register_service(self, name: str, address: str, *, replace: bool = False) -> None:
+        """As `Administration.register_service`."""
+        _done(self._admin.register_service(name, address, replace=replace))
+
+    def remove_service(self, name: str) -> None:
+        """As `Administration.remove_service`."""
+        _done(self._admin.remove_service(name))
+
+    def reload(self) -> dict[str, Any]:
+        """As `Administration.reload`."""
+        return _done(self._admin.reload())
+
     def where(self, message_id: Any, *, limit_s: float = 5.0) -> dict[str, Any]:
         """As `Administration.where`."""
         return _done(self._admin.where(message_id, limit_s=limit_s))
