@@ -41,6 +41,7 @@ from holdfast.management.operations.queues import QueueOperations
 from holdfast.management.operations.rights import Rights
 from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
+from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
@@ -169,7 +170,8 @@ class Administration:
         )  # fmt: skip
         groups = (
             NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
-            queues, ConnectionOperations(connections, refusals), LinkOperations(queue_links),
+            queues, ConnectionOperations(connections, refusals),
+            TransactionOperations(transactions, clock), LinkOperations(queue_links),
             FederationOperations(bindings, routing), ServiceOperations(resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)

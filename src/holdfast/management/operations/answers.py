@@ -71,6 +71,8 @@ ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 LINK: Final = "holdfast:link"
 SERVICE: Final = "holdfast:service"
+SESSION: Final = "holdfast:session"
+TRANSACTION: Final = "holdfast:transaction"
 FEDERATION: Final = "holdfast:federation"
 
 
