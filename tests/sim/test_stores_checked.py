@@ -53,6 +53,9 @@ def kind_of(table: str, key: bytes) -> Kind:
     return table, key[:1] if table in ("custody", "bindings") else b""
 
 
+ALWAYS = ("copied-there-and-back", "sender-restart")
+"""Histories that write what the scripts below do not."""
+SOME = today.some([name for name in HISTORIES if name not in ALWAYS], len(HISTORIES) // 3)
 EACH = 6
 """How often a kind of row that is new in a store is looked at."""
 
@@ -219,11 +222,11 @@ def relayed(rig: Rig) -> None:
 
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
-    for name, history in HISTORIES.items():
-        assert history.run(1).ok, name
+    for name in (*ALWAYS, *SOME):
+        assert HISTORIES[name].run(1).ok, name
         watch.end()
     for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated, relayed):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS
-    assert watch.looks > 100
+    assert watch.looks > 30
