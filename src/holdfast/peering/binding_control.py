@@ -115,7 +115,7 @@ class BindingControl:
         self._rerouted = True
         self._due_at: float | None = None
         """When federation acts next; None where that is to be asked again."""
-        kinds |= dict.fromkeys(KINDS, self._hear)
+        kinds.add(dict.fromkeys(KINDS, self._hear))
         if self.entries or any(kind == SET and of[0] != self._name for kind, *of in self._stored):
             self._begin()  # of what it has itself it tells when somebody forwards it something
 
