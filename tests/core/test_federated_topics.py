@@ -10,6 +10,8 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
 from holdfast.federation.confirming import Answer
+from holdfast.federation.settings import Entry
+from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
 from support.routing import network
@@ -317,3 +319,37 @@ def test_an_answer_that_names_many_nodes_fits_a_small_frame(rig: Rig, line: list
     assert link.attached
     for told in confirmation(link):
         assert 0 < len(told) < 20 and tuple(told) == names[: len(told)]
+
+
+@pytest.mark.parametrize("way", ["topic", "link"])
+def test_a_node_with_an_empty_store_learns_what_others_want_before_it_takes_messages(rig: Rig, way: str) -> None:
+    entries = {"a": ("b",), "b": ("a", "c"), "c": ("b",)}
+    made = {name: {"federation": tuple(Entry("flights", end) for end in ends)} for name, ends in entries.items()}
+    a, _, c = network(rig, "a-b", "b-c", **made)
+    rig.run(3)
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    a.crash()
+    a.store = MemoryStore(mint_from=rig.uuid)
+    a.start()
+    sender = rig.client(a)
+    if way == "link":
+        assert sender.manage("CREATE", "link", "l", **{"from": "work", "to": "topic/flights"})[0] == 201
+    link = sender.sender("topic/flights" if way == "topic" else "work")
+    rig.settle()
+    sender.send(link, "a", properties=Properties(subject="a"), header=Header(durable=True))
+    rig.run(5)
+    assert sender.outcomes and client.bodies() == ["a"]
+
+
+def test_it_waits_for_those_that_are_away_no_longer_than_at_any_start(rig: Rig) -> None:
+    a, b = network(rig, "a-b", a={"federation": (Entry("flights", "b"),)})
+    b.crash()
+    a.crash()
+    a.store = MemoryStore(mint_from=rig.uuid)
+    a.start()
+    sender = publisher(rig, a)
+    began = rig.now
+    publish(rig, sender, "a")
+    while not sender[0].outcomes:
+        rig.run(0.1)
+    assert rig.now - began < 2.5

@@ -388,6 +388,7 @@ class Parts:
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.bindings.spreads(self._route_over)
+        self.bindings.learned = self.links.room_may_be_back
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
