@@ -266,10 +266,6 @@ class Handing:
             parts.links.wait_for_room(link)
             return False
         if isinstance(target, Topic):
-            if parts.spreading.learns(target):
-                link.needs = len(found)
-                parts.links.wait_for_room(link)
-                return False
             branches = parts.spreading.branches(target, found)
             if branches and (
                 parts.spreading.full(branches, size) is not None
