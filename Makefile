@@ -145,11 +145,11 @@ pacing: setup
 	$(BIN)/holdfast pipeline report traffic $(TABLE) --page docs/results/traffic-control.md \
 		--picture docs/results/traffic-control.png
 
-# Bindings that travel, over a model of the network: missed, doubled, corrupted tables, copies and control bytes, into
-# docs/results; a quarter of an hour. Exit code 1 where a run does not end well, or a rule taken out is not missed.
-federation: RUNS ?= 60
+# Bindings that travel, over a model of the network and on whole nodes: missed, doubled, corrupted tables, copies and
+# control bytes, into docs/results; an hour. Exit code 1 where a run does not end well, or a rule taken out is not missed.
 federation: setup
-	$(BIN)/python -m holdfast_lab.bindings --seeds $(RUNS) --page docs/results/federation.md
+	$(BIN)/python -m holdfast_lab.bindings --seeds $(or $(RUNS),60) --page docs/results/federation.md
+	$(BIN)/python -m holdfast_lab.federated --seeds $(or $(NODES),200) --page docs/results/federation.md
 
 # An honest load beside hostile clients of every kind, on a real node; a JSON report. `make soak MINUTES=2` is short.
 MINUTES ?= 60
