@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
+.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
 
 setup: $(SETUP)
 
@@ -38,6 +38,12 @@ graph: setup
 # The API reference for Python, into build/reference/.
 docs: setup
 	$(BIN)/python tools/reference.py
+
+# The manual page of the command line, into build/man/.
+man: setup
+	mkdir -p build/man
+	$(BIN)/argparse-manpage --module holdfast.cli --function parser --prog holdfast --project-name holdfast \
+		--manual-title "Holdfast" --format single-commands-section --output build/man/holdfast.1
 
 test: setup peers
 	$(BIN)/python tools/stages.py
