@@ -53,6 +53,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     links.add(verbs)
     services.add(verbs)
     federation.add(verbs)
+    serving.add_reload(verbs)
     serving.add_store(verbs)
     users.add(verbs)
     network.add(verbs)

@@ -4,7 +4,7 @@ Rules of this file: a link is one row of table `node`. A row of a configured lin
 not have the link any more. A deleted link ends when it holds nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from random import Random
 from typing import Any, Final
@@ -241,6 +241,41 @@ class QueueLinks:
     @property
     def _batch(self) -> Any:
         return self._parts.turns.gathered.batch
+
+    # ------------------------------------------------------------------------------------------------ the file
+
+    def check(self, wanted: Iterable[LinkConfig]) -> None:
+        """Raises ConfigError if one of them that is new cannot be made; their queues are there."""
+        new = [config for config in wanted if not self._is_configured(config)]
+        for config in new:
+            config.validate()
+            where = f"link {config.name!r}"
+            if config.key in self.by_name:
+                raise ConfigError(f"{where} was made by a request, or has not ended yet; delete it first, or wait")
+            mine = sum(other.vhost == config.vhost for other in new)
+            if (found := len(self.of_host(config.vhost))) + mine > LINKS_MAX:
+                raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
+            self._compiled(config, where)
+            address = self._address(config, where, is_stored=False)
+            source = self._source(config, where)
+            self._target(config, where, source, address)
+            full = self._catalog.subscriptions_full(source) if config.mode == "copy" else None
+            if full is not None:
+                raise ConfigError(f"{where} cannot be made; {full}")
+
+    def take_up(self, wanted: Iterable[LinkConfig]) -> None:
+        """These are the links of the file from now on, which were checked."""
+        new = {config.key: config for config in wanted}
+        for link in list(self.by_name.values()):
+            if not link.is_created and not link.ended and link.config.key not in new:
+                self.delete(link)
+        for config in new.values():
+            if not self._is_configured(config):
+                self._store(self._add(config, None, is_created=False))
+
+    def _is_configured(self, config: LinkConfig) -> bool:
+        link = self.by_name.get(config.key)
+        return link is not None and not link.is_created and not link.ended
 
     # ------------------------------------------------------------------------------------------------ requests
 

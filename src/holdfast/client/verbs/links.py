@@ -10,7 +10,7 @@ from functools import partial
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.beginnings import FIRST
 from holdfast.client.connection import Connection
-from holdfast.client.verbs.manage import asked, pages, print_json
+from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
@@ -50,7 +50,7 @@ def _steps(args: argparse.Namespace) -> object:
 
 async def _link(connection: Connection, args: argparse.Namespace, *, steps: object) -> None:
     if args.action == "list":
-        links = await pages(connection, "link", "name", {})
+        links = await connection.admin.links()
         if args.json:
             print_json(links)
         elif links:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
-from holdfast.client.verbs.manage import asked, pages, print_json
+from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
@@ -27,7 +27,7 @@ def service(args: argparse.Namespace) -> int:
 
 async def _service(connection: Connection, args: argparse.Namespace) -> None:
     if args.action == "list":
-        services = await pages(connection, "service", "name", {})
+        services = await connection.admin.services()
         if args.json:
             print_json(services)
         elif services:

@@ -29,6 +29,8 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return _of_queue(operation, name, body, created=answer.status == 201)
     if (kind, operation) == (NODE, "FORGET"):
         return f"node {name!r} forgotten"
+    if (kind, operation) == (NODE, "RELOAD"):
+        return f"configuration taken up: {'; '.join(body['changed']) or 'nothing has changed'}"
     if kind == LINK:
         return _of_link(operation, name, body)
     if kind == SERVICE and operation == "DELETE":

@@ -34,7 +34,7 @@ ATTRIBUTES: Final = ("name", "identity", "type")
 """Of every entity."""
 ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (NODE, "WHERE"): ("message_id", "limit_s"),
-    (QUEUE, "QUERY"): ("after",),
+    (QUEUE, "QUERY"): ("after", "offset"),
     (QUEUE, "CREATE"): (
         "bytes_max",
         "messages_max",

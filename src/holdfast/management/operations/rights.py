@@ -64,6 +64,8 @@ class Rights:
         if kind == SUBSCRIPTION:
             queue = arguments.get("queue")
             yield (RECEIVE, queue) if isinstance(queue, str) and queue else (ADMINISTER, NODE)
+            if operation == "OPEN" and isinstance(queue, str) and self._resolver.makes(Address(queue, None, host)):
+                yield CREATE, queue
         elif kind == LINK and operation == "CREATE":
             yield from self._of_link(host, arguments.get("from"), arguments.get("to"))
         elif kind == LINK and operation != "QUERY" and (link := self._links(hosted(host, name))) is not None:
