@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast_lab.draws.drawn_counted import with_counted
+from holdfast_lab.draws.drawn_guesses import with_guesses
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
@@ -22,7 +22,7 @@ def of_reloads(plan: Plan) -> int:
 def test_a_share_of_seeds_reloads_and_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_reloads)
     after = {seed: draw_plan(seed) for seed in SEEDS}
-    draw_up_to(monkeypatch, with_counted)
+    draw_up_to(monkeypatch, with_guesses)
     before = {seed: draw_plan(seed) for seed in SEEDS}
     assert 4 <= sum(of_reloads(plan) > 0 for plan in after.values()) <= 20
     for seed, plan in after.items():

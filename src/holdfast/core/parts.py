@@ -238,7 +238,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
-            knows=self.forwarding.knows, via=self.forwarding.via,
+            via=self.forwarding.via,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took
@@ -264,7 +264,7 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
-        self.topic_bindings = TopicBindings(self.catalog, self.work, self.log, self.bindings)
+        self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
@@ -281,9 +281,10 @@ class Parts:
         routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
-            config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
-            disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
-            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
+            config, store, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog,
+            room=self.room, disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users,
+            large_receives=self.large_receives, large_sends=self.large_sends,
+            duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
@@ -377,7 +378,7 @@ class Parts:
         (peers/deadlines.py)."""
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
-            self.bindings,
+            self.bindings, self.spreading,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,

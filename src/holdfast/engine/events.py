@@ -148,9 +148,11 @@ class NetworkChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersChanged:
-    """The file of users was read. `users`: all of it, as (virtual host, name, credential)."""
+    """The file of users was read. `users`: all of it, as (virtual host, name, credential). `seed`: of what is told
+    to a name that is no user's; b"" where the file has none."""
 
     users: tuple[tuple[str, str, str], ...] = field(repr=False)
+    seed: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,9 @@ from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
 from holdfast.management.operations.rights import Rights
+from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
+from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
@@ -146,9 +148,8 @@ class Administration:
         self.meter.each_interval(
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
-        root = rates.root
-        if root is not None:
-            self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
+        if rates.active:
+            self.meter.each_interval(partial(rates.tell, outbox))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
@@ -169,13 +170,14 @@ class Administration:
         )  # fmt: skip
         groups = (
             NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
-            queues, ConnectionOperations(connections, refusals), LinkOperations(queue_links),
-            FederationOperations(bindings, routing),
+            queues, ConnectionOperations(connections, refusals),
+            TransactionOperations(transactions, clock), LinkOperations(queue_links),
+            FederationOperations(bindings, routing), ServiceOperations(resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), self.queue_status, *groups, entries,
             EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip

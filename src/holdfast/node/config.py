@@ -230,7 +230,8 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
-        "source": TEXT,
+        "local": TEXT,
+        "source": TEXT,  # what `local` was called
         "keepalive_s": SECONDS,
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
@@ -264,7 +265,16 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "requests_per_s": COUNT,
         "vhost": TEXT,
     },
-    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
+    "link": {
+        "name": TEXT,
+        "from": TEXT,
+        "to": TEXT,
+        "selector": TEXT,
+        "mode": TEXT,
+        "steps": _STEPS,
+        "start": Kind("first, next or a sequence", lambda value: isinstance(value, str) or is_whole(value)),
+        "vhost": TEXT,
+    },
     "route": {"destination": TEXT, "via": TEXT},
     "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
     "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
@@ -292,8 +302,10 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     file = given.pop("password_file", None)
     remote = given.get("remote")
     given["hosts"] = tuple(given.get("hosts", ()))
-    if "source" in given:
-        given["source"] = str(parse_source(f"{where} source", given["source"]))
+    if "local" in given and "source" in given:
+        raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
+    for key in {"local", "source"} & given.keys():
+        given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
     if remote is not None:
         given["tls"], address = without_scheme(remote)
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))

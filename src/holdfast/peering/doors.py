@@ -236,7 +236,8 @@ class Doors:
                 peer.log("WARNING", f"refused: {host.description}")
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             return host
-        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host)
+        who = None if peer is None else peer.who
+        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host, who=who)
         if refused is not None or peer is None:
             return refused
         peer.host = host
@@ -253,7 +254,7 @@ class Doors:
         """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
         again."""
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
-        gone = set(self._accounts.change(stored))
+        gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
         self._log_out_users(gone)
 

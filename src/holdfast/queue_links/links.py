@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
@@ -92,7 +93,8 @@ class QueueLinks:
         kept = {
             (hosted(config.vhost, config.source), f"{LINK_PREFIX}{config.name}")
             for name, config in wanted.items()
-            if (row := stored.get(name)) is not None and (config.source, config.mode) == (row.source, "copy")
+            if (row := stored.get(name)) is not None
+            and (config.source, config.mode, config.start) == (row.source, "copy", row.start)
         }
         for queue in self._catalog.queues.values():
             for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
@@ -215,7 +217,9 @@ class QueueLinks:
         full = self._catalog.subscriptions_full(source)
         if full is not None:
             raise ConfigError(f"{where} cannot be made; {full}")
-        return source.add_cursor(name, "copy", source.head())
+        place = beginning(config.start, source.head(), source.next_sequence)
+        assert place is not None, config.start
+        return source.add_cursor(name, "copy", place)
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -223,7 +227,7 @@ class QueueLinks:
         config = link.config
         record = QueueLinkRecord(
             config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped,
-            config.steps if link.is_created else "",
+            config.steps if link.is_created else "", config.start,
         )  # fmt: skip
         key = ("node", records.queue_link_key(link.config.key))
         self._batch.deletes[:] = [each for each in self._batch.deletes if each != key]
@@ -448,6 +452,7 @@ class QueueLinks:
             "to": config.target,
             "selector": config.selector,
             "mode": config.mode,
+            "start": config.start if isinstance(config.start, str) else Ulong(config.start),
             "configured": not link.is_created,
             "state": self._state(link),
             "moved_total": Ulong(link.moved_total),
@@ -477,4 +482,5 @@ def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:
         selector=row.selector,
         mode=row.mode,
         steps=row.steps,
+        start=row.start,
     )

@@ -55,8 +55,8 @@ class Dials:
                 self._remotes[neighbour.name] = where
                 if neighbour.tls:
                     self._server_names[neighbour.name] = neighbour.server_name or where.host
-            if neighbour.source is not None:
-                self._sources[neighbour.name] = parse_source("neighbour source", neighbour.source)
+            if neighbour.local is not None:
+                self._sources[neighbour.name] = parse_source("neighbour local", neighbour.local)
         for name, task in list(self.under_way.items()):
             if before.get(name) != self._neighbours.get(name):
                 task.cancel()
