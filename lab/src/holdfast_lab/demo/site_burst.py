@@ -22,7 +22,10 @@ RATE_LEAST: Final = 60_000
 TIMES: Final = 1.5
 """So many times the hub's whole rate is offered in the burst, beside the flights."""
 BURST_S: Final = 4.0
-CAPACITY: Final = 8_000_000
+CAPACITY_S: Final = 16.0
+"""The hub's rate for so long fills the queue of the airport that bursts."""
+OTHERS_S: Final = 0.8
+"""The same of the others: as full as that one is, theirs hold flights of a second or so."""
 INTERVAL_S: Final = 0.25
 LIMIT_S: Final = 90.0
 
@@ -38,17 +41,19 @@ def rate_of(flights: int, send_s: float) -> int:
 @dataclass(frozen=True, slots=True)
 class Absorbed:
     """`sent`, `arrived`: readings. `waited_most`: bytes that waited at the airport at once. `share`, `rate_most`: an
-    equal share of the hub's rate, and the most that the airport was given, in bytes a second."""
+    equal share of the hub's rate, and the most that the airport was given, in bytes a second. `capacity`: bytes of its
+    queue."""
 
     sent: int
     arrived: int
     waited_most: int
     share: int
     rate_most: int
+    capacity: int = 0
 
     @property
     def ok(self) -> bool:
-        return self.sent == self.arrived and self.waited_most < CAPACITY
+        return self.sent == self.arrived and self.waited_most < self.capacity
 
     def line(self) -> str:
         return (
@@ -95,7 +100,8 @@ class SiteBurst:
         child = await self._children.start("receive-burst", command)
         await child.wait(LIMIT_S)
         told = child.summary() or {}
-        return Absorbed(self._count, int(told.get("received", 0)), 0, self._rate // len(self._sites), 0)
+        share, capacity = self._rate // len(self._sites), capacity_of(SITE, self._rate)
+        return Absorbed(self._count, int(told.get("received", 0)), 0, share, 0, capacity)
 
     def told(self, found: Absorbed, began_wall: float) -> Absorbed:
         """With what the airports' telemetry says, once the nodes have stopped. `began_wall`: when sending began."""
@@ -122,13 +128,17 @@ def _paced(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def capacity_of(site: str, rate: int) -> int:
+    return round(rate * (CAPACITY_S if site == SITE else OTHERS_S))
+
+
 def configs(work: Path, hub: str, sites: Sequence[str], rate: int) -> dict[str, str]:
     """What the nodes' files have for it, by node."""
     found = {hub: f'\n[pacing]\nrate = {rate}\npolicy = "level"\nperiod_s = 1.0\n'}
     for site in sites:
         file = json.dumps(str(telemetry(work, site)))
         found[site] = (
-            f'\n[pacing]\nroots = ["{hub}"]\ncapacity_bytes = {CAPACITY}\n'
+            f'\n[pacing]\nroots = ["{hub}"]\ncapacity_bytes = {capacity_of(site, rate)}\n'
             f"\n[telemetry]\nfile = {file}\ninterval_s = {INTERVAL_S}\n"
         )
     return found
