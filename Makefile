@@ -120,11 +120,13 @@ sim-large: setup
 
 # What the stages `unit` and `core` take a day's part of: every seed, LONG times as many examples of each property
 # (tests/support/today.py), and a node's invariants after every turn. Hours; `make long IN=tests/core/test_groups.py` less.
+# `make long MARKS=sim` is all of another stage's tests; interop, spark, crash and fuzz likewise.
 IN ?= tests
+MARKS ?= not interop and not spark and not crash and not sim and not fuzz and not slow
 
 long: setup
 	$(BIN)/python -m pytest $(IN) -q --long --numprocesses=2 --dist=worksteal -o faulthandler_timeout=3600 \
-		-m "not interop and not spark and not crash and not sim and not fuzz and not slow"
+		-m "$(MARKS)"
 
 # A failure at each call site below a node's dispatcher, one after the other, in every scenario; half an hour.
 containment: setup
