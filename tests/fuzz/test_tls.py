@@ -7,6 +7,7 @@ memory stays flat, and its log has no defect.
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,7 @@ from holdfast.amqp.wire.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, fram
 from holdfast.amqp.wire.performatives import SaslInit, SaslOutcome, SaslResponse
 from holdfast.amqp.wire.types import Symbol
 from holdfast.node.network.encryption import Encryption
+from support import today
 from support.certificates import needs_openssl, of_client, of_node
 from support.process import NodeProcess
 from support.raw import HELLO
@@ -33,9 +35,9 @@ SECRET = "correct horse"
 ENTERED = b"\x00\x53\x44\xc0\x03\x01\x50\x00"
 """The outcome of a login that succeeds."""
 
-BROKEN = 600
+BROKEN = 200
 HALF = 600
-LOGINS = 300
+LOGINS = 100
 AT_ONCE = 25
 
 
@@ -47,6 +49,7 @@ def tls(*, users: str = "") -> str:
     ).replace("[node]\n", '[node]\nlisten = ["127.0.0.1:0", "amqps://127.0.0.1:0"]\n')
 
 
+@cache
 def trusting(certificate: str | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=of_node().authority)
     if certificate is not None:
@@ -85,7 +88,8 @@ def unharmed(node: NodeProcess) -> None:
 
 
 async def test_each_stream_gets_its_answer_over_tls(watched: NodeProcess) -> None:
-    assert not await say_all(watched, list(STREAMS), connecting=over_tls)
+    """A quarter of them each day; without TLS all are said."""
+    assert not await say_all(watched, today.some(STREAMS, len(STREAMS) // 4), connecting=over_tls)
 
 
 async def logged_in(node: NodeProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

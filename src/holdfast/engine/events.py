@@ -156,6 +156,23 @@ class UsersChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRead:
+    """The configuration was read again, as `ReadConfig` asked, or because the operator did. `config`: the settings of
+    the core, checked; None where there is a mistake in them, which `problem` names. `changed` and `restart`: what
+    changed of the driver's own settings, and what of them holds from the next start on."""
+
+    config: Any = field(repr=False)
+    problem: str = ""
+    changed: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusAsked:
+    """Somebody measures the node; `StatusTold` answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
     """The answer to `RunCommand`. `problem`: how it failed; empty where it ended with 0."""
 
@@ -221,6 +238,8 @@ Event = (
     | ForwardingChanged
     | NetworkChanged
     | UsersChanged
+    | ConfigRead
+    | StatusAsked
     | CommandEnded
     | DriverWarned
     | OutputMeasured
@@ -301,6 +320,27 @@ class RunCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """Read the configuration again; answer with ConfigRead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDecided:
+    """The answer to ConfigRead, before anything that follows from it. `accepted`: take up what was read of the driver's
+    own settings, and open files anew; otherwise nothing changes. `config`: the settings of the core from now on."""
+
+    accepted: bool
+    config: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTold:
+    """The answer to StatusAsked (management/status/measured.py)."""
+
+    fields: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A telemetry record (its schema is in telemetry/records.py); dropped if no file is configured."""
 
@@ -336,6 +376,9 @@ Command = (
     | MeasureOutput
     | Connect
     | RunCommand
+    | ReadConfig
+    | ConfigDecided
+    | StatusTold
     | Commit
     | Record
     | Audit

@@ -121,6 +121,10 @@ class UsersWatch:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.look_now()
+
+    def look_now(self) -> None:
+        """Tells of the file if it has changed."""
         signature = _signature(self._path)
         if signature == self._seen:
             return

@@ -39,21 +39,33 @@ class Accounts:
         has_file: bool,
     ) -> None:
         """`has_file`: there is a file of users; before it was read, and while it has none, nobody comes in by it."""
+        self._configured: dict[HostedName, tuple[str | None, str | None]] = {}
+        """By user of the node's own file: the password, and the name in the certificate."""
+        self._users: dict[HostedName, str] = {}
+        self._neighbours: dict[HostedName, str] = {}
+        self.checks = Checks(clock)
+        self.nobody = Kept(nobody(), self.checks) if has_file else None
+        self.has_file = has_file
+        self.has_users = False
+        self._stored: Mapping[HostedName, Kept] = {}
+        self._seed = b""
+        self.known: dict[HostedName, Known] = {}
+        self.configure(users, neighbours)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known
+
+    def configure(self, users: Sequence[UserConfig], neighbours: Iterable[NeighbourConfig]) -> list[HostedName]:
+        """The node's own file has these now; returns its users of before that are gone, or log in in another way."""
+        before = self._configured
+        self._configured = {user.key: (user.password, user.certificate) for user in users}
         self._users = {user.key: user.password for user in users if user.password is not None}
         self._neighbours = {
             hosted(DEFAULT_HOST, item.user): item.password for item in neighbours if item.user and item.password
         }
-        self.checks = Checks(clock)
-        self.nobody = Kept(nobody(), self.checks) if has_file else None
-        self.has_file = has_file
-        self.has_users = bool(users) or has_file
-        self._stored: Mapping[HostedName, Kept] = {}
-        self._seed = b""
-        self.known: dict[HostedName, Known] = {}
-        self.change(())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.known
+        self.has_users = bool(users) or self.has_file
+        self._know()
+        return [key for key, shows in before.items() if self._configured.get(key) != shows]
 
     def change(self, stored: Iterable[StoredUser], seed: bytes = b"") -> list[HostedName]:
         """The file of users has these now; returns those of before that are gone, or have another password. `seed`: the

@@ -6,7 +6,7 @@ in; a neighbour's user still needs its password.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hmac import digest
 from itertools import compress
 from typing import Final
@@ -21,6 +21,7 @@ from holdfast.peers.audit import NOT_CHECKED, REFUSED, Audit
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.logins import Login, Logins
 from holdfast.peers.peer import Peer, host_of
+from holdfast.settings.hosts import UserConfig
 from holdfast.settings.node import NodeConfig
 
 NONCE_BYTES: Final = 18
@@ -43,7 +44,12 @@ class Entrance:
         self._audit = audit
         self._certified: dict[str, dict[HostedName, str]] = {}
         """By certificate: the users whose it is, and their names."""
-        for user in config.users:
+        self.configure(config.users)
+
+    def configure(self, users: Iterable[UserConfig]) -> None:
+        """These have certificates now."""
+        self._certified.clear()
+        for user in users:
             if user.certificate is not None:
                 self._certified.setdefault(user.certificate, {})[user.key] = user.name
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
@@ -20,7 +21,7 @@ from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.operations.ranges import first_since, measured
 from holdfast.names import check_name
-from holdfast.schema import is_whole, is_whole_within
+from holdfast.schema import is_whole_within
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
 GAPS_MAX: Final = 256
@@ -52,11 +53,9 @@ def _beginning(queue: Queue, arguments: dict[str, Any]) -> int:
     start, head = arguments.get("start", "first"), queue.head()
     if "start_ms" in arguments:
         return first_since(queue, head, number_of(arguments, "start_ms"))
-    if start == "first":
-        return head
-    if start == "next":
-        return queue.next_sequence
-    return min(max(int(start), head), queue.next_sequence)
+    found = beginning(start, head, queue.next_sequence)
+    assert found is not None
+    return found
 
 
 def _checked_mode(arguments: dict[str, Any]) -> str:
@@ -68,7 +67,7 @@ def _checked_mode(arguments: dict[str, Any]) -> str:
         if "start" in arguments:
             raise Refused(400, "start and start_ms exclude each other; give one of them")
         number_of(arguments, "start_ms")
-    elif not (start in ("first", "next") or is_whole(start)):
+    elif beginning(start, 1, 1) is None:
         raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
     return mode
 
