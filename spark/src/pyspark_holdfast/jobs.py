@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import Checkpoint
-from pyspark_holdfast.ingest import check_pair
+from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
 from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.queries import Progress, run_queries
@@ -83,7 +83,13 @@ def run_job(
 ) -> Progress:
     """Runs until `stop` is set, or to the end with `available_now`; `tell` hears of each batch. Raises HoldfastError
     with one line where the query fails."""
-    return run_queries(spark, lambda: start_job(spark, job, available_now=available_now), stop, tell)
+    return run_queries(
+        spark,
+        lambda: start_job(spark, job, available_now=available_now),
+        stop,
+        tell,
+        leaves_out=leaves_out(job.source),
+    )
 
 
 def places_of(options: SourceOptions) -> Mapping[str, int]:
