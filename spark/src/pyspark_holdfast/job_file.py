@@ -15,7 +15,7 @@ from holdfast.text_files import read_text
 
 FILE_BYTES_MAX: Final = 1_000_000
 TRIGGER_S_MAX: Final = 86_400.0
-FORMATS: Final = ("parquet", "holdfast")
+FORMATS: Final = ("parquet", "holdfast", "postgresql")
 PARTS: Final = ("source", "sink")
 OURS: Final = {"source": ("checkpoint", "sinkPath"), "sink": ("checkpointLocation",)}
 """Options that a job sets by itself."""

@@ -16,6 +16,7 @@ from pyspark_holdfast.checkpoint import Checkpoint
 from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
 from pyspark_holdfast.options import SourceOptions, parse_options
+from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import parse_sink_options
 
@@ -43,6 +44,8 @@ def check_job(job: Job) -> SourceOptions:
         raise ConfigError("source.subscription is missing; expected the name of this job's place in its queues")
     if job.sink.path is not None:
         check_pair(job.sink.path, job.checkpoint)
+    if job.sink.format == "postgresql":
+        parse_postgresql_options(sink_options(job))
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
         for url in options.urls:
@@ -63,7 +66,8 @@ def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> Streamin
 
 
 def _writing(rows: DataFrame, job: Job, *, available_now: bool) -> StreamingQuery:
-    writer = rows.writeStream.format(job.sink.format).outputMode("append")
+    form = FORMAT if job.sink.format == "postgresql" else job.sink.format
+    writer = rows.writeStream.format(form).outputMode("append")
     for key, value in sink_options(job).items():
         writer = writer.option(key, value)
     if job.sink.partition_by:

@@ -175,7 +175,7 @@ def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
     if "url" in given:
         texts = listed("url", given["url"])
     else:
-        texts = listed("urlFile", _text_of("urlFile", given["urlfile"]), ",\n")
+        texts = listed("urlFile", text_of("urlFile", given["urlfile"]), ",\n")
     urls = tuple(_with_login(given, _url(text)) for text in texts)
     for url in urls:
         if urls.count(url) > 1:
@@ -241,10 +241,10 @@ def _url(text: str) -> Url:
 
 
 def _first_line_of(name: str, path: str) -> str:
-    return _text_of(name, path).partition("\n")[0].rstrip("\r")
+    return text_of(name, path).partition("\n")[0].rstrip("\r")
 
 
-def _text_of(name: str, path: str) -> str:
+def text_of(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
