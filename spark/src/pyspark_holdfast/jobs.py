@@ -19,6 +19,7 @@ from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import parse_sink_options
+from pyspark_holdfast.steps import check_steps, through
 
 
 def source_options(job: Job) -> dict[str, str]:
@@ -44,6 +45,7 @@ def check_job(job: Job) -> SourceOptions:
         raise ConfigError("source.subscription is missing; expected the name of this job's place in its queues")
     if job.sink.path is not None:
         check_pair(job.sink.path, job.checkpoint)
+    check_steps(job.steps)
     if job.sink.format == "postgresql":
         parse_postgresql_options(sink_options(job))
     if job.sink.format == "holdfast":
@@ -62,7 +64,7 @@ def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> Streamin
     reader = spark.readStream.format("holdfast")
     for key, value in source_options(job).items():
         reader = reader.option(key, value)
-    return _writing(reader.load(), job, available_now=available_now)
+    return _writing(through(reader.load(), job.steps), job, available_now=available_now)
 
 
 def _writing(rows: DataFrame, job: Job, *, available_now: bool) -> StreamingQuery:
@@ -111,5 +113,6 @@ def summary(progress: Progress, seconds: float, places: Mapping[str, int]) -> di
         "rows": progress.rows,
         "batches": progress.batches,
         "seconds": round(seconds, 3),
+        "late": progress.late,
         "at": dict(places),
     }

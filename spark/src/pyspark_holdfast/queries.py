@@ -42,11 +42,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """Counts of this run: rows and batches written."""
+    """Counts of this run: rows read and batches written; `late`: rows that came too late for their window."""
 
     rows: int = 0
     batches: int = 0
     rows_per_s: float = 0.0
+    late: int = 0
 
 
 class _Listener(StreamingQueryListener):
@@ -63,6 +64,10 @@ class _Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         found = event.progress
+        late = sum(operator.numRowsDroppedByWatermark for operator in found.stateOperators)
+        if late:
+            self.progress.late += late
+            log.warning("batch %d: %d rows came later than the watermark, and are left out", found.batchId, late)
         if found.numInputRows:
             self.progress.rows += found.numInputRows
             self.progress.batches += 1
