@@ -19,10 +19,9 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast import cli
 from holdfast.node import config
 from holdfast.routing import topology
-from support.documents import ROOT, documents
+from support.documents import ROOT, documents, grammar
 from support.packages import MODULES
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -202,12 +201,12 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 
 @cache
 def all_options() -> frozenset[str]:
-    return frozenset(name for parser in parsers(cli.parser()) for name in options_of(parser))
+    return frozenset(name for parser in parsers(grammar()) for name in options_of(parser))
 
 
 def complaint(command: str) -> str | None:
     """What is wrong with a command that is named, whole or in part: `holdfast queue list --json`; None if nothing."""
-    parser = cli.parser()
+    parser = grammar()
     for word in command.split()[1:]:
         if word.startswith("--"):
             if word not in options_of(parser):
@@ -229,7 +228,7 @@ def commands_in(name: str) -> list[str]:
 def test_every_command_that_is_shown_is_accepted(name: str) -> None:
     for line in commands_in(name):
         if "--help" not in line:
-            cli.parser().parse_args(shlex.split(line)[1:])
+            grammar().parse_args(shlex.split(line)[1:])
         assert complaint(line) is None
 
 

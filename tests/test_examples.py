@@ -22,7 +22,7 @@ from holdfast_lab.plan import scenario_file
 from pyspark_holdfast.job_file import read_job
 from pyspark_holdfast.jobs import check_job
 from pyspark_holdfast.sweep_file import read_sweep
-from support.documents import FENCED, ROOT, Example, documents, examples
+from support.documents import FENCED, ROOT, Example, documents, examples, grammar
 
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
 
@@ -141,7 +141,7 @@ def commands() -> list[tuple[str, str]]:
 def test_a_command_of_the_documents_is_one(document: str, line: str) -> None:
     """As far as the grammar says: it is not run."""
     arguments = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
-    cli.parser().parse_args(arguments)
+    grammar().parse_args(arguments)
 
 
 @pytest.mark.parametrize("example", PYTHONS, ids=lambda example: str(example.place))

@@ -294,6 +294,30 @@ def test_each_operation_is_asked_about(
     assert root.manage(operation, kind, name, **arguments)[0] != 403
 
 
+@pytest.mark.parametrize(
+    ("operation", "kind", "name", "arguments"),
+    [
+        ("OPEN", "subscription", "s", {"queue": "out"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news/world"}),
+        ("MOVE", "entry", "raw", {**ENTRY, "to": "in"}),
+        ("COPY", "entry", "raw", {**ENTRY, "to": "topic/news/world"}),
+        ("CREATE", "link", "l", {"from": "raw", "to": "clean"}),
+    ],
+)
+def test_no_request_creates_a_queue_for_who_may_only_use_it(
+    operation: str, kind: str, name: str, arguments: dict[str, Any]
+) -> None:
+    hub = node(queues=(QueueConfig(name="shown"),))
+    ann, root = login(hub, "ann"), login(hub, "root")
+    before = set(hub.core.catalog.queues)
+    status, _, text = ann.manage(operation, kind, name, **arguments)
+    assert set(hub.core.catalog.queues) == before
+    assert status == 403, text
+    assert kind == "entry" or text == "no permission to create there; ask the administrator of this node"
+    assert root.manage(operation, kind, name, **arguments)[0] != 403
+
+
 def test_queues_are_listed_to_who_may_read_them_without_a_word_of_others() -> None:
     others = [QueueConfig(name=f"secret.{number:03}") for number in range(QUEUES_A_PAGE)]
     mine = [QueueConfig(name=name) for name in (*QUEUES, "ann.1", "zeta") if name != "ann.1"]

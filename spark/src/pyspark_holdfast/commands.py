@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,8 +34,6 @@ UNFINISHED: Final = "_temporary"
 """Spark's directory in a table for what it has not finished."""
 ASK_S: Final = 2.0
 """How long the node is asked for the place reached, at the end."""
-SWEEP_PART: Final = 50
-"""Runs of a sweep that come into its table together: what is lost at most where it is ended."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -127,8 +126,8 @@ def swarm(args: argparse.Namespace) -> int:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by SWEEP_PART
-    runs at once, so that one that was ended can go on from there."""
+    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by parts
+    (sweep_parts.py), so that one that was ended can go on from there."""
     from pyspark_holdfast.sweep_file import read_sweep
 
     wanted = read_sweep(args.file)
@@ -145,12 +144,16 @@ def sweep(args: argparse.Namespace) -> int:
 
     def verdicts(spark: "SparkSession", slots: int) -> "Iterator[DataFrame]":
         from pyspark_holdfast import swarm_job
+        from pyspark_holdfast.sweep_parts import Forecast, parts, told
 
-        for first in range(0, len(todo), SWEEP_PART):
-            part = todo[first : first + SWEEP_PART]
+        forecast, began = Forecast(todo, slots), time.monotonic()
+        say(f"{len(todo)} runs to make, {slots} at once{told(forecast.left_s(0.0))}", file=sys.stderr, flush=True)
+        for part in parts(todo, slots):
             yield swarm_job.swept(spark, part, slots=slots)
             done[0] += len(part)
-            say(f"{done[0]} of {len(wanted)} runs", file=sys.stderr, flush=True)
+            forecast.made(part, slots)
+            left = told(forecast.left_s(time.monotonic() - began)) if done[0] < len(wanted) else ""
+            say(f"{done[0]} of {len(wanted)} runs{left}", file=sys.stderr, flush=True)
 
     def stopped() -> str:
         further = "; --resume does the others" if done[0] else ""
