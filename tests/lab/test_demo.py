@@ -126,6 +126,7 @@ async def said(child: Child, text: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.by_turns(2)
 async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     data_or_skip()
     out = tmp_path / "out"
@@ -139,6 +140,10 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     assert (numbers["lost"], numbers["twice"], numbers["reordered"]) == (0, 0, 0)
     reads = numbers["tag_reads"]
     assert reads["ok"] and reads["raw"] == TIMES * reads["travelled"] > 0
+    burst = numbers["burst"]
+    assert burst["ok"] and burst["arrived"] == burst["sent"] > 100
+    assert burst["waited_most"] > 20_000, "the hub could not take it at once"
+    assert burst["rate_most"] > burst["share"], "the other airports lent their rate"
     assert [event["kind"] for event in numbers["events"]] == ["cut", "kill", "cut", "heal", "heal", "start"]
     assert sum(use["flights"] for use in numbers["paths"]) == 400
     for site in SITES:
@@ -150,6 +155,7 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.by_turns(2)
 async def test_ctrl_c_leaves_no_process(tmp_path: Path, day: int) -> None:
     """While Spark starts; every fourth day while flights are under way, for which Spark has to start."""
     data_or_skip()

@@ -381,3 +381,14 @@ def _(s: Any) -> None:
 @breaks("core: a part that has nothing to wait for has a deadline", serving)
 def _(s: Any) -> None:
     s.core.timed.append(({}, s.core.warnings))
+
+
+@breaks("links: {}: what waits, and when it came", serving)
+def _(s: Any) -> None:
+    s.links["s7"].came_ms.clear()
+
+
+@breaks("links: {}: came after now", serving)
+def _(s: Any) -> None:
+    link = s.links["s7"]
+    link.came_ms = dict.fromkeys(link.came_ms, s.core.clock.steady_ms + 1)

@@ -68,6 +68,19 @@ def _(s: Any) -> None:
 one_more("state: queue {}: bytes, and those of its entries", serving, lambda s: s.plain, "bytes_held")
 
 
+one_more("state: queue {}: tombstones, and those among its entries", serving, lambda s: s.plain, "tombstones")
+
+
+@breaks("state: what leaves with the turn left before", serving)
+def _(s: Any) -> None:
+    s.core.work.left.append((s.memory.queue_id, 1))
+
+
+@breaks("custody: queue {}: hidden, and expired", serving)
+def _(s: Any) -> None:
+    s.plain.hidden.add(1)
+
+
 @breaks("state: queue {} has sequences that it never gave", serving)
 def _(s: Any) -> None:
     s.memory.ephemeral[9] = s.memory.ephemeral.pop(2)

@@ -43,11 +43,13 @@ def wanted(core: Parts) -> float:
     if core.links.requests or (core.connections.sending and core.large_sends.due()):
         return now
     resting = core.containment.resting
+    if core.topic_bindings.is_due and core.topic_bindings not in resting:
+        return now
     first = core.meter.due_at if core.meter not in resting else inf
     if core.work.halted and any(account.room for account in core.work.halted):
         return now
     if core.turns.in_flight is None and not core.disk.rests:
-        if core.work.dirty_queues or core.users.waking or core.blobs.dropping:
+        if core.work.dirty_queues or core.users.waking or core.blobs.dropping or core.bindings.is_due:
             return now
         if core.destination.busy and core.destination not in resting:
             return now

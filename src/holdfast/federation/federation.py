@@ -210,11 +210,13 @@ class Federation:
 
     # ------------------------------------------------------------------------------------------------ the disk
 
+    @property
+    def has_records(self) -> bool:
+        return self.sets.has_records and self._retry_at is None
+
     def records(self, now: float) -> list[Write]:
         """What the commit that begins now is to write: nothing while one is under way, or was refused just now."""
-        if not self.sets.has_records or self._retry_at is not None:
-            return []
-        return self.sets.records()
+        return self.sets.records() if self.has_records else []
 
     def committed(self, now: float) -> None:
         """What `records` gave is on disk."""

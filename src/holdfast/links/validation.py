@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.invariants import must
-from holdfast.links.incoming import Ingress
+from holdfast.links.incoming import Ingress, Intake
 from holdfast.links.large_receives import Stream
 from holdfast.links.outgoing import Egress
 from holdfast.links.pressure import Pressure
@@ -49,6 +49,17 @@ def tables(
     for link in known:
         if isinstance(link, (Ingress, Egress)):
             must(link.link.context is link, "a link of the engine belongs to another of the core")
+
+
+def arrived(known: Iterable[PeerLink], steady_ms: int) -> None:
+    """Of what waits for room it is known when it came."""
+    for link in known:
+        if isinstance(link, Intake):
+            waits = {item.first.delivery_id if isinstance(item, Stream) else item.delivery_id for item in link.parked}
+            where = f"link {link.link.name!r}"
+            must(link.came_ms.keys() == waits, f"{where}: what waits, and when it came", waits ^ link.came_ms.keys())
+            latest = max(link.came_ms.values(), default=0)
+            must(latest <= steady_ms, f"{where}: came after now", latest, steady_ms)
 
 
 def pressure(pressure: Pressure, connections: Connections, streams: Iterable[Stream]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, VALID_MS_MAX, Pace, Report
-from holdfast.pacing.policy import FLOOR_SHARE, Policy, Root
+from holdfast.pacing.policy import FLOOR_SHARE, HORIZON_S, Policy, Root
 from holdfast.pacing.rows import Row, typical_round_trip_s
 
 PERIOD_S: Final = (0.1, 59.0)
@@ -79,7 +79,9 @@ class Table:
         """What the rates of the last computation add up to at most, silent clients' leases aside."""
         self.computed = 0.0
         """What those rates add up to."""
-        self.overflow_s = 0.0
+        self.paced: tuple[str, ...] = ()
+        """Whom the last computation shared the budget among; the others were silent."""
+        self.overflow_s = HORIZON_S
         """When something overflows, by the last computation; HORIZON_S: not soon."""
         self._valid_ms = min(VALID_MS_MAX, valid_ms_of(pacing.period_s))
         self._began_at = now
@@ -116,12 +118,6 @@ class Table:
         elif self.pacing.policy.triggered and row.has_moved():
             self._soon(now)
         return True
-
-    def weighed(self, origin: str, process: int, version: int, weight: int) -> None:
-        """The weight that came with a client's message (§3.3), of the report `version` or later."""
-        row = self.rows.get(origin)
-        if row is not None and process == row.process and version >= row.weight_version:
-            row.weight, row.weight_version = weight, version
 
     def took(self, origin: str, size: int) -> None:
         """A message of a client came in."""
@@ -177,6 +173,7 @@ class Table:
     def _compute(self, now: float, capacity: float, used: float) -> None:
         self._computed_at, self._compute_at = now, None
         if not self.rows:
+            self.overflow_s = HORIZON_S
             return
         policy, whole = self.pacing.policy, self.pacing.rate
         shares = fsum(row.share for row in self.rows.values())
@@ -192,6 +189,7 @@ class Table:
                 active.append(row)
         if not active:
             return
+        self.paced = tuple([row.origin for row in active])
         root = Root(max(whole - gone, FLOOR_SHARE * whole), capacity, used, policy.lend)
         loads = [row.load(now, whole, row.base) for row in active]
         loop_s = self.loop_s()

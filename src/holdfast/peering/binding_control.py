@@ -144,6 +144,13 @@ class BindingControl:
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
 
+    def configure(self, config: NodeConfig) -> None:
+        """The file has other entries, or other neighbours, from now on."""
+        before = self.entries
+        self._config = config
+        if self.entries != before:
+            self._configure()
+
     def is_configured(self, entry: Entry) -> bool:
         """Whether the configuration file has it."""
         return entry in self._config.federation
@@ -440,7 +447,7 @@ class BindingControl:
     @property
     def is_due(self) -> bool:
         """Whether the commit that begins now has something of it."""
-        return self.federation is not None and self.federation.sets.has_records and self._room.bytes > 0
+        return self.federation is not None and self.federation.has_records and self._room.bytes > 0
 
     def before_commit(self, turn: Turn) -> None:
         """Adds the sets that were changed."""

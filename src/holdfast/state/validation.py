@@ -93,6 +93,8 @@ def queues(
             must(len(values) == queue.messages, f"queue {name!r}: messages, and entries", queue.messages, len(values))
             size = sum(map(packed.size_of, values.values()))
             must(size == queue.bytes_held, f"queue {name!r}: bytes, and those of its entries", queue.bytes_held, size)
+            ended = sum(value[1] & entry.TOMBSTONE > 0 for value in values.values())
+            must(ended == queue.tombstones, f"queue {name!r}: tombstones, and those among its entries", ended)
             strange = [sequence for sequence in values if not 0 < sequence < queue.next_sequence]
             must(not strange, f"queue {name!r} has sequences that it never gave", strange)
         if known is not None:
@@ -240,6 +242,8 @@ def blobs(entries: Entries, held: Blobs, catalog: Catalog, turns: Turns, work: W
     referred = {(queue.queue_id, sequence) for queue, sequence, _ in work.referred}
     if turns.in_flight is not None:
         referred |= {(queue.queue_id, sequence) for queue, sequence, _ in turns.in_flight.referred}
+    for place in work.left:
+        must(place in referred or place in held.by_place, "what leaves with the turn left before", place)
     in_memory = {queue.queue_id: queue.ephemeral for queue in catalog.queues.values()}
     for queue_id, found in (*entries.items(), *in_memory.items()):
         for sequence, value in found.items():

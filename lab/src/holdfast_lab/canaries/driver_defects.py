@@ -1,4 +1,4 @@
-"""Canaries in what a driver of the core does: which of its connections are read.
+"""Canaries in what a driver of the core does: which of its connections are read, and when the core is called.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -24,7 +24,28 @@ def _one_reason_for_both(original: Function) -> Function:
     return resume
 
 
+def _no_time_for_retirements(original: Function) -> Function:
+    """What leaves the disk and waits for others waits until something else happens."""
+
+    def next_deadline(self: Any) -> Any:
+        retire_at, self.retire_at = self.retire_at, None
+        try:
+            return original(self)
+        finally:
+            self.retire_at = retire_at
+
+    return next_deadline
+
+
 DRIVER_CANARIES: Final = (
+    Canary(
+        name="no-time-for-retirements",
+        sentence="A node that waits with what leaves its disk names no time at which it is to go on.",
+        target="core.node:NodeCore.next_deadline",
+        signature="(self) -> float | None",
+        broken=_no_time_for_retirements,
+        expected="named no time for what it does",
+    ),
     Canary(
         name="one-reason-for-both",
         sentence="Where a turn goes on with a read that it put off, more is read though the core has enough of it.",

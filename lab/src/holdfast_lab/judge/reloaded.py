@@ -4,7 +4,7 @@ Rules of this file: reads, never changes the node; what is loaded is thrown away
 not taken back when that happens, and not only where a crash meets a message that shows it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from uuid import UUID
 
 from holdfast.broker.cursors.cursor import Cursor
@@ -40,6 +40,11 @@ def check_reloaded(core: NodeCore) -> None:
             raise Violation(f"{core.config.name} would forget at a restart: {what} {held!r} is stored as {stored!r}")
 
 
+def _given(identities: Mapping[str, int]) -> dict[str, int]:
+    """The numbers to give next, without those that begin: a turn undone leaves 1 where nothing was before."""
+    return {name: number for name, number in identities.items() if number > 1}
+
+
 def _loaded(core: NodeCore) -> tuple[Catalog, Blobs]:
     work: Work[Queue] = Work()
     clock = Clock(core.clock.wall_ms, core.clock.steady_ms, core.clock.now)
@@ -58,7 +63,8 @@ def _compared(core: NodeCore) -> Iterator[tuple[str, object, object]]:
     for name, queue in durable.items():
         yield from _of_queue(core.catalog, name, queue, stored[name])
     ours, theirs = core.catalog.ledger, catalog.ledger
-    for what in ("identities", "receipts", "passing", "neighbour_stores", "replaced", "names"):
+    yield "identities", _given(ours.identities), _given(theirs.identities)
+    for what in ("receipts", "passing", "neighbour_stores", "replaced", "names"):
         yield what, getattr(ours, what), getattr(theirs, what)
     for key, progress in core.receiver_parts.hop_stored.items():
         if progress[1]:  # what an epoch begins with is not stored

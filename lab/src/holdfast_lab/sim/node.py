@@ -12,6 +12,7 @@ from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast.errors import StorageFull
+from holdfast.links.disk import RETRY_S
 from holdfast.peering.liveness import MISSES_MAX
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.neighbours import features
@@ -20,6 +21,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.judge.reloaded import check_reloaded, is_stored
+from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
 from holdfast_lab.sim.clock import SimClock
 from holdfast_lab.sim.defects import Defects
 from holdfast_lab.sim.network import End, SimNetwork, Waiting
@@ -33,6 +35,10 @@ TURN_S: Final = 0.000_1
 
 CHECK_EVERY: Final = 61
 """Of a node's turns, one in so many ends with a check of its invariants."""
+
+ROUSE_EVERY: Final = 5
+"""Of a node's turns, one in so many begins, and another one ends, with a check that it does nothing when it is
+roused."""
 
 RARE: Final = (
     events.CommitRefused, events.ConnectFailed, events.ConnectionLost, events.ForwardingChanged, events.Stopping,
@@ -107,6 +113,8 @@ class SimNode:
         self.records: list[tuple[float, str, dict[str, Any]]] = []
         self.offers: tuple[str, ...] = features.ALL
         """The features that it offers its neighbours, from its next start on."""
+        self._refused_at: list[float] = []
+        """When commits were refused, since the last that was not, in this life."""
         self.defects: Defects | None = None
         """What makes its own functions raise."""
         self.liar: Speech | None = None
@@ -198,6 +206,7 @@ class SimNode:
     def _end(self) -> None:
         self._contained_before += self._contained_now()
         self.core = None
+        self._refused_at.clear()
         self._inbox.clear()
         for end in self._ends.values():
             self.observer.gone(self, end)
@@ -241,6 +250,8 @@ class SimNode:
             return
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
+        if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
+            check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.put_off_bytes)
         self._reads.begin_turn()
         for event in inbox:
             if isinstance(event, Readable):
@@ -270,6 +281,8 @@ class SimNode:
             if self._compares and is_stored(core):
                 self._compares = False
                 check_reloaded(core)
+            if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
+                check_roused(core, now, wall_ms, self._reads.put_off_bytes)
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 
@@ -320,6 +333,7 @@ class SimNode:
                         data = self.liar.said(end, data)
                     end.send(data)
             elif isinstance(command, events.Commit):
+                self._check_rest()
                 self.store.begin(command.batch, self._commit_done(command.number))
             elif isinstance(command, events.Record):
                 self._record(command)
@@ -341,8 +355,12 @@ class SimNode:
                 self.on_log(command.text)
                 loud = command.level in ("WARNING", "ERROR")
                 (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
+            elif isinstance(command, events.ConfigDecided):
+                self.world.note(self.name, "reload", "taken up" if command.accepted else "refused")
             else:
                 self.world.note(self.name, "stopped")
+                if self.core is not None and self.core.turns.in_flight is not None:
+                    raise Violation(f"{self.name} says that it has stopped, and waits for its disk")
                 self._end()
                 self.network.host_gone(self, told=True)
 
@@ -361,11 +379,19 @@ class SimNode:
             if command.kind == "session":
                 self.on_session(command.fields)
 
+    def _check_rest(self) -> None:
+        """Violation where a node whose disk has refused two commits in a row does not wait before it tries again."""
+        refused, since_s = len(self._refused_at), self.world.now - max(self._refused_at, default=0.0)
+        if refused > 1 and since_s < RETRY_S - EARLY_S:
+            raise Violation(f"{self.name} tries a full disk again {since_s:.3f} s after it refused {refused} commits")
+
     def _check_silence(self, fields: dict[str, Any]) -> None:
         """Violation where a neighbour was given up although bytes of it had come within the hold time or, where probes
         were missed, within `probe_s`. Not asked of a node whose own code has failed."""
         assert self.core is not None
         name = fields["neighbour"]
+        if name not in self.core.neighbours:  # it was removed by a reload, which ended the session
+            return
         peer = self.core.neighbours[name].peer
         if peer is not None:
             self._session_of[name] = peer.number
@@ -382,9 +408,11 @@ class SimNode:
     def _commit_done(self, number: int) -> Callable[[Exception | None], None]:
         def done(error: Exception | None) -> None:
             if error is None:
+                self._refused_at.clear()
                 self.post(events.Committed(number=number, room_bytes=self.store.room_bytes()))
             elif isinstance(error, StorageFull):
                 self.world.note(self.name, "commit refused")
+                self._refused_at.append(self.world.now)
                 self.post(events.CommitRefused(number=number, room_bytes=self.store.room_bytes()))
             else:  # a second try would lie (docs/GUARANTEES.md): the node ends
                 self.world.note(self.name, "disk", str(error))

@@ -1,0 +1,62 @@
+"""A node that waits is roused, and does nothing (holdfast_lab/judge/roused.py)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.federation.confirming import Answer
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
+from support.standing import Standing, apart, committing, federating, linking, publishing, selecting, serving, waiting
+
+
+def roused(core: Any, check: Callable[..., None] = check_roused) -> None:
+    check(core, core.clock.now, core.clock.wall_ms, 0)
+
+
+@pytest.mark.parametrize("make", (apart, federating, linking, publishing, selecting, serving, waiting))
+def test_a_node_that_is_at_rest_has_nothing_to_do(make: Callable[[], Standing]) -> None:
+    core = make().core
+    if is_at_rest(core, core.clock.now):
+        first = [queue.offered_first for queue in core.catalog.queues.values()]
+        roused(core, check_punctual)
+        roused(core)
+        assert [queue.offered_first for queue in core.catalog.queues.values()] == first, "its readers stay in turn"
+
+
+def test_a_consumer_that_nobody_woke_is_found() -> None:
+    s = serving()
+    assert is_at_rest(s.core, s.core.clock.now)
+    s.links[s.held.name].link.credit += 1
+    with pytest.raises(Violation, match="hub was not woken for what it does"):
+        roused(s.core)
+
+
+def test_what_has_no_time_is_found() -> None:
+    core = serving().core
+    peer = next(iter(core.connections.values()))
+    peer.amqp.close()
+    peer.touch()
+    with pytest.raises(Violation, match="hub named no time for what it does"):
+        roused(core, check_punctual)
+
+
+def test_a_node_whose_disk_works_is_not_asked() -> None:
+    core = committing().core
+    assert not is_at_rest(core, core.clock.now)
+
+
+def test_an_answer_of_federation_goes_out_at_once() -> None:
+    core = federating().core
+    core.topic_bindings._answered(Answer(99, "prices", (), (), True))
+    assert core.next_deadline() == core.clock.now
+
+
+def test_what_federation_has_to_store_is_stored_at_once() -> None:
+    core = federating().core
+    federation = core.bindings.federation
+    key = next(iter(federation.sets.everything()))
+    federation.sets.put(key, federation.sets.current(key))
+    assert core.bindings.is_due
+    assert core.next_deadline() == core.clock.now
