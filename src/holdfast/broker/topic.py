@@ -8,8 +8,10 @@ have their own queues in memory, with references to the same bytes. Large messag
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, cast
 
+from holdfast.broker import backlogs
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
@@ -55,6 +57,10 @@ class Topic(Queue):
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
     """What each of `named` that a link made wants, as it is stored."""
+    limited: dict[Cursor, BindingRecord] = field(default_factory=dict)
+    """Those that have a bound of messages, and what they want."""
+    ended_total: int = 0
+    """Subscriptions that ended at their bounds, since the node's start."""
     listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
     """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
     listening: Interests[Queue] | None = None
@@ -117,6 +123,9 @@ class Topic(Queue):
     def undo(self, sequence: int, value: bytes) -> None:
         """Reverts the append, and all later ones."""
         Queue.undo(self, sequence, value)
+        for cursor in self.limited:  # the number stays unused
+            if sequence >= cursor.floor:
+                cursor.pass_by(sequence)
         self.untold = deque(item for item in self.untold if item[0] < sequence)
 
     def tell(self, value: bytes, size: int) -> None:
@@ -144,7 +153,7 @@ class Topic(Queue):
             return 0
         sequence = EntryLog.append(self, value, size)
         for cursor in without:
-            if len(cursor.finished) < marked_max:
+            if cursor.is_bounded or len(cursor.finished) < marked_max:
                 cursor.pass_by(sequence)
         if not self.named:  # a large message that no subscription wants: its pieces are on disk
             self.sweeping.insert(0, (sequence, sequence))
@@ -212,6 +221,28 @@ class Topic(Queue):
         self.subscribed = None
         self.work.rebound[self] = None
 
+    def bind(self, name: str, wants: BindingRecord) -> None:
+        """Notes what that subscription wants, and its bounds. What it has not finished is found out anew if it gets a
+        bound."""
+        cursor, before = self.named[name], self.bindings.get(name)
+        self.bindings[name] = wants
+        if wants.messages_max:
+            self.limited[cursor] = wants
+            if before is None or not before.messages_max:
+                self.unmarked = (min(each.floor for each in self.named.values()), self.next_sequence)
+        else:
+            self.limited.pop(cursor, None)
+        cursor.is_bounded = bool(wants.messages_max)
+        if wants.idle_s:
+            self.work.awaiting[self] = None
+        self.touch()
+
+    def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
+        """As that of queues; what lies ahead of where a subscription is, those with a bound have finished too."""
+        Queue.drop_expired_all(self, found)
+        for cursor in self.limited:
+            cursor.pass_over([sequence for sequence, _ in found])
+
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new durable subscription at `start`, which wants everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
@@ -227,6 +258,7 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
+        self.limited.pop(self.named[name], None)
         self.subscribed = None
         self.work.rebound[self] = None
         Queue.remove_cursor(self, name)
@@ -242,7 +274,7 @@ class Topic(Queue):
 
     def look_again_at_stored(self) -> None:
         """After a start of the node: stored messages are matched again, some of them each turn."""
-        if self.named and self.messages:
+        if self.named and (self.messages or self.limited):
             self.unmarked = (min(cursor.floor for cursor in self.named.values()), self.next_sequence)
             self.touch()
         elif self.messages:  # the last subscription was deleted, and not all of its messages had left
@@ -262,6 +294,9 @@ class Topic(Queue):
             self.tell(value, size)
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
+        if self.unmarked is None:
+            for cursor, wants in self.limited.items():
+                self.dropped_total += backlogs.keep(cursor, wants)
         for cursor in self.named.values():  # ranges that were added when messages were published are counted here
             held = RANGE_BYTES * len(cursor.finished)
             self.ranges.recount(cursor.counted_bytes, held)
@@ -277,22 +312,33 @@ class Topic(Queue):
     def _mark_some(self, first: int, end: int) -> None:
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
         count = max(1, MARK_COUNT // (1 + self.interests_of_named().effort))
-        found = self.read(first, count_max=count, bytes_max=READ_BYTES)
+        limit = min(end, self.visible)
+        found = [item for item in self.read(first, count_max=count, bytes_max=READ_BYTES) if item[0] < limit]
+        last = found[-1][0] + 1 if found else limit
+        if self.limited:
+            self._mark_gaps([first - 1, *(sequence for sequence, _ in found), last])
         for sequence, value in found:
-            if sequence >= end:
-                break
             for cursor in self.named.values():
                 if (
                     cursor.selector is not None
                     and sequence >= cursor.position
                     and sequence not in cursor.finished
-                    and len(cursor.finished) < marked_max
+                    and (cursor.is_bounded or len(cursor.finished) < marked_max)
                     and not cursor.selector.matches(value)
                 ):
                     cursor.pass_by(sequence)
-        last = found[-1][0] + 1 if found else end
         self.unmarked = (last, end) if last < end else None
-        self.touch()
+        if self.unmarked is None or last < self.visible:  # else it goes on when the next ones are on disk
+            self.touch()
+
+    def _mark_gaps(self, there: list[int]) -> None:
+        """What was never stored, or has left, between these numbers is finished for subscriptions with a bound."""
+        gaps = [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]
+        for cursor in self.limited:
+            for first, last in gaps:
+                if max(first, cursor.position) <= last:
+                    cursor.finished.add(max(first, cursor.position), last)
+            cursor.raise_floor()
 
     def _look_for_finished(self) -> None:
         """Messages that all have finished leave: below the lowest floor at once; behind an unfinished message now and

@@ -15,6 +15,9 @@ from holdfast.lines import one_line
 
 DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
+NONE: Final = "none"
+"""As an option: no limit."""
+
 Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
 
 
@@ -120,6 +123,15 @@ def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[
 def _plain(number: float) -> str:
     """As a person writes it."""
     return f"{number:.0f}" if number == int(number) else f"{number:g}"
+
+
+def or_none(kind: Callable[[str], float]) -> Callable[[str], float | str]:
+    """An argparse type: as that, or `none` for no limit."""
+
+    def read(text: str) -> float | str:
+        return NONE if text == NONE else kind(text)
+
+    return read
 
 
 COUNT: Final = number_of(1, 1 << 62, "a whole number")

@@ -17,6 +17,7 @@ from holdfast.cli.arguments import (
     message_arguments,
     messages_a_second,
     number_of,
+    or_none,
     positive_seconds,
     some_text,
     time_to_live,
@@ -237,7 +238,10 @@ def _add_where(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
-        verbs, "subscription", "lists and deletes durable subscriptions", "holdfast subscription list --queue flights"
+        verbs,
+        "subscription",
+        "lists, bounds and deletes durable subscriptions",
+        "holdfast subscription list --queue flights",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (
@@ -247,18 +251,36 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "holdfast subscription list --queue flights",
         ),
         (
+            "update",
+            "changes the bounds of a topic's durable subscription while it is in use",
+            "holdfast subscription update audit --messages-max 1000 --when-full drop-oldest",
+        ),
+        (
             "delete",
             "deletes a durable subscription; messages that the queue kept only for it are deleted",
             "holdfast subscription delete audit",
         ),
     ):
         parser = add_verb(actions, name, does, example)
-        if name == "delete":
+        if name != "list":
             parser.add_argument("name", type=some_text, metavar="NAME", help="the subscription's name")
             which = "the queue that it reads; needed if several queues have a subscription of that name"
         else:
             parser.description = f"{parser.description}\n\n{SUBSCRIPTION_COLUMNS}"
             which = "only subscriptions of this queue (default: of all queues)"
+        if name == "update":
+            parser.add_argument(
+                "--messages-max", type=or_none(COUNT), metavar="N",
+                help="the maximum number of messages that it has not finished; none takes the limit away",
+            )  # fmt: skip
+            parser.add_argument(
+                "--when-full", choices=("drop-oldest", "end"),
+                help="at that limit, drop its oldest messages (drop-oldest) or delete the subscription (end)",
+            )  # fmt: skip
+            parser.add_argument(
+                "--idle", type=or_none(COUNT), metavar="S",
+                help="delete it once it has had no link for so many seconds; none takes the limit away",
+            )  # fmt: skip
         parser.add_argument("--queue", metavar="QUEUE", help=which)
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)

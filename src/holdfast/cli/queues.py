@@ -4,7 +4,6 @@ Rules of this file: as those of the package.
 """
 
 import argparse
-from collections.abc import Callable
 from typing import Final
 
 from holdfast.cli.arguments import (
@@ -17,12 +16,12 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
+    or_none,
     some_text,
     uuid_text,
 )
 
 DEAD_LETTERS: Final = "$dead-letters"
-NONE: Final = "none"
 BYTES_MAX_HELP: Final = (
     "most bytes of its messages together, their sections included (annotations, properties, body); an empty queue "
     "takes one message of any size"
@@ -38,13 +37,6 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     _add_queue(verbs)
     _add_messages(verbs)
     _add_dead_letters(verbs)
-
-
-def _or_none(kind: Callable[[str], float]) -> Callable[[str], float | str]:
-    def read(text: str) -> float | str:
-        return NONE if text == NONE else kind(text)
-
-    return read
 
 
 def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -89,7 +81,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             )  # fmt: skip
         if name in ("create", "update"):
             none = "" if name == "create" else "; none takes the limit away"
-            size, count = (BYTES, COUNT) if name == "create" else (_or_none(BYTES), _or_none(COUNT))
+            size, count = (BYTES, COUNT) if name == "create" else (or_none(BYTES), or_none(COUNT))
             parser.add_argument("--bytes-max", type=size, metavar="BYTES", help=BYTES_MAX_HELP + none)
             parser.add_argument("--messages-max", type=count, metavar="N", help=f"the maximum number of messages{none}")
             parser.add_argument(

@@ -138,6 +138,21 @@ class Administration(Listed):
         """The durable subscriptions of that queue, or of all, with the names of their queues."""
         return await self.pages("subscription", "queue", {} if queue is None else {"queue": queue})
 
+    async def change_subscription(
+        self,
+        queue: str,
+        name: str,
+        *,
+        messages_max: Bound = UNCHANGED,
+        when_full: Literal["drop-oldest", "end"] | Unchanged = UNCHANGED,
+        idle_s: Bound = UNCHANGED,
+    ) -> dict[str, Any]:
+        """Changes the bounds of a topic's durable subscription (docs/topics.md); None is no bound. Returns it, with
+        `changed`."""
+        given = {"messages_max": messages_max, "when_full": when_full, "idle_s": idle_s}
+        arguments = {key: value for key, value in given.items() if value is not UNCHANGED}
+        return await self._connection.manage("UPDATE", SUBSCRIPTION, name, {"queue": queue, **arguments})
+
     async def delete_subscription(self, queue: str, name: str) -> None:
         """Deletes a durable subscription."""
         await self._connection.manage("DELETE", SUBSCRIPTION, name, {"queue": queue})

@@ -62,6 +62,8 @@ def offer(core: Parts, extent: Extent = None) -> None:
                 core.links.refills[receiver] = None
             else:
                 del core.links.parked_receivers[receiver]
+    if core.work.overfull:
+        containment.run(core.subscription_ends, core.subscription_ends.step)
     if core.work.exhausted:
         containment.run(core.delivery_limits, core.delivery_limits.step)
     if core.queue_links.has_work:

@@ -45,6 +45,7 @@ from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.subscription_ends import SubscriptionEnds
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.clock import Clock
 from holdfast.engine.due_times import ALWAYS, DueTimes, Timed
@@ -293,6 +294,7 @@ class Parts:
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
+        self.subscription_ends = SubscriptionEnds(clock, self.catalog, self.work, self.resume, self.log)
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(
             config, self.outbox, self.log, access=access, publish_by=self._publish_by,
@@ -367,7 +369,7 @@ class Parts:
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
-            (self.admission.waiting, self.admission),
+            (self.admission.waiting, self.admission), (self.work.awaiting, self.subscription_ends),
             (self.queue_links.windowed, self.queue_links),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.bindings.active, self.bindings),

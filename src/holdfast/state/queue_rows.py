@@ -78,7 +78,7 @@ class QueueRows:
             record = records.CursorRecord(cursor.mode == "take", floor, cursor.watermark, cursor.lease_epoch, finished)
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
             if isinstance(queue, Topic) and name in queue.deleted_cursors and name in queue.bindings:  # made anew
-                self.bind(queue, name, queue.bindings[name])
+                self._put_binding(queue, name)
             self._memory.count_ranges(cursor, cursor.finished)
             watermarks.append((cursor, cursor.watermark))
         return watermarks
@@ -95,8 +95,12 @@ class QueueRows:
 
     def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
         """Stores what that subscription wants with the turn's batch."""
-        topic.bindings[name] = wants
-        self._work.batch.puts["node", records.binding_key(topic.queue_id, name)] = records.pack_binding(wants)
+        topic.bind(name, wants)
+        self._put_binding(topic, name)
+
+    def _put_binding(self, topic: Topic, name: str) -> None:
+        key = records.binding_key(topic.queue_id, name)
+        self._work.batch.puts["node", key] = records.pack_binding(topic.bindings[name])
 
     def before_stop(self, queues: Iterable[Queue]) -> None:
         """Before a proper stop: stores exactly what was shown, instead of the watermark."""

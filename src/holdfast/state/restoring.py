@@ -105,7 +105,7 @@ class Restoring:
                 queue_id, name = records.split_cursor_key(key[1:])
                 topic = queues.get(queue_id)
                 if isinstance(topic, Topic) and name in topic.named:
-                    topic.bindings[name] = records.unpack_binding(data)
+                    topic.bind(name, records.unpack_binding(data))
         self._deliveries.begin(queues)
         for queue in queues.values():
             if queue.named:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
+from holdfast.broker import backlogs
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Selection
 from holdfast.broker.entries import entry, packed
@@ -107,6 +108,7 @@ def queues(
             must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
         if isinstance(queue, Topic):
             _interests(queue)
+            _bounded(queue, known, settled=queue not in work.dirty_queues and not queue.stopped)
         for cursor in queue.cursors:
             must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
             where = f"cursor {cursor.name!r} of queue {name!r}"
@@ -179,6 +181,29 @@ def _interests(topic: Topic) -> None:
         topic.listening is None or topic.listening.owners == topic.listeners.keys(),
         f"{where}: who is asked, and subscriptions that are not durable",
     )
+
+
+def _bounded(topic: Topic, known: dict[int, bytes] | None, *, settled: bool) -> None:
+    """What a subscription with a bound has not finished is what it wants of the store, and no more than its bound
+    unless a link holds it. `settled`: whether the topic has nothing to do."""
+    for cursor, wants in topic.limited.items():
+        where = f"subscription {cursor.name!r} of topic {topic.name!r}"
+        must(topic.bindings.get(cursor.name) is wants and cursor.is_bounded, f"{where}: its bound, and what is stored")
+        must(topic.named.get(cursor.name) is cursor, f"{where} has a bound and is gone")
+        if topic.unmarked is not None or known is None:
+            continue
+        selector = cursor.selector
+        wanted = [
+            sequence
+            for sequence, value in known.items()
+            if cursor.floor <= sequence < topic.visible
+            and sequence not in cursor.finished
+            and (selector is None or value[1] & entry.BLOB or selector.matches(value))
+        ]
+        counted = backlogs.count(backlogs.unfinished(cursor))
+        must(counted == len(wanted), f"{where}: messages to finish, and those of the store", counted, len(wanted))
+        over = counted > wants.messages_max and any(sequence not in cursor.acquired for sequence in wanted)
+        must(not (over and settled), f"{where} has more than its bound", counted, wants.messages_max)
 
 
 def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:

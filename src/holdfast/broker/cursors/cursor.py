@@ -35,8 +35,8 @@ class Cursor(Holdings):
     """Offers entries to its consumers: those in `unfiltered` in turn, and those with selectors what matches."""
 
     __slots__ = (
-        "aside_full", "lease_epoch", "leaving", "mode", "passed", "passed_bytes", "place_kept", "selections",
-        "selections_first",
+        "aside_full", "attaches", "lease_epoch", "leaving", "mode", "passed", "passed_bytes", "place_kept",
+        "selections", "selections_first",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,8 @@ class Cursor(Holdings):
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.lease_epoch = 0
+        self.attaches = 0
+        """How many consumers have come, since the node's start."""
         self.selections: Sharing[Any] | None = None
         """As `selective`."""
         self.selections_first = False
@@ -65,6 +67,7 @@ class Cursor(Holdings):
         """Adds a consumer, which competes for the entries that match its selector, or for all. `shows`: False for a
         consumer with a selector that shows its entries to nobody; they do not count as delivered."""
         self.consumers[consumer] = None
+        self.attaches += 1
         if not self.name:
             self.queue.consumers_changed(True)
         if selector is not None or self.queue.config.priorities:

@@ -19,7 +19,7 @@ OUTSTANDING_MAX: Final = 32_768
 new is offered until some are done. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
 
 FINISHED_MIN: Final = 64
-"""The ranges where the node's memory for them is used up."""
+"""The ranges where the node's memory for them is used up, but for a subscription that has a bound."""
 
 GIVEN_BACK_MIN: Final = 64
 """With so many that were given back nothing new is offered where the node's memory for them is used up."""
@@ -38,6 +38,7 @@ class Reader(Protocol):
 
     counts: dict[int, int]
     exclusions: Exclusions
+    is_bounded: bool
     tracked: bool
 
     @property
@@ -60,7 +61,7 @@ def is_halted(cursor: Reader) -> bool:
 def outstanding_room(cursor: Reader) -> int:
     """How many more entries a tracked cursor may hand out before some entries below are finished."""
     ranges = len(cursor.finished)
-    most = FINISHED_MAX if cursor.queue.ranges.room else FINISHED_MIN
+    most = FINISHED_MAX if cursor.is_bounded or cursor.queue.ranges.room else FINISHED_MIN
     outstanding = len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
     return 0 if ranges >= most else max(0, OUTSTANDING_MAX - ranges - outstanding)
 

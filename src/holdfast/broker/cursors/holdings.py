@@ -48,9 +48,9 @@ class Holdings:
 
     __slots__ = (
         "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
-        "finished_bytes", "floor", "is_links", "links_ended", "lives", "name", "owner", "position", "prefetched",
-        "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below", "tracked",
-        "unfiltered", "watermark", "watermark_stored",
+        "finished_bytes", "floor", "is_bounded", "is_links", "links_ended", "lives", "name", "owner", "position",
+        "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below",
+        "tracked", "unfiltered", "watermark", "watermark_stored",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
@@ -60,6 +60,8 @@ class Holdings:
         self.name = name
         self.is_links = name.startswith(LINK_PREFIX)
         """Whether a link copies by it, which shows nobody anything: it bounds no deliveries."""
+        self.is_bounded = False
+        """Whether the number of unfinished messages is bounded (broker/backlogs.py), and with it that of ranges."""
         self.floor = floor
         self.position = floor
         self.finished = RangeSet()

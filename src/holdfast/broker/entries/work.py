@@ -20,9 +20,9 @@ class Work(Generic[QueueT]):
     """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "arrives", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left", "moved",
-        "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "rebound", "referred",
-        "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+        "arrives", "awaiting", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left",
+        "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "overfull",
+        "rebound", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -52,6 +52,10 @@ class Work(Generic[QueueT]):
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.overfull: dict[Any, int] = {}
+        """Cursors that have reached the bound at which they end, and the bound (broker/backlogs.py)."""
+        self.awaiting: dict[QueueT, None] = {}
+        """Topics with subscriptions that end some time after their last link (endpoints/subscription_ends.py)."""
         self.rebound: dict[QueueT, None] = {}
         """Topics whose subscriptions are others than before (endpoints/topic_bindings.py)."""
         self.offered_bytes = self.offered_count = 0

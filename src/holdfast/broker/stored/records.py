@@ -207,24 +207,37 @@ def unpack_queue_link(data: bytes) -> QueueLinkRecord:
 
 class BindingRecord(NamedTuple):
     """What a durable subscription of a topic wants: a pattern of subjects and a selector, "" for none; and whether
-    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none."""
+    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none.
+    `messages_max`, `when_full`, `idle_s`: its own bounds (docs/adr/0096); 0 and "" for none."""
 
     pattern: str
     selector: str
     is_shared: bool
     not_from: bytes = b""
+    messages_max: int = 0
+    when_full: str = ""
+    idle_s: int = 0
 
     def is_like(self, other: "BindingRecord | None") -> bool:
-        """Whether it is the same subscription, for any container."""
+        """Whether it is the same subscription, for any container and with any bounds."""
         if other is None or bool(self.not_from) != bool(other.not_from):
             return False
-        return self == other._replace(not_from=self.not_from)
+        return self == other._replace(not_from=self.not_from).bounded_as(self)
+
+    def bounded_as(self, other: "BindingRecord") -> "BindingRecord":
+        """The same with the bounds of that one."""
+        return self._replace(messages_max=other.messages_max, when_full=other.when_full, idle_s=other.idle_s)
+
+
+_LATER: Final = ("not_from", "messages_max", "when_full", "idle_s")
+"""Fields of a binding that earlier versions did not have."""
 
 
 def pack_binding(record: BindingRecord) -> bytes:
     fields = record._asdict()
-    if not record.not_from:  # as versions without it wrote it
-        del fields["not_from"]
+    for name in _LATER:
+        if not fields[name]:  # as versions without it wrote it
+            del fields[name]
     return pack_map(fields)
 
 
@@ -234,6 +247,7 @@ def unpack_binding(data: bytes) -> BindingRecord:
     return BindingRecord(
         str(fields["pattern"]), str(fields["selector"]), bool(fields["is_shared"]),
         not_from if isinstance(not_from, bytes) else b"",
+        int(fields.get("messages_max", 0)), str(fields.get("when_full", "")), int(fields.get("idle_s", 0)),
     )  # fmt: skip
 
 

@@ -157,6 +157,14 @@ def _held(name: str, answer: dict[str, Any]) -> str:
     return f", {plain(answer['held'])} stay: {holder}"
 
 
+def _bounds(args: argparse.Namespace) -> dict[str, Any]:
+    given = {"messages_max": args.messages_max, "when_full": args.when_full, "idle_s": args.idle}
+    bounds = {key: None if value == NONE else value for key, value in given.items() if value is not None}
+    if not bounds:
+        raise ConfigError("nothing to change; expected --messages-max, --when-full or --idle")
+    return bounds
+
+
 async def _subscription(connection: Connection, args: argparse.Namespace) -> None:
     found = await connection.admin.subscriptions(args.queue)
     if args.action == "list":
@@ -170,11 +178,18 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         return
     queues = [row["queue"] for row in found if row.get("name") == args.name]
     if not queues:
-        raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, f"no subscription {args.name!r}")
+        request = f"{args.action.upper()} holdfast:subscription {args.name!r}"
+        raise ManagementError(request, 404, f"no subscription {args.name!r}")
     if len(queues) > 1:
         raise ConfigError(f"subscription {args.name!r} is on {', '.join(queues)}; name one with --queue")
-    answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})
+    arguments = {"queue": queues[0], **(_bounds(args) if args.action == "update" else {})}
+    answer = await connection.manage(args.action.upper(), "holdfast:subscription", args.name, arguments)
     if args.json:
         print_json(answer)
+    elif args.action == "update":
+        bounds = ", ".join(
+            f"{key} {plain(answer.get(key)) or 'none'}" for key in ("messages_max", "when_full", "idle_s")
+        )
+        say(f"{args.name} on {queues[0]} {'changed' if answer['changed'] else 'is so already'}: {bounds}")
     else:
         say(f"{args.name} on {queues[0]} deleted")

@@ -19,9 +19,9 @@ from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.dynamic_nodes import LIFETIME_POLICY, ON_NO_LINKS, DynamicNodes, TemporaryQueue
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.attaching.filters import Decoded, EntrySelector, Filters, entry_selector, pattern_of
-from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.subscription_ends import detach_all, end
 from holdfast.errors import StorageError
 from holdfast.names import NAME_BYTES_MAX, check_name
 from holdfast.peers.containers import asks_to_be_sole
@@ -116,19 +116,19 @@ class TopicAttach:
             if is_shared and found.consumers:
                 text = f"subscription {name!r} on {topic.name!r} has readers, with another selector or pattern"
                 raise Refusal(conditions.RESOURCE_LOCKED, text)
-            _steal(found, name)
-            self._resume.release(topic, found)
-            topic.remove_cursor(name)
+            end(topic, found, self._resume, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
             found = None
         if found is None:
             full = self._catalog.subscriptions_full(topic)
             if full is not None:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
             found = topic.add_cursor(name, "copy", topic.next_sequence)
+        elif name in topic.bindings:
+            wants = wants.bounded_as(topic.bindings[name])
         if topic.bindings.get(name) != wants:  # new, or another container's from now on
             self._catalog.rows.bind(topic, name, wants)
         if not is_shared:
-            _steal(found, name)
+            detach_all(found, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
         topic.select(found, selector)
         return Subscribed(topic, found, selector)
 
@@ -188,9 +188,3 @@ class OfLarge:
 
     def matches(self, value: bytes) -> bool:
         return not value[1] & entry.BLOB or self._selector.matches(value)
-
-
-def _steal(cursor: Cursor, name: str) -> None:
-    for older in list(cursor.consumers):
-        if isinstance(older, ConsumerLink):
-            older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)

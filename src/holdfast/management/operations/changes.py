@@ -51,6 +51,9 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         what = f"subscription {name!r} on queue {queue!r}"
         if operation == "OPEN" and answer.status == 201:
             return f"{what} created, mode {body.get('mode')}"
+        if operation == "UPDATE":
+            bounds = ", ".join(f"{key} {body[key]}" for key in ("messages_max", "when_full", "idle_s"))
+            return f"{what} changed: {bounds}" if body["changed"] else None
         if operation == "DELETE":
             return f"{what} deleted"
     return None

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.queue import Queue
+from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.state.catalog import Catalog
 
@@ -21,7 +22,7 @@ QUEUES_A_PAGE: Final = 200
 QUEUE_ATTRIBUTES: Final = (
     "uuid", "messages", "tombstones", "bytes", "oldest_s", "next_sequence", "in_total", "out_total", "consumers",
     "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "room", "dropped_total",
-    "refused_total", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
+    "subscriptions_ended", "refused_total", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
 )  # fmt: skip
 """What is told of each queue beside its name."""
 
@@ -76,6 +77,7 @@ class QueueStatus:
                 "quiet_s": queue.config.room_quiet_s,
             },
             "dropped_total": Ulong(queue.dropped_total),
+            "subscriptions_ended": Ulong(queue.ended_total if isinstance(queue, Topic) else 0),
             "refused_total": Ulong(queue.refused_total),
             "order": queue.config.order,
             "order_wait_s": queue.config.order_wait_s,
