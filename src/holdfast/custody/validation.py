@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry, packed
@@ -118,9 +119,12 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             must(not waiting, f"{where}: nothing stores what is to be shown", sorted(waiting)[:20])
 
 
-def expired(catalog: Catalog, turns: Turns) -> None:
-    """What expired is hidden until it is off the disk, and no longer."""
+def expired(catalog: Catalog, turns: Turns, by_hand: Iterable[tuple[int, int]]) -> None:
+    """What expired is hidden until it is off the disk, and no longer. `by_hand`: the same of what an operator moved or
+    deleted, as (queue id, sequence)."""
     leaving: dict[int, set[int]] = {}
+    for queue_id, sequence in by_hand:
+        leaving.setdefault(queue_id, set()).add(sequence)
     for turn in (turns.gathered, turns.in_flight):
         for effect in turn.then if turn is not None else ():
             if isinstance(effect, UnhideExpired):
