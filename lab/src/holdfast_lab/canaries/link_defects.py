@@ -112,7 +112,25 @@ def _browser_asked_as_a_consumer(original: Function) -> Function:
     return lambda source: False
 
 
+def _removed_with_what_it_held(original: Function) -> Function:
+    """A neighbour that a reload removes keeps what its senders had in their hands."""
+
+    def remove(self: Any, name: str) -> None:
+        self._neighbours[name].hop.senders.clear()
+        original(self, name)
+
+    return remove
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="removed-with-what-it-held",
+        sentence="A neighbour that a reload removes keeps what its senders had in their hands.",
+        target="core.neighbour_changes:NeighbourChanges._remove",
+        signature="(self, name: str) -> None",
+        broken=_removed_with_what_it_held,
+        expected="not done 300 s after all faults were healed",
+    ),
     Canary(
         name="browser-asked-as-a-consumer",
         sentence="Of a link that reads a queue and takes nothing it is asked whether its user may receive.",
