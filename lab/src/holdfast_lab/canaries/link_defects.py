@@ -182,7 +182,7 @@ LINK_CANARIES: Final = (
     Canary(
         name="clock-an-hour-ahead",
         sentence="A message that expires at a wall time ends an hour too soon.",
-        target="broker.entries.entry:end_of",
+        target="broker.entries.packed:end_of",
         signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
         broken=_clock_an_hour_ahead,
         expected="last copy is gone",
