@@ -132,7 +132,7 @@ class PacedWatch:
             self._look_given(node, pacer)
 
     def _look_given(self, node: SimNode, pacer: Pacer) -> None:
-        """The rate that it obeys is one that it was given, in that host, and its lease ends no later than the root's."""
+        """The rate that it obeys is one that it was given, in that host; its lease ends no later than at the root."""
         name, origin, pace = node.name, pacer.origin, pacer.origin.pace
         if pace is None:
             return
